@@ -1,4 +1,4 @@
-"""Measures everything with a target and writes it down: ``python -m benchmarks``."""
+"""Measures everything with a target and writes it to a file (``python -m benchmarks``)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spotkeep_local import cdk, lifecycle
 
 
 def main() -> int:
-    """Measure, print a table, write JSON. Returns 0 whatever the figures are: a benchmark does not judge."""
+    """Measure, print a table, write JSON. Return 0 with any figures, since a benchmark does not judge."""
     options = _options()
     console = Console()
     results: dict[str, Any] = {}

@@ -1,7 +1,7 @@
 """The launcher's start against a bare boto3 client, and a warm invocation against one that only answers.
 
-Initialisation is what Lambda waits for before the first request: a fresh interpreter imports the handler and makes its
-clients. The comparison does the same for one bare ``boto3.client("sagemaker")``, which no launcher can do without.
+Lambda waits for the initialisation before the first request. In it a fresh interpreter imports the handler and makes
+its clients. The comparison does the same for one bare ``boto3.client("sagemaker")``, which no launcher can do without.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SETTINGS = {
 
 
 def measure_initialisation(*, project_dir: Path, rounds: int, warmups: int = 1) -> dict[str, Any]:
-    """Time fresh interpreters: the launcher ready for its first request, and a bare client.
+    """Time fresh interpreters, with the launcher ready for its first request, and with a bare client.
 
     Args:
         project_dir: The checkout.

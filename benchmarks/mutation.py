@@ -1,7 +1,7 @@
-"""Mutates what decides, runs the near tests, and lists the mutants that survive: ``python -m benchmarks.mutation``.
+"""Mutates the deciding code, runs its near tests and lists surviving mutants (``python -m benchmarks.mutation``).
 
-mutmut wants a package below ``src/``: the functions' library and the tests are copied to a tree of their own below
-``.spotkeep/mutation``, and results of functions that did not change are kept there from run to run.
+mutmut wants a package below ``src/``. So this copies the functions' library and the tests to a tree of their own below
+``.spotkeep/mutation``. The tree keeps the results of unchanged functions from run to run.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ DECIDES: Final = (
     "sweeps/search/sobol.py",
     "sweeps/search/tpe_request.py",
 )
-"""What is mutated, below the library."""
+"""The mutated modules, below the library."""
 NEAR_TESTS: Final = (
     *(
         f"tests/{LIBRARY}/{folder}"
@@ -67,13 +67,13 @@ NEAR_TESTS: Final = (
     ),
     "tests/search",
 )
-"""What may notice a mutant: the library's tests, and those of the function that searches."""
+"""Tests that may notice a mutant, those of the library and of the function that searches."""
 LEFT_OUT: Final = "not AnyOrder and not no_adversary and not whatever"
-"""Tests that generate many examples: each mutant would pay for them."""
+"""Tests that generate many examples, which would run for each mutant."""
 _MOST_MEMORY_BYTES: Final = 4 * 2**30
-"""Of each process: a mutant may loop, and fill a list meanwhile."""
+"""Memory limit of each process in bytes, since a mutant may loop and fill a list."""
 _NO_TEST: Final = 33
-"""What mutmut writes of a mutant that no test calls."""
+"""The result that mutmut writes for a mutant that no test calls."""
 _SHOW: Final = """
 import json, sys
 from mutmut.mutation.diff_apply import get_diff_for_mutant
@@ -115,7 +115,7 @@ def main() -> int:
 
 
 def _make_tree() -> None:
-    """Copy what changed since the last run: mutmut goes by the times of files."""
+    """Copy the files that changed since the last run, since mutmut goes by the times of files."""
     present = [glob for glob in DECIDES if list((PROJECT / "lambda" / LIBRARY).glob(glob))]
     if len(present) != len(DECIDES):
         sys.exit(f"Nothing matches {sorted(set(DECIDES) - set(present))}: correct DECIDES in {__file__}")
@@ -140,7 +140,7 @@ def _mutants(*, one_in: int, only: Sequence[str]) -> list[str]:
 
     Args:
         one_in: One mutant in so many.
-        only: The modules, below the library. Empty for all of them.
+        only: The modules, below the library, or none for all of them.
     """
     if one_in == 1:
         return [f"{LIBRARY}.{module}.*" for module in only]
@@ -150,12 +150,12 @@ def _mutants(*, one_in: int, only: Sequence[str]) -> list[str]:
 
 
 def _draw(name: str) -> int:
-    """Draw a number for a mutant, from its function's name and its place there: a move to another module keeps it."""
+    """Draw a number for a mutant from its function's name and its place there. A move to another module keeps it."""
     return int(hashlib.sha256(name.rpartition(".")[2].encode()).hexdigest(), 16)
 
 
 def _statuses() -> dict[str, int | None]:
-    """Return how pytest ended with each mutant, by the mutant's name. None where it has not been run."""
+    """Return the end of pytest with each mutant, by the mutant's name, or None where it has not run."""
     found: dict[str, int | None] = {}
     for path in sorted((TREE / "mutants" / "src").rglob("*.py.meta")):
         found |= json.loads(path.read_text())["exit_code_by_key"]
@@ -163,7 +163,7 @@ def _statuses() -> dict[str, int | None]:
 
 
 def _surviving() -> list[dict[str, str]]:
-    """Say of each mutant that survives, or that no test calls, what it changes, and where."""
+    """Return the change and the place of each mutant that survives or that no test calls."""
     names = [name for name, exit_code in _statuses().items() if exit_code in (0, _NO_TEST)]
     done = subprocess.run(
         [sys.executable, "-c", _SHOW], cwd=TREE, check=True, text=True, input="\n".join(names), stdout=subprocess.PIPE
@@ -179,7 +179,7 @@ def _described(name: str, shown: str) -> dict[str, str]:
 
 
 def _identity(mutant: dict[str, str]) -> tuple[str, str]:
-    """Return what a mutant is known by: it is the same in another module, when a function was moved."""
+    """Return a mutant's identity, which stays the same when its function moves to another module."""
     return mutant["function"], mutant["change"]
 
 

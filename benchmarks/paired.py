@@ -42,7 +42,7 @@ def in_turn(
 
     Args:
         first: The action under test.
-        second: What it is compared with.
+        second: The action to compare it with.
         rounds: Counted rounds of each.
         warmups: Uncounted rounds before them.
 

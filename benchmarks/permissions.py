@@ -1,12 +1,13 @@
-"""Measures what judging takes: ``python -m benchmarks.permissions``.
+"""Measures the time of permission checks (``python -m benchmarks.permissions``).
 
-A whole call, as the local AWS judges it: reading the request, its authorizations, the caller's policies, deciding,
-counting. There is one request for each operation that is judged, of a session whose role has the policies of the
-deployment's largest role and one more that allows everything. The first time of each operation stands apart: it reads
-botocore's model and what AWS documents of the service. Each is compared with what boto3 takes to make the same request.
+The first measure is a whole call, as the local AWS judges it. It reads the request, its authorizations and the caller's
+policies, decides and counts. There is one request for each judged operation. The session's role has the policies of the
+deployment's largest role, and one more that allows everything. The first time of each operation stands apart, since it
+reads botocore's model and AWS's documentation of the service. Each time is compared with boto3's time for making the
+same request.
 
-One authorization: each role of a synthesized deployment asks for the actions that its own policies name, on resources
-that fit them.
+The second measure is one authorization. Each role of a synthesized deployment asks for the actions that its own
+policies name, on resources that fit them.
 
 All figures are processor time, which other work on the machine does not change much.
 """
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from spotkeep_local.iam.judge import Judge
 
 MOST_MS: Final = 1.0
-"""What one judged call may take."""
+"""The most milliseconds of one judged call."""
 _MADE_ROUNDS: Final = 5
 _SHOWN: Final = 5
 _ROLES: Final = ("ExecutionRole", "InstanceRole", "RunRole", "LauncherRole", "ControllerRole", "UsersPolicy")
@@ -102,7 +103,7 @@ def _calls(policies: tuple[tuple[str, Mapping[str, Any]], ...], *, rounds: int) 
 
     Args:
         policies: The policies of the caller, by their names.
-        rounds: How often each is judged.
+        rounds: Number of times that each call is judged.
     """
     with tempfile.TemporaryDirectory() as folder:
         # ministack reads its environment while it is imported, and is of this process alone.
@@ -187,7 +188,7 @@ def _judged(
 
 @dataclass(frozen=True, kw_only=True)
 class _Operation:
-    """What the request of one operation takes, in milliseconds: judged first, judged again, and made by boto3."""
+    """Milliseconds of one operation's request, when judged first, when judged again, and when made by boto3."""
 
     first_ms: float
     taken_ms: tuple[float, ...]

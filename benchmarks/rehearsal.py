@@ -1,4 +1,4 @@
-"""`make rehearse` after set-up, from nothing to the verdict: the wait of a user who tries Spotkeep."""
+"""The time of `make rehearse` after set-up, from nothing to the verdict, as a user waits who tries Spotkeep."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def measure(*, project_dir: Path, rounds: int) -> dict[str, Any]:
 
     Args:
         project_dir: The checkout.
-        rounds: How often. Each starts with a local AWS that has never run.
+        rounds: Number of rounds, each with a local AWS that has never run.
 
     Raises:
         subprocess.CalledProcessError: A rehearsal did not pass.

@@ -1,4 +1,4 @@
-"""The output of every measurement: bars, tables, and a JSON document with its time and machine."""
+"""The output of every measurement, with bars, tables, and a JSON document with its time and machine."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ STATE: Final = PROJECT / ".spotkeep"
 
 
 def write(output: Path, figures: Mapping[str, Any], console: Console, **machine: Any) -> None:
-    """Write figures as JSON, and say where.
+    """Write figures as JSON, and print the path.
 
     Args:
-        output: The file. Its folder is made where there is none.
-        figures: What was measured.
-        console: Where to say it.
-        machine: What counts of this machine besides its system and its Python.
+        output: The file, with a folder that is made when missing.
+        figures: The figures.
+        console: The console for the path.
+        machine: Facts of this machine besides its system and its Python.
     """
     document = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -42,7 +42,7 @@ def table(first: str, *columns: str, justify: str = "right", **style: Any) -> Ta
     Args:
         first: The heading of the first column, which stands left.
         columns: The headings of the others.
-        justify: How those stand.
+        justify: The alignment of those columns.
         style: More of Rich's options of a table.
     """
     made = Table(**{"box": None, "padding": (0, 3, 0, 0), "header_style": "dim", **style})
@@ -56,8 +56,8 @@ def progress(console: Console, *, disable: bool = False) -> Progress:
     """Return bars that say how much is done of how much, and that are gone afterwards.
 
     Args:
-        console: Where they are shown.
-        disable: Whether they are not shown.
+        console: The console that shows them.
+        disable: True to hide them.
     """
     columns = (TextColumn("{task.description:<26}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=console, transient=True, disable=disable)

@@ -1,6 +1,6 @@
-"""Synth of the whole app, with the rules and without: what the rules take. And what our stacks add to an empty app.
+"""The time of a synth of the whole app, with and without the rules, and against an empty app.
 
-The empty app is what `cdk init` makes. Neither it nor the synth without the rules loads the CDK's template validation.
+The empty app is that of `cdk init`. Neither it nor the synth without the rules loads the CDK's template validation.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def measure(*, project_dir: Path, rounds: int) -> dict[str, Any]:
 
 
 def synth_environment(outdir: Path, *, project_dir: Path) -> dict[str, str]:
-    """Return the environment of a synth by hand: bundles are made for this machine.
+    """Return the environment of a synth by hand, with bundles for this machine.
 
     Args:
-        outdir: Where the assembly goes.
+        outdir: The folder of the assembly.
         project_dir: The checkout.
     """
     context = json.loads((project_dir / "cdk.json").read_text())["context"]

@@ -1,1 +1,4 @@
-"""The four stacks of a deployment and the settings that shape them: wiring only, no resource is described here."""
+"""The four stacks of a deployment and the settings that shape them.
+
+They only wire constructs, and describe no resource.
+"""

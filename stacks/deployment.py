@@ -1,7 +1,7 @@
-"""The whole of a deployment: its stacks, each needing only those before it.
+"""The stacks of a deployment, in an order in which each needs only those before it.
 
-A stack holds one construct and nothing else, under the id `Default`, which adds nothing to logical ids: the stack has a
-name of its own.
+A stack holds one construct and nothing else. Its id is `Default`, which adds nothing to logical ids, since the stack
+has a name of its own.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def place_stacks(
 
     Args:
         app: The CDK app.
-        settings: What to deploy.
-        project: Where code is found and kept.
-        rules: What synthesis holds the templates to.
+        settings: The deployment's settings.
+        project: The directories of code and built archives.
+        rules: The rules that synthesis checks the templates by.
     """
     build = DeploymentBuild(settings=settings, project=project)
     boundary = settings.permissions_boundary_arn

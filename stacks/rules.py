@@ -1,4 +1,4 @@
-"""The rules that every synth holds its templates to: cdk-nag's AwsSolutions and the CDK's template validation."""
+"""The rules that every synth checks its templates by, cdk-nag's AwsSolutions and the CDK's template validation."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from aws_cdk import IPolicyValidationPlugin
 
 
 def load_rules() -> list[IPolicyValidationPlugin]:
-    """Load both judges, which takes longer than it takes them to judge.
+    """Load both sets of rules, which takes longer than the checks.
 
-    The rules that the CDK adds of its own are left out: they are about GameLift alone. The validation engine's rules,
-    those of cfn-lint and of the resource schemas, are all there.
+    The rules that the CDK adds of its own are left out, as they are about GameLift alone. All rules of the validation
+    engine remain, those of cfn-lint and of the resource schemas.
     """
     # Importing it has the CDK's Node process load all of its packs. The engine is built after that, while Python places
     # constructs: until then this machine's second core is Node's.

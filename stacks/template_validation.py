@@ -41,7 +41,7 @@ _SEVERITY_IN_REPORT = {Severity.FATAL: "error", Severity.ERROR: "error", Severit
 
 @jsii.implements(IPolicyValidationPlugin)
 class TemplateValidation:
-    """Reports what `CloudFormationValidatePlugin` reports when it is given no rules beside its engine's."""
+    """The findings of `CloudFormationValidatePlugin` when it has no rules beside those of its engine."""
 
     def __init__(self) -> None:
         # It takes about half a second of a core, needs neither Python nor Node, and its first template comes last.
@@ -53,7 +53,7 @@ class TemplateValidation:
 
     @property
     def name(self) -> str:
-        """The CDK's own name for it: acknowledgements name it."""
+        """The CDK's own name for it, which acknowledgements use."""
         return "CloudFormation Validate"
 
     @property

@@ -1,4 +1,4 @@
-"""Measures checkpoints, holds their figures to targets, and writes them down: ``python -m benchmarks.checkpoint``."""
+"""Measures checkpoints, compares them with targets, and writes them to a file (``python -m benchmarks.checkpoint``)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Ratio:
 
     @property
     def met(self) -> bool:
-        """Whether the medians keep the target."""
+        """True when the medians keep the target."""
         return self.median <= self.target
 
     def to_document(self) -> dict[str, float | bool]:
@@ -79,7 +79,7 @@ _SHORT_FORM = "one round of a small state shows that it runs; its figures say no
 
 
 def main() -> int:
-    """Measure, print tables, write JSON. Returns 0 whatever the figures are: a benchmark does not judge."""
+    """Measure, print tables, write JSON. Return 0 with any figures, since a benchmark does not judge."""
     options = _options()
     if importlib.util.find_spec("torch") is None:
         sys.stderr.write("This benchmark compares with torch, which is not installed here: run `make setup-torch`.\n")

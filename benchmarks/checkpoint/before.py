@@ -2,7 +2,7 @@
 
 `python -m benchmarks.checkpoint.before COMMIT`. Each round is a process of one and a process of the other, so that a
 machine that slows down slows both. A save is that of a model of 100 parameters and AdamW. A step is one of
-`ResumableTraining` with a small model, a few milliseconds long: with a larger one the library's share would be smaller.
+`ResumableTraining` with a small model, a few milliseconds long. With a larger one the library's share would be smaller.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from typing import Any
 
 _ROOT = Path(__file__).parents[2]
 _BOUNDS = {"save call": 1.05, "save durable": 1.05, "restore": math.inf, "step": 1.01}
-"""How much longer each may take than before. A restore happens once in a start, so it has no bound."""
+"""The most that each may take, as a ratio to before. A restore happens once in a start, so it has no bound."""
 _SAVES, _STEPS_PER_EPOCH, _EPOCHS = 9, 200, 4
 
 
 def main() -> int:
-    """Measure and print a table. Gives 1 where a figure is beyond its bound."""
+    """Measure and print a table. Return 1 when a figure is beyond its bound."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("commit", nargs="?", help="what to compare with, as git names it")
     parser.add_argument("--rounds", type=int, default=7)
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def compared(before: list[dict[str, float]], now: list[dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Give each figure of both in milliseconds, medians of the rounds, and the median of the rounds' ratios."""
+    """Return each figure of both in milliseconds, medians of the rounds, and the median of the rounds' ratios."""
     return {
         name: {
             "before_ms": round(1000 * statistics.median(one[name] for one in before), 4),
@@ -132,7 +132,7 @@ def _least(act: Callable[[], None], *, rounds: int) -> float:
 
 
 def _library_of(commit: str, scratch: Path) -> Path:
-    """Unpack the library of a commit, with the compiled routine of this one: git does not keep that."""
+    """Unpack the library of a commit, with the compiled routine of this one, since git does not keep the routine."""
     archive = scratch / "library.tar"
     subprocess.run(["git", "archive", "--output", str(archive), commit, "training"], cwd=_ROOT, check=True)
     shutil.unpack_archive(archive, scratch, filter="data")

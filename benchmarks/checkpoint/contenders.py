@@ -1,7 +1,8 @@
-"""All that save checkpoints, behind one interface: start a save, say when it is durable.
+"""All contenders that save checkpoints, behind one interface that starts a save and says when it is durable.
 
-Durable means that fsync has returned for every file: who does not call it gets it called here. A directory of an older
-checkpoint is removed between the measurements, except ours, which the library removes by itself while it is measured.
+Durable means that fsync has returned for every file. This module calls fsync for contenders that do not. A directory of
+an older checkpoint is removed between the measurements, except ours, which the library removes by itself while it is
+measured.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ class Contender(Protocol):
         """Return when the last save was durable (seconds of `time.perf_counter`), None while it is not."""
 
     def clear(self) -> None:
-        """Remove what the last save left."""
+        """Remove the files of the last save."""
 
     def close(self) -> None:
-        """End what runs in the background."""
+        """End the background threads and processes."""
 
 
 class _Saver:
-    """What the others share: a directory of their own, and the moment of the last save."""
+    """The parts that the other contenders share, a directory of their own and the time of the last save."""
 
     def __init__(self, workload: Any, directory: Path) -> None:
         self.workload = workload
@@ -237,7 +238,7 @@ class _Spotkeep:
         return None
 
     def clear(self) -> None:
-        """Do nothing: what is old, the library removes."""
+        """Do nothing, since the library removes old checkpoints itself."""
 
     def close(self) -> None:
         self._checkpointer.__exit__(None, None, None)
@@ -322,7 +323,7 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def _quiet_children() -> Iterator[None]:
-    """Give a process that starts now no standard error: torch's writer logs each request there."""
+    """Give a process that starts now no standard error, since torch's writer logs each request there."""
     kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
     try:
@@ -334,7 +335,7 @@ def _quiet_children() -> Iterator[None]:
 
 
 def main() -> int:
-    """Install what only the comparison needs, away from the environment that the locks describe."""
+    """Install the packages of the comparison alone, away from the environment that the locks describe."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoint.contenders", description=main.__doc__)
     parser.add_argument("--install", type=Path, required=True, metavar="DIRECTORY")
     target = parser.parse_args().install

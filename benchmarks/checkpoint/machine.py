@@ -1,4 +1,4 @@
-"""The machine's own limits, which no library can beat: a warm copy, a direct write, a read. And what its host took."""
+"""The machine's own limits, which no library can beat, by warm copy, direct write and read, and stolen time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spotkeep.disk.shared_work import pieces, share
 _CHUNK_BYTES = 16 * 2**20
 _COPY_BYTES = 4 * 2**20
 _STREAMS = 2
-"""Two requests in flight: on the machines tried, one leaves the disk idle between two, four gain nothing."""
+"""Requests in flight. On the machines tried, one leaves the disk idle between two, and four gain nothing."""
 
 
 class Machine:
@@ -24,7 +24,7 @@ class Machine:
 
     Args:
         directory: A directory on the disk in question.
-        size_bytes: How many bytes each figure is about. Rounded down to whole blocks.
+        size_bytes: The bytes that each figure is about, rounded down to whole blocks.
     """
 
     def __init__(self, directory: Path, *, size_bytes: int) -> None:
@@ -38,7 +38,7 @@ class Machine:
         ctypes.memset(self._address, 0x55, self._size)
 
     def copy(self, sources: dict[int, int], *, streams: int = 1) -> float:
-        """Copy tensors into warm memory. Gives seconds.
+        """Copy tensors into warm memory. Return seconds.
 
         Args:
             sources: Addresses and their lengths in bytes.
@@ -59,7 +59,7 @@ class Machine:
         return time.perf_counter() - started
 
     def write(self) -> float:
-        """Write a new file past the page cache, and fsyncs it. Gives seconds."""
+        """Write a new file past the page cache, and fsync it. Return seconds."""
         self._path.unlink(missing_ok=True)
         started = time.perf_counter()
         descriptor = _open_direct(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -71,7 +71,7 @@ class Machine:
         return time.perf_counter() - started
 
     def read_direct(self) -> float:
-        """Read that file past the page cache. Gives seconds."""
+        """Read that file past the page cache. Return seconds."""
         started = time.perf_counter()
         descriptor = _open_direct(self._path, os.O_RDONLY)
         try:
@@ -81,7 +81,7 @@ class Machine:
         return time.perf_counter() - started
 
     def read_warm(self, *, streams: int = 1) -> float:
-        """Read that file out of the page cache. Gives seconds.
+        """Read that file out of the page cache. Return seconds.
 
         Args:
             streams: Threads that read at once. One is the plain read of any program.
@@ -127,13 +127,13 @@ class Machine:
 
 
 class StolenTime:
-    """How much of its processors' time this machine did not get, from now on: its host gave it to others.
+    """The share of processor time, from now on, that the host gave to other machines.
 
-    Linux counts it as `steal` (proc(5), /proc/stat). What needs the processors suffers from it more than what waits for
-    the disk, so figures with much of it say more about the neighbours.
+    Linux counts it as `steal` (proc(5), /proc/stat). It slows work on the processors more than waits for the disk. So
+    figures with much stolen time say more about the neighbours.
 
     Args:
-        path: What the kernel counts.
+        path: The file with the kernel's counts.
     """
 
     def __init__(self, path: Path = Path("/proc/stat")) -> None:
@@ -141,7 +141,7 @@ class StolenTime:
         self._before = self._counted()
 
     def share(self) -> float | None:
-        """Return the stolen share, 0 to 1. None where the system does not count it."""
+        """Return the stolen share, 0 to 1, or None on a system that does not count it."""
         now = self._counted()
         if now is None or self._before is None:
             return None
@@ -165,7 +165,7 @@ def read_into_cache(path: Path) -> None:
 
 
 def drop_from_cache(path: Path) -> None:
-    """Make the page cache forget a file: its pages are written, then dropped (POSIX_FADV_DONTNEED)."""
+    """Write a file's pages, then drop them from the page cache (POSIX_FADV_DONTNEED)."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,9 @@
 """Times saves and restores inside a training, all contenders in turn, in one process.
 
-One process, because then every contender meets the same memory, the same disk and the same drift of the machine. The
-order changes from round to round. The extra time of a save is the time of the training steps from the call on until the
-checkpoint is durable (two steps at least), less the time that as many steps take before and after it.
+There is one process, because then every contender meets the same memory, the same disk and the same drift of the
+machine. The order changes from round to round. The extra time of a save is a difference. The first time is that of the
+training steps from the call until the checkpoint is durable (two steps at least). The second is the time that as many
+steps take before and after it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _LONGEST_SAVE_SECONDS = 120
 
 @dataclass(frozen=True, kw_only=True)
 class Save:
-    """What one save cost.
+    """The cost of one save.
 
     Attributes:
         extra: Seconds that the training took longer.
@@ -45,7 +46,7 @@ class Save:
 
 @dataclass
 class Rounds:
-    """Seconds of one thing, round by round, by what was measured."""
+    """Seconds of each round, by the name of the measured thing."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
@@ -62,7 +63,7 @@ class Rounds:
 
 
 class _BareWrite:
-    """Writes behind the training, and nothing else: no copy, no checksums."""
+    """Bare writes beside the training, without copy or checksums."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -83,13 +84,13 @@ class _BareWrite:
 
 
 class Course:
-    """One size of state: the training, and the contenders that take turns in it.
+    """The training with one size of state, and the contenders that take turns in it.
 
     Args:
         workload: The training.
-        contenders: By name. Ours is called `contenders.OURS`.
-        machine: The limits.
-        advance: Called after each thing that was measured.
+        contenders: The contenders by name, with the library as `contenders.OURS`.
+        machine: The limits of the machine.
+        advance: Called after each measurement.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Course:
         self._measure_limits(Rounds())
 
     def measure_saves(self, number: int) -> None:
-        """Make one round: each contender once, then the machine."""
+        """Make one round, with each contender once and then the machine."""
         names = list(self._contenders)
         for name in names[number % len(names) :] + names[: number % len(names)]:
             save = self._try_save(name)
@@ -131,10 +132,10 @@ class Course:
         self._advance()
 
     def measure_restores(self, directory: Path) -> None:
-        """Make one round: our newest checkpoint from the page cache, and from the disk, beside plain reads.
+        """Make one round, with the library's newest checkpoint from page cache and disk, beside plain reads.
 
         Args:
-            directory: Our checkpoints.
+            directory: The directory of the library's checkpoints.
         """
         newest = max(directory.glob("step-*"), key=lambda path: int(path.name.rpartition("-")[2]))
         files = [path for path in newest.iterdir() if path.is_file()]

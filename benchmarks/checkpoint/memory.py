@@ -1,7 +1,7 @@
-"""Extra memory of one contender, in a process of its own: ``python -m benchmarks.checkpoint.memory``.
+"""Extra memory of one contender, in a process of its own (``python -m benchmarks.checkpoint.memory``).
 
-The peak of a process is one figure for all that ran in it, and buffers that a library keeps stay. So each contender
-gets a fresh process here, while times are measured side by side in one.
+The peak of a process is one figure for all work in it, and buffers that a library keeps stay. So each contender gets a
+fresh process here, while times are measured side by side in one.
 """
 
 from __future__ import annotations

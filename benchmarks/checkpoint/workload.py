@@ -1,4 +1,4 @@
-"""The training that is measured: an AdamW-like state of 72 tensors, all of it changed in place in each step."""
+"""The measured training, with an AdamW-like state of 72 tensors that each step changes in place."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _BYTES_PER_ELEMENT = 4
 
 
 class Workload:
-    """Parameters and both moments of 24 parameters: large ones and tiny ones, as a transformer has them.
+    """The state of 24 parameters with both moments, large ones and tiny ones, as in a transformer.
 
     Args:
-        state_bytes: How large the state is, to within a part in a thousand.
+        state_bytes: Size of the state in bytes, exact to a part in a thousand.
     """
 
     def __init__(self, *, state_bytes: int) -> None:
@@ -49,7 +49,7 @@ class Workload:
 
     @property
     def state_bytes(self) -> int:
-        """How large the state is exactly."""
+        """The exact size of the state in bytes."""
         return sum(tensor.nbytes for tensor in self.flat_state.values())
 
     def take_step(self) -> None:

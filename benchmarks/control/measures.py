@@ -48,9 +48,9 @@ class Measured:
     """One measure.
 
     Attributes:
-        figures: What was counted, by name.
-        kept: Whether its target holds. None where it has none.
-        target: In words.
+        figures: The counts by name.
+        kept: True when its target holds, or None without a target.
+        target: The target in words.
     """
 
     figures: dict[str, Any]
@@ -59,7 +59,7 @@ class Measured:
 
 
 class MeasuredPlane(ControlPlane):
-    """The functions on the model: each measurement makes its own events."""
+    """The functions on the model of AWS. Each measurement makes its own events."""
 
     def launched(self, name: str, **fields: Any) -> str:
         """Launch a run, a plain spot one by default, and return its job's name."""
@@ -75,14 +75,14 @@ class MeasuredPlane(ControlPlane):
         return reconcile_batch(batch, deployment=lambda: self.controller)
 
     def trains_before_a_pool(self, name: str, **fields: Any) -> ModelJob:
-        """Launch a run whose job will leave a warm pool for an hour, and let it train."""
+        """Launch a run with a job that will leave a warm pool for an hour, and let it train."""
         job = self.service.jobs[self.launched(name, capacity="on-demand", keep_alive="1h", **fields)]
         self.service.gets_capacity(job)
         self.events_come(self.service.events[-2:])
         return job
 
     def leaves_its_pool(self, job: ModelJob) -> list[dict[str, Any]]:
-        """Complete such a job. Give its last event."""
+        """Complete such a job. Return its last event."""
         self.service.ends(job, "Completed")
         return self.service.events[-1:]
 
@@ -162,7 +162,7 @@ def calls() -> Measured:
 
 
 def _bare_calls(plane: MeasuredPlane) -> Counter[str]:
-    """Return what no controller can do without: to read whose job it is, and to describe it."""
+    """Return the calls that every controller needs, which read a job's owner and describe the job."""
 
     def bare() -> None:
         plane.table.runs.get("digits")
@@ -175,10 +175,10 @@ def reconciled(*, runs: int, pools: int = 0, unseen: bool = False, followed: boo
     """Reconcile runs in flight, within one invocation's limits under a slow SageMaker.
 
     Args:
-        runs: How many.
-        pools: How many warm pools wait beside them.
-        followed: Whether all runs train, and their metrics are followed.
-        unseen: Whether all pools have ended before the first pass, and no user was notified.
+        runs: Number of runs.
+        pools: Number of warm pools that wait beside them.
+        followed: True when all runs train, and their metrics are followed.
+        unseen: True when all pools have ended before the first pass, and no user was notified.
     """
     plane = MeasuredPlane()
     for number in range(runs):
@@ -231,8 +231,8 @@ def orphans(*, runs: int, pools: int = 0) -> Measured:
     """Measure a pass over orphans in an account in order, and in one where much is not, under a slow SageMaker.
 
     Args:
-        runs: How many runs are in flight.
-        pools: How many warm pools wait.
+        runs: Number of runs in flight.
+        pools: Number of warm pools that wait.
     """
     plane = MeasuredPlane()
     service = plane.service
@@ -308,7 +308,7 @@ def sent(*, notifications: int, failing: float) -> Measured:
     """Return notifications that all go out, each once, although some sends fail.
 
     Args:
-        notifications: How many.
+        notifications: Number of notifications.
         failing: Which part of all sends.
     """
     plane = MeasuredPlane()
@@ -347,7 +347,7 @@ def sent(*, notifications: int, failing: float) -> Measured:
 
 
 def _notifications_of_an_ended_run(plane: MeasuredPlane, notifications: int) -> list[str]:
-    """Write so many notifications of one run, as they are written: in transactions of the run. Returns their ids."""
+    """Write so many notifications of one run in transactions of the run, as the controller does. Return their ids."""
     plane.launched("digits")
     run, attempt = plane.table.runs.get("digits"), plane.table.runs.attempt("digits", 1)
     assert run is not None
@@ -382,6 +382,6 @@ def _notification(number: int) -> Notification:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep back what the functions print."""
+    """Keep back the output of the functions."""
     with contextlib.redirect_stdout(io.StringIO()):
         yield

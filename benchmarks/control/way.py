@@ -1,4 +1,4 @@
-"""Counts the way of one launch and of one event through the functions' modules: ``python -m benchmarks.control.way``.
+"""Counts the way of one launch and of one event through the functions' modules (``python -m benchmarks.control.way``).
 
 A call from one module into another one enters it. A module that is entered again is returned to. Counted are the
 modules of the functions, on the models of AWS that the stories use. A launch is one of managed spot, the event is the
@@ -29,19 +29,19 @@ class Way:
     """The way of one call.
 
     Attributes:
-        entries: How often each module was entered.
+        entries: Number of entries, by module.
     """
 
     entries: Counter[str]
 
     @property
     def modules(self) -> int:
-        """How many modules it passed."""
+        """Number of modules that it passed."""
         return len(self.entries)
 
     @property
     def returns(self) -> int:
-        """How often it entered a module that it had entered before."""
+        """Number of entries into a module that it had entered before."""
         return self.entries.total() - self.modules
 
 

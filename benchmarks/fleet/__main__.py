@@ -1,4 +1,4 @@
-"""Measures recoveries on EC2 instances and holds them to targets: ``python -m benchmarks.fleet``."""
+"""Measures recoveries on EC2 instances and compares them with targets (``python -m benchmarks.fleet``)."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from tests.models.fleet_site import Site
 MOST_TIMES_THE_FLOOR = 2.0
 MOST_CALLS = 13
 _REPORTED_AFTERWARDS = Counter({"logs:PutLogEvents": 1})
-"""What an instance still sends of what it printed until then. It may have been sent by then or not."""
+"""Calls for output that an instance printed before the first step. It may send them before that step or after it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What was measured with a state of one size.
+    """The measurements with a state of one size.
 
     Attributes:
-        state_mib: The size.
-        floor_s: What each round takes at least: the process starts, has its checkpoint, and takes a step.
+        state_mib: The size of the state in MiB.
+        floor_s: The least seconds of each round, in which the process starts, gets its checkpoint and takes a step.
         recoveries: The recovery of each round without notice and without migration.
         noticed: Recoveries after a notice, without migration.
         migrated: Recoveries with migration.
-        goodbyes: What became of the notices.
+        goodbyes: The results of the notices.
     """
 
     state_mib: int
@@ -67,7 +67,7 @@ class Figures:
 
     @property
     def kept(self) -> bool:
-        """Whether the targets are."""
+        """True when the figures keep the targets."""
         return self.times_the_floor <= MOST_TIMES_THE_FLOOR and sum(self.calls.values()) <= MOST_CALLS
 
     def phases_s(self, recoveries: Sequence[InstanceRecovery]) -> Mapping[str, float]:

@@ -1,4 +1,4 @@
-"""Takes instances away and measures what follows: recoveries, the floor they are held against, and notices."""
+"""Interruptions of instances, with measures of recoveries, of the floor to compare them with, and of notices."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ with Checkpointer(state, every_steps=int(os.environ["EVERY_STEPS"])) as checkpoi
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceRecovery:
-    """What an instance took from the start of its user data to the first step of the training.
+    """The time of an instance from the start of its user data to the first step of the training.
 
     Attributes:
-        migrated: Whether the volume came from another zone.
+        migrated: True when the volume came from another zone.
         phases_s: Seconds of each phase, in their order.
         calls: AWS calls by `service:Action`, those of user data among them.
     """
@@ -59,14 +59,14 @@ class InstanceRecovery:
 
 @dataclass(frozen=True, kw_only=True)
 class Goodbye:
-    """What an instance did with a notice, in seconds from the moment that the metadata showed it.
+    """The steps of an instance after a notice, in seconds from the moment that the metadata showed it.
 
     Attributes:
-        heard_s: The agent passed the notice to the training.
-        durable_s: The last step was in a checkpoint on the volume.
-        uploaded_s: And in S3. None when it did not come to that.
-        left_s: The volume and the lease were given back.
-        steps_lost: Steps that were done and not in it.
+        heard_s: Until the agent passed the notice to the training.
+        durable_s: Until the last step was in a checkpoint on the volume.
+        uploaded_s: Until that checkpoint was in S3, or None when it did not get there.
+        left_s: Until the volume and the lease were given back.
+        steps_lost: Number of completed steps that are not in the checkpoint.
     """
 
     heard_s: float
@@ -77,11 +77,11 @@ class Goodbye:
 
 
 class MeasuredFleet:
-    """The fleet of a run whose instances are taken away, one after the other.
+    """The fleet of a run, with instances that are interrupted one after the other.
 
     Args:
-        site: Where it runs.
-        state_mib: How large the state of the training is.
+        site: The local AWS that it runs on.
+        state_mib: Size of the training's state in MiB.
     """
 
     def __init__(self, site: Site, *, state_mib: int) -> None:
@@ -100,7 +100,7 @@ class MeasuredFleet:
         """Give notice, and measure goodbye and recovery.
 
         Args:
-            elsewhere: Whether the zone has no room any more, so that the volume must move.
+            elsewhere: True when the zone has no more capacity, so that the volume must move.
         """
         noticed_at = time.time()
         self._site.control.interrupt(self.instance["InstanceId"], notice_seconds=_NOTICE_SECONDS)
@@ -147,11 +147,11 @@ class MeasuredFleet:
 
 
 class Floor:
-    """What no recovery can do without: the process starts, and has its checkpoint.
+    """The least work of each recovery, in which the process starts and gets its checkpoint.
 
     Args:
-        folder: For its checkpoint.
-        state_mib: How large the state of the training is.
+        folder: The folder for its checkpoint.
+        state_mib: Size of the training's state in MiB.
     """
 
     def __init__(self, folder: Path, *, state_mib: int) -> None:

@@ -1,1 +1,1 @@
-"""Measures the planner on real capacity traces: policies against the optimum, forecasts, intervals, speed."""
+"""Measures of the planner on real capacity traces, for policies against the optimum, forecasts, intervals and speed."""

@@ -1,4 +1,4 @@
-"""Measures the planner and writes it down: ``python -m benchmarks.policy``, or ``make bench-policy``."""
+"""Measures the planner and writes the figures to a file (``python -m benchmarks.policy`` or ``make bench-policy``)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFAULT_TRACES = PROJECT.parent / "shared" / "data" / "traces" / "aws-v100-2023"
 
 
 def main() -> int:
-    """Measure, print tables, write JSON. Returns 0 whatever the figures are: a benchmark does not judge."""
+    """Measure, print tables, write JSON. Return 0 with any figures, since a benchmark does not judge."""
     options = _options()
     console = Console()
     if not options.traces.exists():

@@ -1,4 +1,4 @@
-"""Turns a clone of the public artifact into traces: `python -m benchmarks.policy.convert CLONE DIRECTORY`."""
+"""Turns a clone of the public artifact into traces (`python -m benchmarks.policy.convert CLONE DIRECTORY`)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def convert(source: Path, *, prices: Sequence[float], on_demand_price: float) -> CapacityTrace:
-    """Read a CSV with the columns `date` (UTC) and `availability` (1: capacity).
+    """Read a CSV with the columns `date` (UTC) and `availability` (1 for capacity).
 
     Args:
         source: The file.

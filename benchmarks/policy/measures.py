@@ -1,12 +1,12 @@
-"""The measures of a policy on recorded capacity, and the lowest cost that was possible: the yardstick of each policy.
+"""The measures of a policy on recorded capacity, and the lowest possible cost, which is the yardstick of each policy.
 
-The lowest cost needs knowledge of the future. Dynamic programming forward in time finds it exactly over the work done
-so far, in the units in which ticks, restart and work are whole numbers. This policy may use nothing, spot in any zone,
-or on-demand. It changes as often as it likes, and pays each restart. It knows when capacity goes, so it needs no saves
-on a clock and loses no work. Therefore its cost is a lower bound for jobs with checkpoints too.
+The lowest cost needs knowledge of the future. Dynamic programming forward in time finds it exactly, over the work done
+so far. Its units make ticks, restart and work whole numbers. This policy may use nothing, spot in any zone, or
+on-demand. It changes as often as it likes, and pays each restart. It knows when capacity goes, so it needs no saves on
+a clock and loses no work. Therefore its cost is a lower bound for jobs with checkpoints too.
 
-A capacity that is started pays off only if it is kept past its restart. So a start is one step in the program: it costs
-the ticks of the restart, and lands where the last of them leaves the work.
+A capacity that is started pays off only if it is kept past its restart. So a start is one step in the program. It costs
+the ticks of the restart, and ends with the work at the last of them.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def optimal_costs(job: PlannedJob, windows: Windows, *, deadlines_s: Sequence[fl
     """Return the lowest possible cost of every window, for several deadlines at the price of the longest.
 
     Args:
-        job: The job. Its deadline is not used.
-        windows: Where and when it starts.
+        job: The job, without regard to its deadline.
+        windows: The zones and the start of each window.
         deadlines_s: Deadlines in seconds from the start.
 
     Returns:
@@ -179,7 +179,7 @@ _SPENT = np.empty(0)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Comparison:
-    """How one policy did on one task at one deadline.
+    """The result of one policy on one task at one deadline.
 
     Attributes:
         policy: Its name.
@@ -244,14 +244,14 @@ def speed(task: setting.PolicyTask, *, windows: int, deadline_h: float = 60.0) -
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """In how many held-out windows what happened lay within the 80% interval of its forecast."""
+    """Number of held-out windows in which the outcome lay within the 80% interval of its forecast."""
 
     windows: int
     within: dict[str, int]
 
 
 def forecast_coverage(task: setting.PolicyTask, *, windows: int = 30, futures: int = 100) -> Coverage:
-    """Forecast each window from what is past, then compare it with what happened."""
+    """Forecast each window from its past, then compare the forecast with the outcome."""
     chosen = task.starts[:: max(1, len(task.starts) // windows)]
     real = Windows(task.judged, starts=chosen, on_demand_price=task.on_demand_price)
     policy = survival(prior=task.prior)
@@ -296,8 +296,8 @@ class IntervalRegret:
 
     Attributes:
         zone: Its name.
-        by_save_cost: Over all windows of the zone together, by the cost of a save in seconds: one interval is best for
-            the zone, and the advice, made anew for each window from what was past, is held against it.
+        by_save_cost: Over all windows of the zone together, by the cost of a save in seconds. One interval is best for
+            the zone. The advice, made anew for each window from its past, is compared with it.
         by_window: Window by window, each against the interval that happened to fit its few runs best.
     """
 
@@ -307,7 +307,7 @@ class IntervalRegret:
 
 
 def interval_regret(task: setting.PolicyTask) -> IntervalRegret:
-    """Advise an interval from what is past, then find the one that would have been best."""
+    """Advise an interval from the past, then find the one that would have been best."""
     windows = windows_of(task)
     ticks = int(np.ceil(setting.WORK_H * setting.HOUR_S / windows.tick_s))
     restart_s = setting.RESTART_H * setting.HOUR_S
@@ -346,11 +346,11 @@ def goodput_in_hindsight(
     """Return the share of spot time that would have become durable work in a stretch of capacity, for each interval.
 
     Args:
-        available: (ticks,) every run of it is used to its end. The last is not interrupted.
+        available: (ticks,) each stretch of capacity is used to its end, and the last is not interrupted.
         intervals_s: Work between two saves.
         tick_s: Seconds a tick.
-        save_cost_s: How long training stands still for a save.
-        restart_s: Spent at the beginning of every run.
+        save_cost_s: Seconds for which training stands still for a save.
+        restart_s: Seconds spent at the beginning of each stretch.
 
     Returns:
         One share an interval. All are NaN where there is no capacity.
@@ -370,7 +370,7 @@ def goodput_in_hindsight(
 
 
 def pooled_regret(found: Iterable[IntervalRegret]) -> dict[str, Any]:
-    """Return the mean over zones and save costs, and what there is to see behind it."""
+    """Return the mean over zones and save costs, and the figures behind it."""
     regrets = list(found)
     by_zone = {
         regret.zone: {f"{cost_s:g}s": round(share, 4) for cost_s, share in regret.by_save_cost.items()}

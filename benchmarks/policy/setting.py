@@ -54,7 +54,7 @@ class PolicyTask:
     Attributes:
         judged: One zone, or several that a job may move between.
         learnt_from: Zones of the other part of the split.
-        of_another_time: Whether all of those may be used: they come from another folder.
+        of_another_time: True when all of those may be used, as they come from another folder.
         starts: The ticks at which the windows start.
         on_demand_price: USD per hour.
     """
@@ -67,7 +67,7 @@ class PolicyTask:
 
     @property
     def prior(self) -> Prior:
-        """What our policy knows before it reads the past of the judged zones."""
+        """The knowledge of Spotkeep's policy before it reads the past of the judged zones."""
         if not self.learnt_from:
             return known_prior()
         return prior_from_elsewhere(self.learnt_from, all_times=self.of_another_time)
@@ -78,11 +78,11 @@ class PolicyTask:
 
 
 def prior_from_elsewhere(traces: Sequence[CapacityTrace], *, all_times: bool = False) -> Prior:
-    """Return the model of other zones, from what had happened there before the moment in question.
+    """Return the model of other zones, from their past before the given time.
 
     Args:
         traces: Zones like the ones to come.
-        all_times: Whether they are of another time, and all of them may be used.
+        all_times: True when they are of another time, so that all of them may be used.
     """
     unseen = prior_from_band()
 
@@ -120,11 +120,11 @@ def tasks(
     seed: int,
     on_demand_price: float,
 ) -> list[PolicyTask]:
-    """Return everything that is judged: each zone alone, the zones in two halves, and all together.
+    """Return all tasks, with each zone alone, the zones in two halves, and all together.
 
-    The split rotates: each zone is judged once, by a policy that learnt from the zones of the other folds (or, with
-    `train`, from those alone). Of the zones learnt from, too, only what came before a window's start is used, as they
-    are of the same days.
+    The split rotates. Each zone is judged once, by a policy that learnt from the zones of the other folds (or, with
+    `train`, from those alone). Of the other zones, too, only the time before a window's start is used, as they are of
+    the same days.
     """
     ticks = min(len(trace) for trace in traces)
     longest = int(np.ceil(max(DEADLINES_H) * HOUR_S / traces[0].tick_s))

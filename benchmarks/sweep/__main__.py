@@ -1,4 +1,4 @@
-"""Measures sweeps and writes it down: ``python -m benchmarks.sweep``, or ``make bench-sweep``."""
+"""Measures sweeps and writes the figures to a file (``python -m benchmarks.sweep`` or ``make bench-sweep``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spotkeep_local.access.call_rates import CALLS_A_SECOND
 
 
 def main() -> int:
-    """Measure, print tables, write JSON. Returns 0 whatever the figures are: a benchmark does not judge."""
+    """Measure, print tables, write JSON. Return 0 with any figures, since a benchmark does not judge."""
     options = _options()
     console = Console()
     sys.path.append(str(options.contenders))

@@ -58,13 +58,13 @@ _LAMBDA_TRIES_AGAIN_AFTER_SECONDS: Final = 60
 
 @dataclass(frozen=True, kw_only=True)
 class SubmissionCase:
-    """How the trials' jobs come to AWS.
+    """A way of submitting the trials' jobs to AWS.
 
     Attributes:
-        name: In words.
-        parallel: How many trials the sweep has under way.
-        at_a_time: How many of them train at a time.
-        document: What the job document says of it.
+        name: The way in words.
+        parallel: Number of trials that the sweep has under way.
+        at_a_time: Number of them that train at a time.
+        document: The fields of the job document for it.
     """
 
     name: str
@@ -84,8 +84,8 @@ def measured(case: SubmissionCase, *, trials: int) -> dict[str, Any]:
     """Run a sweep to its end on the models of AWS, and count.
 
     Args:
-        case: How the trials' jobs come to AWS.
-        trials: How many.
+        case: The way of submitting the trials' jobs to AWS.
+        trials: Number of trials.
 
     Returns:
         Figures by name: AWS calls a trial, US dollars of the control plane for 1,000 trials, bytes of the table, the
@@ -114,7 +114,7 @@ def measured(case: SubmissionCase, *, trials: int) -> dict[str, Any]:
 
 
 class _Deployment:
-    """What surrounds the functions: events and their queue, schedules, capacity, and AWS Batch's turns."""
+    """The surroundings of the functions, such as events and their queue, schedules, capacity and AWS Batch's turns."""
 
     def __init__(self, plane: MeasuredPlane, account: SimulatedAccount, *, at_a_time: int) -> None:
         self.plane = plane
@@ -122,7 +122,7 @@ class _Deployment:
         self._at_a_time = at_a_time
         self.passes: list[float] = []
         self.failed: list[str] = []
-        """What functions raised."""
+        """The errors that functions raised."""
         self.sweep_is_over = False
         self._events: deque[dict[str, Any]] = deque()
         self._events_sent = 0
@@ -142,7 +142,7 @@ class _Deployment:
         self._invoke_launcher(launched)
 
     def follows(self) -> None:
-        """Let follow what follows from what has just happened."""
+        """Deliver the consequences of the last events."""
         self.account.functions.deliver(self._advance)
         if len(self.account.events) > self._events_sent or len(self.account.batch.jobs) > self._service_jobs:
             self._service_jobs = len(self.account.batch.jobs)
@@ -268,7 +268,7 @@ def _figures(deployment: _Deployment, *, trials: int) -> dict[str, Any]:
 
 
 def _describe_seconds(plane: MeasuredPlane) -> float:
-    """Return what `spotkeep describe` takes to read a sweep and to draw its page, without the network."""
+    """Return the seconds of `spotkeep describe` for reading a sweep and drawing its page, without the network."""
     console = Console(file=io.StringIO(), width=110)
     began = time.perf_counter()
     sweep, trials = plane.record.sweeps.with_trials(_NAME)

@@ -1,7 +1,7 @@
 """The spending of searches until an objective, without interruptions and with those of recorded zones.
 
 Time is simulated, and losses are read from the table. A search spends the time in which its workers have capacity.
-Starts and lost work are in it, waiting is not. Without interruptions nothing but epochs is counted.
+Starts and lost work count, waiting does not. Without interruptions only epochs count.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from spotkeep_planner.traces import CapacityTrace
 
 
 class Stretch(NamedTuple):
-    """What became of some work.
+    """The outcome of some work.
 
     Attributes:
-        ended_at_s: When it was done, or interrupted.
-        billed_s: How long the capacity worked for it.
-        was_done: Whether it was done.
+        ended_at_s: The time at which it was done or interrupted, in seconds.
+        billed_s: Seconds for which the capacity worked for it.
+        was_done: True when it was done.
     """
 
     ended_at_s: float
@@ -40,8 +40,8 @@ class WorkerCapacity(Protocol):
         """Begin some work as soon as there is capacity, and do it until it is done or interrupted.
 
         Args:
-            at_s: When it could begin.
-            for_s: How long it takes.
+            at_s: The earliest time of its start, in seconds.
+            for_s: Seconds of the work.
         """
 
 
@@ -60,7 +60,7 @@ class RecordedZone:
         """Bind the zone.
 
         Args:
-            trace: What was recorded.
+            trace: The recorded capacity.
             begin: The tick at which time is 0.
         """
         available = np.roll(np.asarray(trace.available, dtype=bool), -begin)
@@ -111,10 +111,11 @@ class SearchCase:
     """A search under a condition, which is repeated with different seeds.
 
     Attributes:
-        who: Whose search.
+        who: The library of the search.
         algorithm: random or asha.
-        full_training_h: How long a whole training takes. None without interruptions.
-        keeps: Whether an interrupted trial goes on from its last epoch. Others begin again: at 0, or where they paused.
+        full_training_h: Hours of a whole training, or None without interruptions.
+        keeps: True when an interrupted trial goes on from its last epoch, False when it begins at 0 or at its last
+            pause.
     """
 
     who: str
@@ -124,17 +125,17 @@ class SearchCase:
 
     @property
     def name(self) -> str:
-        """How the case is called in tables."""
+        """The case's name in tables."""
         return self.who if self.keeps or self.who != "spotkeep" or self.full_training_h is None else OURS_RESTARTED
 
 
 class Spent(NamedTuple):
-    """What was spent, in whole trainings.
+    """The capacity spent, in whole trainings.
 
     Attributes:
         epochs: On epochs that counted.
-        starts: On the first start of each job: a trial's, or a promotion's.
-        lost: On what interruptions cost: work that was cut off or done again, and the starts after it.
+        starts: On the first start of each job, of a trial or of a promotion.
+        lost: On interruptions, with work that was cut off or done again, and the starts after it.
     """
 
     epochs: float = 0.0
@@ -149,7 +150,7 @@ class Spent(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SearchCurve:
-    """The best loss so far over what was spent: a point for each improvement."""
+    """The best loss so far over the capacity spent, with a point for each improvement."""
 
     spent: tuple[Spent, ...]
     best: tuple[float, ...]
@@ -160,7 +161,7 @@ class SearchCurve:
         return self.best[found - 1] if found else float("inf")
 
     def until(self, objective: float) -> Spent | None:
-        """Return what was spent when a loss was reached. None where it never was."""
+        """Return the capacity spent when a loss was reached, or None if it never was."""
         return next((spent for spent, best in zip(self.spent, self.best, strict=True) if best <= objective), None)
 
     def spent_until(self, objective: float) -> float:
@@ -170,7 +171,7 @@ class SearchCurve:
 
 
 class _Worker:
-    """A worker: its capacity, its job, and the stretch of work that it is at."""
+    """A worker with its capacity, its job, and its current stretch of work."""
 
     def __init__(self, capacity: WorkerCapacity, *, epoch_s: float, start_s: float, keeps: bool) -> None:
         self._capacity = capacity
@@ -197,7 +198,7 @@ class _Worker:
         return self._stretch.ended_at_s
 
     def ends(self) -> tuple[Spent, bool]:
-        """Return what the stretch that ends now took, in seconds, and whether the job reports an epoch."""
+        """Return the seconds of the stretch that ends now, and True when the job reports an epoch."""
         stretch, self._stretch = self._stretch, None
         if stretch is None or self.job is None:
             return Spent(), False
@@ -232,11 +233,11 @@ def searched(
 
     Args:
         search: The search, from its beginning.
-        table: What trials report.
+        table: The losses that trials report.
         workers: The capacity of each worker.
-        epoch_s: How long an epoch takes.
-        start_s: How long a job takes to its first epoch, each time it gets capacity.
-        keeps: Whether an interrupted trial goes on from its last epoch.
+        epoch_s: Seconds of an epoch.
+        start_s: Seconds of a job before its first epoch, each time it gets capacity.
+        keeps: True when an interrupted trial goes on from its last epoch.
         at_least: The budget, in whole trainings.
     """
     whole_s, objective = epoch_s * EPOCHS, table.objective(one_of=ONE_OF)
@@ -275,10 +276,10 @@ def repeated(
     """Search with each seed. The same seed has the same capacity in every case.
 
     Args:
-        case: What is searched, and under which condition.
-        table: What trials report.
-        traces: The recorded zones. None for a case without interruptions.
-        seeds: Of searches and of where in the traces they begin.
+        case: The search and its condition.
+        table: The losses that trials report.
+        traces: The recorded zones, or None for a case without interruptions.
+        seeds: Seeds of searches and of their starts in the traces.
     """
     curves = []
     for seed in seeds:
@@ -313,12 +314,12 @@ def measured(
     """Measure every case.
 
     Args:
-        table: What trials report.
-        traces: The recorded zones. Without any, interruptions are left out.
-        contenders: Whose searches are compared with ours.
-        repetitions: How many seeds.
-        processes: How many at once.
-        progress: Is called with how many cases are done, of how many.
+        table: The losses that trials report.
+        traces: The recorded zones, without which cases with interruptions are left out.
+        contenders: The libraries to compare with Spotkeep.
+        repetitions: Number of seeds.
+        processes: Number of processes at once.
+        progress: Called with the number of finished cases and of all cases.
     """
     algorithms: tuple[Literal["random", "asha"], ...] = ("random", "asha")
     whose = ("spotkeep", *contenders)
@@ -358,7 +359,7 @@ def _regrets(case: SearchCase, curves: Sequence[SearchCurve], table: LossTable, 
 
 
 def _spending(case: SearchCase, curves: Mapping[SearchCase, Sequence[SearchCurve]], objective: float) -> dict[str, Any]:
-    """Return what a case spent, and what ours, which keeps what is interrupted, spent of that with the same seeds."""
+    """Return a case's spending, and the share of it that Spotkeep spends, with interrupted trials kept."""
     ours = SearchCase(who="spotkeep", algorithm=case.algorithm, full_training_h=case.full_training_h, keeps=True)
     spent = np.array([curve.spent_until(objective) for curve in curves[case]])
     ours_spent = np.array([curve.spent_until(objective) for curve in curves[ours]])

@@ -1,7 +1,8 @@
 """The searches that are compared, and the benchmark on which they search.
 
-All searches have one interface: which trial is next, and which trial goes on. Optuna's and Syne Tune's asha stop. A
-trial that is not among the best at a step of comparison ends for good. Ours promotes: it pauses, and may go on later.
+All searches have one interface, which gives the next trial and the trial that goes on. Optuna's and Syne Tune's asha
+stop. A trial that is not among the best at a step of comparison ends for good. Spotkeep's asha promotes. There such a
+trial pauses, and may go on later.
 
 The benchmark is a table with the validation loss of many configurations of one network after each epoch. The network is
 scikit-learn's, on its digits. It is small enough to train all configurations here, once. A search then reads the table.
@@ -40,7 +41,7 @@ _DIVERGED: Final = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class LossTable:
-    """What a search would observe.
+    """The losses that a search would observe.
 
     Attributes:
         losses: A row for each configuration, a column for each epoch.
@@ -57,7 +58,7 @@ class LossTable:
         """Return the loss that one of so many configurations comes to.
 
         Args:
-            one_of: How many.
+            one_of: Number of configurations.
         """
         return float(np.quantile(self.losses.min(axis=1), 1 / one_of))
 
@@ -126,7 +127,7 @@ class Job:
     Attributes:
         trial: The trial.
         configuration: Its row in the table.
-        begins_at: How many epochs it has done before.
+        begins_at: Number of epochs that it has done before.
     """
 
     trial: int
@@ -138,10 +139,10 @@ class Search(Protocol):
     """One search, from its beginning."""
 
     def next_job(self) -> Job | None:
-        """Return what a free worker does. None while there is nothing to do."""
+        """Return the job for a free worker, or None while there is none."""
 
     def goes_on(self, job: Job, *, epoch: int, loss: float) -> bool:
-        """Take the loss after an epoch. Return whether the job goes on, where the training does."""
+        """Take the loss after an epoch. Return True when the job goes on, if its training is not over."""
 
 
 class Ours:
@@ -262,7 +263,7 @@ MAKERS: Final[Mapping[str, Callable[[Literal["random", "asha"], int], Search]]] 
 
 
 def missing() -> str | None:
-    """Return why Syne Tune cannot be compared with. None where it can."""
+    """Return the reason why Syne Tune is left out of the comparison, or None when it is not."""
     try:
         import_module("syne_tune.optimizer.baselines")
     except ImportError as error:
@@ -271,7 +272,7 @@ def missing() -> str | None:
 
 
 def main() -> int:
-    """Install what only the comparison needs, away from the environment that the locks describe."""
+    """Install the packages of the comparison alone, away from the environment that the locks describe."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sweep.searches", description=main.__doc__)
     parser.add_argument("--install", type=Path, required=True, metavar="DIRECTORY")
     target = parser.parse_args().install

@@ -1,6 +1,6 @@
-"""Reads files and answers of others up to a size: a device has no end, and memory has one.
+"""Reads files and answers of others up to a size. A device has no end, and memory has one.
 
-A file that is too large is an `OSError`, as every other file that cannot be read. Its `strerror` says the bound.
+A file that is too large is an `OSError`, like every other unreadable file. Its `strerror` names the bound.
 """
 
 from __future__ import annotations

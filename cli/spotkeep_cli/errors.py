@@ -1,4 +1,4 @@
-"""Every way a command can end badly, as one tree: what happened, what to do, and the exit code scripts rely on.
+"""The errors of commands, as one tree, with message, hint and the exit code that scripts rely on.
 
 ```
 CommandLineError          1  something unexpected
@@ -19,7 +19,7 @@ CommandLineError          1  something unexpected
 │   ├── RehearsalTimeoutError 12  ... something did not happen in time (see rehearsal.errors)
 │   └── RehearsedRunFailedError 12  ... a run failed that was to leave something to judge
 ├── DamagedCheckpointsError 13  a checkpoint is damaged
-├── OrphanError        14  the account holds what belongs to no live run
+├── OrphanError        14  the account holds resources that belong to no live run
 ├── DrillFailedError     15  a run whose instance was taken away on purpose did not come back
 └── MissingModuleError   16  a rehearsed script needs a Python module that is not installed here
 ```
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LocatedProblem(Problem):
-    """A problem and where it stands.
+    """A problem and its place in the job file.
 
     Attributes:
         line: Its line in the job file, from 1. None where `--set` gave it or it is missing.
-        overridden: Whether `--set` gave it.
+        overridden: True if `--set` gave it.
     """
 
     line: int | None = None
@@ -56,7 +56,7 @@ class LocatedProblem(Problem):
 
 
 class ExitCode(IntEnum):
-    """What a command's exit status says. Documented in docs/command-line.md."""
+    """The meaning of a command's exit status. Documented in docs/command-line.md."""
 
     DONE = 0
     UNEXPECTED = 1
@@ -78,13 +78,13 @@ class ExitCode(IntEnum):
 
 
 class CommandLineError(Exception):
-    """The root: one line that says what is wrong and what was found, and a hint that says what to do.
+    """The root of all errors. One line names the problem and the fact, and a hint names the remedy.
 
     A traceback, as a notebook shows it, has the hint below the message, and each problem of a refusal.
 
     Attributes:
         message: One line, without a full stop.
-        hint: What to do next. May hold a command to copy. Empty where nothing useful can be said.
+        hint: The next step. May hold a command to copy. Empty where no hint is useful.
     """
 
     exit_code = ExitCode.UNEXPECTED
@@ -112,7 +112,7 @@ class RefusedError(CommandLineError):
 
     Attributes:
         problems: Every problem at once, in the order of the document.
-        temporary: Whether all of them are over by themselves: the same request may be accepted later.
+        temporary: True if all problems end by themselves. The launcher may accept the same request later.
     """
 
     exit_code = ExitCode.REFUSED
@@ -143,7 +143,7 @@ class CheckpointNotFoundError(CommandLineError):
 
 
 class NoConnectionError(CommandLineError):
-    """No deployment can be reached: not deployed, no credentials, no permission, or no network."""
+    """No deployment can be reached. It is not deployed, or credentials, permission or network are missing."""
 
     exit_code = ExitCode.NO_CONNECTION
 
@@ -173,7 +173,7 @@ class LocalFailureError(CommandLineError):
 
     @classmethod
     def of(cls, error: Exception) -> LocalFailureError:
-        """Say it in one line. What the failed program printed follows as the hint."""
+        """Return the error with a message of one line. The output of the failed program follows as the hint."""
         first, _, rest = str(error).partition("\n")
         return cls(first.rstrip(":"), hint=rest.strip("\n") or "spotkeep local status says what runs")
 
@@ -203,7 +203,7 @@ class DamagedCheckpointsError(CommandLineError):
 
 
 class OrphanError(CommandLineError):
-    """The account holds what should not be there. What was found has been shown."""
+    """The account holds resources that should not be there. They have been shown."""
 
     exit_code = ExitCode.ORPHAN
 
@@ -215,17 +215,17 @@ class DrillFailedError(CommandLineError):
 
 
 class MissingModuleError(CommandLineError):
-    """A rehearsed script ended for want of a Python module, which says nothing of how it takes an interruption."""
+    """A rehearsed script ended for want of a Python module. This is no judgement on its handling of interruptions."""
 
     exit_code = ExitCode.MISSING_MODULE
 
 
 @contextmanager
 def local_failures() -> Iterator[None]:
-    """Turn what the local AWS refuses, and what it fails at, into the command line's own error.
+    """Turn refusals and failures of the local AWS into the command line's own error.
 
     Raises:
-        LocalFailureError: It did.
+        LocalFailureError: The local AWS refused or failed.
     """
     from spotkeep_local.errors import LocalAwsError
 

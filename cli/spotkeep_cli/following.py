@@ -1,6 +1,7 @@
-"""Follows a run: what changed in its record and what the job wrote, as one stream of updates, and how it is shown.
+"""Follows a run as one stream of updates, and shows it.
 
-Following reads only: a user can leave and come back at any time. A connection lost on the way is waited out.
+The updates are changes of the run's record and lines of the job's output. Following reads only, so a user can leave and
+come back at any time. A connection lost on the way is waited out.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 ReadT = TypeVar("ReadT")
 
 LOST_CONNECTION_TRIES = 10
-"""So many polls in a row may fail before following gives up. The run does not care."""
+"""Number of polls in a row that may fail before following gives up. The run does not care."""
 
 
 _TROUBLE = frozenset(
@@ -75,8 +76,10 @@ class Unreachable:
 
 
 Update: TypeAlias = TimelineEntry | LogLine | Reported | Unreachable | Run
-"""What followers get: a new entry of the timeline, a line of the job's own, an event, a poll that failed, and the run:
-when its record changed, and last of all when it has ended."""
+"""One update for a follower.
+
+It is a new entry of the timeline, a line of the job's output, an event, a failed poll, or the run. The run comes when
+its record changed, and last of all when it has ended."""
 
 
 def follow(
@@ -86,13 +89,13 @@ def follow(
     pause: Callable[[], None],
     from_attempt: int = 1,
 ) -> Iterator[Update]:
-    """Yield what happens to a run until it has ended and its log is read.
+    """Yield the updates of a run until it has ended and its log is read.
 
     Args:
-        deployment: Where it runs.
+        deployment: The deployment that it runs in.
         run: Its id.
         pause: Waits between two polls.
-        from_attempt: What happened in earlier attempts is left out.
+        from_attempt: The first attempt to show. Updates of earlier attempts are left out.
 
     Raises:
         NoConnectionError: The deployment stayed out of reach for many polls.
@@ -110,10 +113,10 @@ def follow(
 
 
 def polls(read: Callable[[], ReadT], *, pause: Callable[[], None]) -> Iterator[ReadT | Unreachable]:
-    """Yield what each poll reads. It waits before the next one, and ends only when the caller leaves.
+    """Yield the result of each poll. It waits before the next one, and ends only when the caller leaves.
 
     Args:
-        read: Reads what is polled.
+        read: Makes one poll.
         pause: Waits between two polls.
 
     Raises:
@@ -134,7 +137,7 @@ def polls(read: Callable[[], ReadT], *, pause: Callable[[], None]) -> Iterator[R
 
 
 def read_lines(log: AttemptLog) -> list[LogLine | Reported]:
-    """Return the new lines of a log, each as what it is."""
+    """Return the new lines of a log, each as an event or a line of output."""
     return [
         line if event is None else Reported(event=event, line=line)
         for line, event in ((line, parse_line(line.text)) for line in log.read())
@@ -142,7 +145,7 @@ def read_lines(log: AttemptLog) -> list[LogLine | Reported]:
 
 
 class _Poll:
-    """What is known already, so that each poll gives only what is new."""
+    """The known facts of a run, so that each poll gives only new ones."""
 
     def __init__(self, deployment: DeploymentClient, run: str, *, from_attempt: int) -> None:
         self._deployment = deployment
@@ -154,7 +157,7 @@ class _Poll:
         self._log_of = ""
 
     def new_updates(self) -> tuple[list[Update], bool]:
-        """Return what is new, and whether that was all."""
+        """Return the new updates, and True if those were all."""
         run = self._deployment.table.runs.get(self._run)
         if run is None:
             raise RunNotFoundError(f"the record of {self._run} is gone", hint="ended runs are forgotten after a while")
@@ -198,17 +201,17 @@ _SHARES = 10
 
 
 class SparseProgress:
-    """Decides which progress events are worth a line.
+    """Selects the progress events that are worth a line.
 
-    The first one, one each tenth of the way, the first after going back, and the last. Where the job does not say how
-    many steps it has, every one: it reports them at most every few seconds.
+    They are the first one, one each tenth of the way, the first after going back, and the last. Without a total number
+    of steps, every event is shown. The job reports at most one every few seconds.
     """
 
     def __init__(self) -> None:
         self._last_share: int | None = None
 
     def worth_a_line(self, event: JobEvent) -> bool:
-        """Return whether to show a progress event. Each is asked about once, in order."""
+        """Return True for a progress event to show. Each is asked about once, in order."""
         total = total_steps(event)
         if total is None:
             return True
@@ -232,8 +235,8 @@ class FollowView(AbstractContextManager["FollowView"]):
     """Shows updates as they come.
 
     Args:
-        console: Where to.
-        with_log: Whether the job's own lines are shown.
+        console: The console to write to.
+        with_log: True to show the job's own lines.
     """
 
     def __init__(self, console: Console, *, with_log: bool = True) -> None:
@@ -325,13 +328,15 @@ def follow_to_the_end(
 ) -> None:
     """Follow the run of a launcher answer. Ctrl-C leaves it running.
 
+    With `--json`, standard output gets the answer (detached) or the run as it ended, and the forecast there was.
+
     Args:
-        answer: What the launcher answered.
-        became: What became of the run, in words: `launched`.
-        invocation: How `spotkeep` was called.
-        deployment: Where it runs.
-        terminal: Where to show it.
-        detach: Whether to leave at once.
+        answer: The launcher's answer.
+        became: The new state of the run, in words, such as `launched`.
+        invocation: The words that `spotkeep` was called with.
+        deployment: The deployment that it runs in.
+        terminal: The terminal to show it on.
+        detach: True to leave at once.
 
     With `--json`, standard output gets the answer (detached) or the run as it ended, and the forecast there was.
 
@@ -389,11 +394,11 @@ def _conclude(run: Run, *, forecast: object, invocation: Invocation, terminal: T
 
 
 def raise_unless_done(run: Run, *, hint: str) -> None:
-    """Raise an error for a run that ended and has neither completed nor paused as it was asked to.
+    """Raise an error for a run that ended and has neither completed nor paused on request.
 
     Args:
         run: A run that has ended.
-        hint: What to do about it.
+        hint: The remedy.
 
     Raises:
         RunFailedError: It failed.
@@ -426,9 +431,9 @@ class LogPrinter:
     """Prints log lines.
 
     Args:
-        console: Where to.
-        raw: Whether events are printed as they stand.
-        hosts: How many hosts the run has. With several, each line says which wrote it.
+        console: The console to write to.
+        raw: True to print events as they stand.
+        hosts: Number of hosts of the run. With several, each line says which wrote it.
     """
 
     def __init__(self, console: Console, *, raw: bool, hosts: int) -> None:

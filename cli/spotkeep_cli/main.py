@@ -1,6 +1,6 @@
-"""The `spotkeep` command: its root options, its commands, and how every error leaves it.
+"""The `spotkeep` command, with its root options, its commands and the output of every error.
 
-Nothing heavy is imported here, so that `spotkeep --help` is instant: each command imports what it needs when it runs.
+No heavy module is imported here, so that `spotkeep --help` is instant. Each command imports its modules when it runs.
 """
 
 import gc
@@ -53,10 +53,10 @@ _ROOT_OPTIONS = ("--deployment", "--region", "--profile")
 
 
 class SpotkeepGroup(TyperGroup):
-    """Ends every command the same way: one line, a hint, a documented exit code."""
+    """Ends every command the same way, with one line, a hint and a documented exit code."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the root options wherever they stand: `spotkeep ps --local` is what fingers type."""
+        """Read the root options at any place. People type `spotkeep ps --local`."""
         return super().parse_args(ctx, _root_options_first(args))
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
@@ -188,7 +188,7 @@ def main() -> None:
 
 
 def _unreadable_record(error: Exception) -> CommandLineError | None:
-    """Return that a record cannot be read, and what to do; None for another error."""
+    """Return the error of an unreadable record with its remedy. None for another error."""
     from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 
     if not isinstance(error, UnreadableRecordError):
@@ -205,7 +205,7 @@ def _usage_error(error: typer.TyperException) -> UsageError:
 
 
 def _wants_json(args: Sequence[str]) -> bool:
-    """Return whether a refusal is given as JSON: it is an answer too, and no refused command has given another."""
+    """Return True if a refusal is given as JSON. It is an answer too, and no refused command has given another."""
     return "--json" in args
 
 

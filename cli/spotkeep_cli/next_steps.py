@@ -1,4 +1,4 @@
-"""What is useful to do next with a run, by its state."""
+"""The useful next steps with a run, by its state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def steps_for_run(run: Run, *, invocation: Invocation, after: str) -> list[NextS
 
     Args:
         run: The run as it stands.
-        invocation: How `spotkeep` was called.
+        invocation: The words that `spotkeep` was called with.
         after: The command that was just run. It is not offered again.
     """
     name = run.run
@@ -61,7 +61,7 @@ def steps_for_sweep(sweep: Sweep, *, invocation: Invocation, after: str) -> list
 
     Args:
         sweep: Its item.
-        invocation: How `spotkeep` was called.
+        invocation: The words that `spotkeep` was called with.
         after: The command that was just run. It is not offered again.
     """
     name = sweep.sweep

@@ -1,4 +1,4 @@
-"""Finds the run or the sweep a person means: its id, or the beginning of it. `SWEEP/17` is a trial."""
+"""Finds a run or a sweep by its id, or by the beginning of it. `SWEEP/17` is a trial."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def find_run(table: RunTable, text: str, *, command: str) -> Run:
 
     Args:
         table: The run table.
-        text: What the user typed.
-        command: How to call `spotkeep`, for the hint.
+        text: The user's text.
+        command: The words to call `spotkeep` with, for the hint.
 
     Raises:
-        RunNotFoundError: None, or several. Names the nearest.
+        RunNotFoundError: No run or several have it. The error names the nearest ids.
     """
     if "/" in text:
         return _trial(table, text, command=command)
@@ -37,19 +37,19 @@ def find_run(table: RunTable, text: str, *, command: str) -> Run:
 
 
 def find_sweep(table: RunTable, text: str, *, command: str) -> Sweep:
-    """Return the sweep with that id, or the only one whose id begins with it. As `find_run` does.
+    """Return the sweep with that id, or the only one whose id begins with it. It works like `find_run`.
 
     Raises:
-        RunNotFoundError: None, or several. Names the nearest.
+        RunNotFoundError: No sweep or several have it. The error names the nearest ids.
     """
     return table.sweeps.get(text) or _only(_sweeps_by_id(table), text, what="sweep", command=command)
 
 
 def find_run_or_sweep(table: RunTable, text: str, *, command: str) -> Run | Sweep:
-    """Return the run or the sweep with that id, or the only one whose id begins with it. As `find_run` does.
+    """Return the run or the sweep with that id, or the only one whose id begins with it. It works like `find_run`.
 
     Raises:
-        RunNotFoundError: None, or several. Names the nearest.
+        RunNotFoundError: None or several have it. The error names the nearest ids.
     """
     if "/" in text:
         return _trial(table, text, command=command)
@@ -99,7 +99,7 @@ def _only(known: Mapping[str, FoundT], text: str, *, what: str, command: str) ->
 
 
 def nearest(text: str, known: Iterable[str]) -> list[str]:
-    """Return up to three known ids that look like what was typed, the likeliest first."""
+    """Return up to three known ids that resemble the typed one, the likeliest first."""
     names = list(known)
     close = difflib.get_close_matches(text, names, n=3, cutoff=0.6)
     # A run's id is a name and eight random characters: a name that is typed alone, nearly right, means it too.

@@ -1,4 +1,4 @@
-"""What a command needs from outside: the deployment, the clock, chance. Tests hand in their own."""
+"""The outside world of a command, which is the deployment, the clock and chance. Tests pass their own."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Seams:
 
     Attributes:
         connect: Finds the deployment.
-        spot_market: What the account can say of spot capacity.
-        now: The time.
-        sleep: Waits so many seconds.
-        new_token: A fresh idempotency token.
+        spot_market: The account's facts about spot capacity.
+        now: Returns the time.
+        sleep: Waits for a number of seconds.
+        new_token: Returns a fresh idempotency token.
     """
 
     connect: Callable[[ConnectionOptions], DeploymentClient]
@@ -45,10 +45,10 @@ class Seams:
 
 @dataclass(frozen=True, kw_only=True)
 class Invocation:
-    """One call of `spotkeep`: the root options and the outside world. Commands get it as `context.obj`.
+    """One call of `spotkeep`, with the root options and the outside world. Commands get it as `context.obj`.
 
     Attributes:
-        options: Which deployment the user means.
+        options: The user's choice of a deployment.
         seams: The outside world.
     """
 

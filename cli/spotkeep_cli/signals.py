@@ -1,4 +1,4 @@
-"""How a command ends when a signal comes: SIGINT (Ctrl-C) is not lost, and SIGTERM ends it as Ctrl-C does."""
+"""The end of a command by a signal. SIGINT (Ctrl-C) is not lost, and SIGTERM ends it as Ctrl-C does."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Where output goes: results to standard output, everything said beside them to standard error.
+"""Sends results to standard output and all other text to standard error.
 
 With `--json`, standard output holds one JSON value and nothing else. Without a terminal, or with NO_COLOR, Rich writes
-no escape codes. The width is the terminal's, `COLUMNS`, or 80. What comes from a job, from AWS or from a file is text:
-control sequences in it are written out (`rendering.printable_console`).
+no escape codes. The width is the terminal's, `COLUMNS`, or 80. Content from a job, from AWS or from a file is text. Its
+control sequences are written out (`rendering.printable_console`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class NextStep:
-    """A command that is useful now, and what it does."""
+    """A command that is useful now, and its effect."""
 
     command: str
     what: str
@@ -36,7 +36,7 @@ class Terminal:
     """The two output streams of one command.
 
     Args:
-        as_json: Whether standard output is for one JSON value alone.
+        as_json: True to reserve standard output for one JSON value.
     """
 
     def __init__(self, *, as_json: bool = False) -> None:
@@ -54,7 +54,7 @@ class Terminal:
 
     @property
     def people(self) -> Console:
-        """Where text for a person goes: standard output, unless that is promised to JSON."""
+        """The stream for text to a person. It is standard output, unless that is reserved for JSON."""
         return self.remarks if self.as_json else self.results
 
     def show(self, *content: RenderableType) -> None:
@@ -66,7 +66,7 @@ class Terminal:
         self.remarks.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def remark_unreadable(self, unreadable: Mapping[str, str]) -> None:
-        """Say how many records were left out because they cannot be read, and why."""
+        """Print the number of unreadable records that were left out, and the reason."""
         if unreadable:
             records = "1 record" if len(unreadable) == 1 else f"{len(unreadable)} records"
             self.remark(f"! {records} could not be read:")
@@ -78,9 +78,10 @@ class Terminal:
         sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
 
     def show_next(self, *steps: NextStep) -> None:
-        """End a command with what is useful now, and why: beside the commands where all of it fits, else below each.
+        """End a command with the useful next commands and their reasons.
 
-        Commands are never wrapped, so that they can be copied.
+        The reasons stand beside the commands where all of it fits, else below each. Commands are never wrapped, so that
+        they can be copied.
         """
         if self.as_json or not steps:
             return
@@ -96,7 +97,7 @@ class Terminal:
             self.people.print(line, soft_wrap=True, highlight=False)
 
     def show_error(self, error: CommandLineError) -> None:
-        """Print an error: one line, its problems if it has any, and a hint."""
+        """Print an error in one line, with its problems if it has any, and a hint."""
         from rich.text import Text
 
         problems: tuple[LocatedProblem, ...] = getattr(error, "problems", ())

@@ -1,4 +1,4 @@
-"""Spotkeep in a notebook or a pipeline: launch runs and sweeps, wait for them, read what they measure.
+"""Spotkeep in a notebook or a pipeline, to launch runs and sweeps, to wait for them and to read their metrics.
 
 ```python
 from spotkeep_client import Spotkeep

@@ -27,8 +27,8 @@ class Spotkeep:
         deployment: The `deployment` setting it was deployed with.
         region: The AWS region. None for the AWS configuration's own.
         profile: The AWS profile. None for the AWS configuration's own.
-        local: Whether it is the one in the local AWS (`spotkeep local up`).
-        seams: What it needs from outside. Tests hand in their own.
+        local: True for the one in the local AWS (`spotkeep local up`).
+        seams: The connection to AWS, the clock and the source of tokens. Tests hand in their own.
 
     Raises:
         NoConnectionError: There is no such deployment, or it cannot be reached.
@@ -52,8 +52,8 @@ class Spotkeep:
 
         Args:
             job: A job file, or its fields.
-            source: The code: a directory or an archive, relative to the current directory. Default: as the job says.
-            **fields: Other values of fields: `hyperparameters={"lr": 0.1}`.
+            source: The code as a directory or an archive, relative to the current directory. Default: as the job says.
+            **fields: Other values of fields, such as `hyperparameters={"lr": 0.1}`.
 
         Raises:
             RefusedError: Nothing was launched. It carries every problem.
@@ -129,6 +129,6 @@ def _document(
 
 
 def _as_written(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields as a job file would have them. Others stay, and are refused where all is judged."""
+    """Return fields as a job file would have them. Other fields stay, and are refused where all is judged."""
     written = {name: plain(value) for name, value in fields.items()}
     return {name: fields[name] if problems else value for name, (value, problems) in written.items()}

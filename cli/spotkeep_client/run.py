@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 
 
 def warn_of(problems: Iterable[Problem], *, inside: int = 1) -> None:
-    """Warn the caller of `launch` or `resume`: of a branch, which moves. Of files that stay behind.
+    """Warn the caller of `launch` or `resume`, for example of a branch, which moves, or of files that stay behind.
 
     Args:
         problems: A warning each.
-        inside: How many functions of ours the caller's line is away: 1 in the one that they call.
+        inside: The number of functions of ours between this one and the caller's line. It is 1 in the one that they
+            call.
     """
     for problem in problems:
         warnings.warn(str(problem), UserWarning, stacklevel=inside + 2)
@@ -47,7 +48,7 @@ def run_page(run: record.Run, *, metrics: ScriptMetrics | None) -> str:
 
     Args:
         run: The run item.
-        metrics: What its script measures.
+        metrics: The measurements of its script.
     """
     reason = reason_text(run.end_reason)
     rows = [
@@ -83,9 +84,9 @@ class Measurement:
     """A value of a metric.
 
     Attributes:
-        metric: Its name.
+        metric: The metric's name.
         step: The completed steps it was measured after. None where that is not known.
-        value: It.
+        value: The value itself.
     """
 
     metric: str
@@ -94,12 +95,12 @@ class Measurement:
 
 
 class Run:
-    """One run. What it says of itself is read when it is asked.
+    """One run. Each property and method reads the record anew.
 
     Args:
         run: Its id.
-        deployment: Where it runs.
-        invocation: How the deployment is meant, and the clock.
+        deployment: The deployment that it runs in.
+        invocation: The options that chose the deployment, and the clock.
     """
 
     def __init__(self, run: str, *, deployment: DeploymentClient, invocation: Invocation) -> None:
@@ -109,22 +110,22 @@ class Run:
 
     @property
     def state(self) -> str:
-        """Where it is: LAUNCHING, WAITING, TRAINING, INTERRUPTED, STOPPING, COMPLETED, FAILED or STOPPED."""
+        """Its state, one of LAUNCHING, WAITING, TRAINING, INTERRUPTED, STOPPING, COMPLETED, FAILED or STOPPED."""
         return self._record().state.value
 
     @property
     def model_uri(self) -> str | None:
-        """Where its model is in S3, once it is known."""
+        """The S3 URI of its model, once it is known."""
         return self._record().output_uri
 
     @property
     def paused_at_step(self) -> int | None:
-        """The completed steps of a run that is paused. None of any other."""
+        """The completed steps of a run that is paused. None for any other run."""
         return self._record().paused_at_step
 
     @property
     def checkpoint_uri(self) -> str:
-        """Where its checkpoints are in S3."""
+        """The S3 URI of its checkpoints."""
         return self._record().checkpoint_uri
 
     @property
@@ -156,7 +157,7 @@ class Run:
         return self
 
     def logs(self) -> str:
-        """Return what its jobs printed so far, all attempts in order. Events in words."""
+        """Return the output of its jobs so far, all attempts in order. Events are in words."""
         attempts = self._deployment.table.runs.attempts(self.id)
         updates = [
             update
@@ -166,7 +167,7 @@ class Run:
         return "\n".join(line for update in updates if (line := _line(update)) is not None)
 
     def metrics(self) -> pd.DataFrame:
-        """Return the curves of its metrics: a column a metric, indexed by step. At most 60 points each.
+        """Return the curves of its metrics, with a column a metric and an index of steps. At most 60 points each.
 
         Raises:
             UsageError: pandas is not installed.
@@ -198,20 +199,20 @@ class Run:
         return Measurement(metric=metric, step=found.best_step, value=found.best)
 
     def stop(self) -> Run:
-        """Ask it to end: it saves first, and can be resumed.
+        """Ask it to end. It saves first, and can be resumed.
 
         Raises:
-            RefusedError: It is not the caller's to stop.
+            RefusedError: The caller may not stop it.
         """
         ask_launcher(self._deployment, {"action": "stop", "run": self.id}, what=f"{self.id} was not stopped")
         return self
 
     def resume(self, *, source: str | Path | None = None, **changes: Any) -> Run:
-        """Start its next attempt, on the same checkpoints, as it was or with what has changed.
+        """Start its next attempt, on the same checkpoints, unchanged or with the given changes.
 
         Args:
-            source: Code to go on with: a directory or an archive, relative to the current directory.
-            **changes: New values of fields of its job: `max_run="4h"`. None takes a field away.
+            source: Code to go on with, as a directory or an archive, relative to the current directory.
+            **changes: New values of fields of its job, such as `max_run="4h"`. None takes a field away.
 
         Raises:
             RefusedError: It has not ended, has completed, or the changed job would not be launched.
@@ -223,7 +224,7 @@ class Run:
         return self
 
     def describe(self) -> dict[str, Any]:
-        """Return all that is recorded of it: run, attempts, timeline, metrics, and its plan where it has one."""
+        """Return its whole record, with run, attempts, timeline, metrics, and its plan where it has one."""
         region = None if self._invocation.options.local else self._deployment.region
         runs = self._deployment.table.runs
         return RunStory.read(self._record(), runs=runs, region=region, unreadable={}).as_document()
@@ -251,8 +252,8 @@ def pandas_for(call: str, *, without: str) -> Any:
     """Return pandas.
 
     Args:
-        call: What gives a DataFrame.
-        without: What has the same without pandas.
+        call: The call that gives a DataFrame.
+        without: The call that has the same without pandas.
 
     Raises:
         UsageError: It is not installed.
@@ -268,7 +269,7 @@ def pandas_for(call: str, *, without: str) -> Any:
 
 
 def _line(update: Update) -> str | None:
-    """Return what an update says in one line. None for what is no line of a log."""
+    """Return the text of an update in one line. None if the update is no line of a log."""
     if isinstance(update, LogLine):
         return update.text
     if isinstance(update, Reported):

@@ -1,4 +1,4 @@
-"""The SageMaker SDK's `ModelTrainer`, launched through Spotkeep: one changed line of a script that has one.
+"""The SageMaker SDK's `ModelTrainer`, launched through Spotkeep by one changed line of a script that has one.
 
 ```python
 from spotkeep_client.sagemaker import SpotTrainer
@@ -7,7 +7,8 @@ trainer = SpotTrainer(training_image=..., source_code=SourceCode(...), compute=C
 trainer.train(wait=True)
 ```
 
-It stands here and not in `spotkeep`, which a training script imports: that is the standard library alone.
+It stands here and not in `spotkeep`, because a training script imports that, which uses the standard library alone.
+
 Source: https://sagemaker.readthedocs.io/en/stable/ (ModelTrainer, version 3)
 """
 
@@ -57,21 +58,21 @@ _ITS_OWN: Final = {"training_mode", "sagemaker_session", "local_container_root",
 """Arguments of the trainer that say how it works, and nothing of the job."""
 _JOB_FIELDS: Final = frozenset({*JobRequest.model_fields, "sweep"}) - frozenset(ModelTrainer.model_fields)
 _CHAINED: Final = ("tensorboard_output_config", "retry_strategy", "infra_check_config", "session_chaining_config")
-"""What `with_...` of a trainer set, by its name."""
+"""The names of the settings that a trainer gets by its `with_...` methods."""
 
 
 class SpotTrainer(ModelTrainer):
-    """A `ModelTrainer` whose `train` launches a run: validated, recorded, resumed after each interruption.
+    """A `ModelTrainer` that launches a run in `train`, validated, recorded and resumed after each interruption.
 
-    With `sweep={...}` it launches a sweep, whose trials are such runs.
+    With `sweep={...}` it launches a sweep of such runs.
 
     Args:
         deployment: The `deployment` setting that Spotkeep was deployed with.
         region: The AWS region. None for the AWS configuration's own.
         profile: The AWS profile. None for the AWS configuration's own.
-        local: Whether it is the one in the local AWS (`spotkeep local up`).
-        seams: What it needs from outside. Tests hand in their own.
-        **arguments: Those of `ModelTrainer`, and fields of a job file: `capacity="auto"`, `max_cost=25`.
+        local: True for the one in the local AWS (`spotkeep local up`).
+        seams: The connection to AWS, the clock and the source of tokens. Tests hand in their own.
+        **arguments: Those of `ModelTrainer`, and fields of a job file, such as `capacity="auto"` and `max_cost=25`.
 
     Raises:
         RefusedError: It has arguments that a run cannot keep. Carries each of them.
@@ -118,9 +119,9 @@ class SpotTrainer(ModelTrainer):
 
         Args:
             input_data_config: Channels, beside those of the trainer or in place of one of the same name.
-            wait: Whether to wait until the run has completed, or paused at its `pause_at_step`, or the search is over.
-            logs: Whether to print what its jobs print, or where the sweep stands, while it is waited for.
-            dry_run: Whether only what can be judged here is judged, and nothing launched.
+            wait: True to wait until the run has completed, or paused at its `pause_at_step`, or the search is over.
+            logs: True to print the output of its jobs, or the state of the sweep, during the wait.
+            dry_run: True to judge only the parts that can be judged here, and to launch nothing.
 
         Raises:
             RefusedError: Nothing was launched. It carries every problem.
@@ -155,7 +156,7 @@ class SpotTrainer(ModelTrainer):
 
     @property
     def latest_training_job(self) -> TrainingJob | None:
-        """The SDK's resource of the run's newest training job. None before there is one, on EC2, and of a sweep."""
+        """The SDK's resource of the run's newest training job. None before there is one, on EC2, and for a sweep."""
         name = None if self._run is None else self._run.job_name
         if name is None:
             return None
@@ -165,7 +166,7 @@ class SpotTrainer(ModelTrainer):
         return TrainingJob.get(training_job_name=name, session=self._session, region=self._session.region_name)
 
     def _create_training_job_args(self, *_: Any, **__: Any) -> dict[str, Any]:
-        """Refuse a request of the SDK's TrainingQueue or of its own `train`: its job would be no run.
+        """Refuse a request of the SDK's TrainingQueue or of its own `train`, because its job would be no run.
 
         Raises:
             RefusedError: Always.
@@ -178,7 +179,7 @@ class SpotTrainer(ModelTrainer):
         """Return the job that the trainer's arguments mean, the job file's fields of the call on top.
 
         Raises:
-            RefusedError: They hold what a run cannot keep.
+            RefusedError: They hold settings that a run cannot keep.
         """
         values = self._values(channels)
         _refuse(list(_of_a_pipeline({**values, "hyperparameters": self.hyperparameters})))
@@ -221,7 +222,7 @@ class SpotTrainer(ModelTrainer):
                 yield LeftOut(field=f"with_{name}", why="a job file has no field for it")
 
     def _source(self, source: str | None, *, copy: Path) -> str | None:
-        """Return the directory to pack: a copy without the files that the SDK's own patterns leave out.
+        """Return the directory to pack, a copy without the files that the SDK's own patterns leave out.
 
         The SDK does not ask git. The copy is therefore no checkout, and no rule of git's counts in it.
 
@@ -246,12 +247,13 @@ def make_adoptable(
 ) -> HyperparameterTuner:
     """Prepare a tuner so that each training job of its tuning job becomes a run on spot capacity, and return it.
 
-    SageMaker itself creates these jobs, with the tags of the tuning job: they are adopted, and not launched.
+    SageMaker itself creates these jobs, with the tags of the tuning job. The controller adopts them and does not launch
+    them.
 
     Args:
         tuner: The tuner, of one `ModelTrainer` or of several.
         deployment: The `deployment` setting that Spotkeep was deployed with.
-        owner: Whose runs they are. None where that is not recorded.
+        owner: The owner of the runs. None where that is not recorded.
 
     Raises:
         RefusedError: Its jobs would start anew after an interruption, would differ from the trainer, or would be
@@ -295,7 +297,10 @@ _LOST_IN_TUNING: Final = {
     "with_session_chaining_config": _NOT_SENT,
     "with_tensorboard_output_config": _NOT_SENT,
 }
-"""Settings that a tuner's jobs would lack, by path in the trainer's call: sagemaker 3.27.0, `HyperparameterTuner`."""
+"""Settings that a tuner's jobs would lack, by path in the trainer's call.
+
+Source: sagemaker 3.27.0, `HyperparameterTuner`
+"""
 _WITHOUT_EFFECT_ON_TUNING: Final = {
     "source_code.args": "the SDK hands it to a command alone",
     "compute.keep_alive_period_in_seconds": "a tuning job keeps no warm pools",
@@ -346,7 +351,7 @@ def _not_adoptable(trainer: ModelTrainer, name: str) -> Iterator[LocatedProblem]
 
 
 def _given_to(trainer: ModelTrainer) -> Iterator[tuple[str, Any]]:
-    """Yield each argument of a trainer by its path in the call. The name of its class for a configuration."""
+    """Yield each argument of a trainer by its path in the call. A configuration yields the name of its class."""
     for name in type(trainer).model_fields:
         value = getattr(trainer, name)
         if name in _ITS_OWN or value is None or value == {}:
@@ -387,7 +392,7 @@ def _of_a_pipeline(value: Any, path: str = "") -> Iterator[LeftOut]:
 
 
 def _given(configuration: BaseModel) -> Iterator[tuple[str, Any]]:
-    """Yield what a configuration holds that it does not hold by itself."""
+    """Yield the values of a configuration that differ from its defaults."""
     for name, field in type(configuration).model_fields.items():
         value = getattr(configuration, name)
         if value is not None and not isinstance(value, Unassigned) and value != field.default:

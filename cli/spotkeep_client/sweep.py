@@ -1,4 +1,7 @@
-"""A sweep, as a notebook or a pipeline uses it. A trial is a run: `Spotkeep().run("digits-sweep-1a2b3c4d/17")`."""
+"""A sweep, as a notebook or a pipeline uses it.
+
+A trial is a run, such as `Spotkeep().run("digits-sweep-1a2b3c4d/17")`.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,12 @@ if TYPE_CHECKING:
 
 
 class Sweep:
-    """One sweep. What it says of itself is read when it is asked.
+    """One sweep. Each property and method reads the record anew.
 
     Args:
         sweep: Its id.
-        deployment: Where it runs.
-        invocation: How the deployment is meant, and the clock.
+        deployment: The deployment that it runs in.
+        invocation: The options that chose the deployment, and the clock.
     """
 
     def __init__(self, sweep: str, *, deployment: DeploymentClient, invocation: Invocation) -> None:
@@ -40,7 +43,7 @@ class Sweep:
 
     @property
     def state(self) -> str:
-        """Where it is: RUNNING, STOPPING, PAUSED, COMPLETED, FAILED or STOPPED."""
+        """Its state, one of RUNNING, STOPPING, PAUSED, COMPLETED, FAILED or STOPPED."""
         return self._record().state.value
 
     def wait(self, *, show: Callable[[str], object] | None = None) -> Sweep:
@@ -71,7 +74,7 @@ class Sweep:
                 yield found
 
     def trials(self) -> pd.DataFrame:
-        """Return a row a trial, by its number: its run, state, steps, best value, and `parameters.<name>`.
+        """Return a row a trial, by its number, with its run, state, steps, best value, and `parameters.<name>`.
 
         Raises:
             UsageError: pandas is not installed.
@@ -92,7 +95,7 @@ class Sweep:
         return pandas.DataFrame.from_dict(rows, orient="index").sort_index().rename_axis("trial")
 
     def best(self) -> record.BestTrial:
-        """Return the trial with the best value of the objective: its `number`, `run`, `value`, `step`, `parameters`.
+        """Return the trial with the best objective, as its `number`, `run`, `value`, `step` and `parameters`.
 
         Raises:
             UsageError: None has reported its objective yet, or the sweep has none.
@@ -106,20 +109,20 @@ class Sweep:
         return found
 
     def stop(self) -> Sweep:
-        """Ask its trials to end: they save first, and the sweep can be resumed.
+        """Ask its trials to end. They save first, and the sweep can be resumed.
 
         Raises:
-            RefusedError: It is not the caller's to stop.
+            RefusedError: The caller may not stop it.
         """
         ask_launcher(self._deployment, {"action": "stop", "sweep": self.id}, what=f"{self.id} was not stopped")
         return self
 
     def resume(self, *, source: str | Path | None = None, **changes: Any) -> Sweep:
-        """Let it go on that has ended: the trials that stopped with it or failed, then its search.
+        """Let a sweep that has ended go on, with the trials that stopped with it or failed and then its search.
 
         Args:
-            source: Code that each trial goes on with: a directory or an archive, relative to the current directory.
-            **changes: New values of fields of its job: `max_cost=60`. None takes a field away.
+            source: Code that each trial goes on with, as a directory or an archive, relative to the current directory.
+            **changes: New values of fields of its job, such as `max_cost=60`. None takes a field away.
 
         Raises:
             RefusedError: It has not ended, has nothing left to try, or the changed job would not be launched.
@@ -131,7 +134,7 @@ class Sweep:
         return self
 
     def __repr__(self) -> str:
-        """Return its id and where its trials are."""
+        """Return its id and the state of its trials."""
         return f"<Sweep {_line(self._record())}>"
 
     def _record(self) -> record.Sweep:
@@ -142,7 +145,7 @@ class Sweep:
 
 
 def _line(sweep: record.Sweep) -> str:
-    """Return where a sweep stands in one line."""
+    """Return the state of a sweep in one line."""
     states = states_in_words(sweep.counts)
     best = sweep.best
     parts = [sweep.state.value.lower(), *([states] if states else [])]

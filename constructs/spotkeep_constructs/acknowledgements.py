@@ -1,4 +1,4 @@
-"""Accepting what cdk-nag finds: each finding by its id, with the reason it is right here."""
+"""Accepted findings of cdk-nag, each by its id and with the reason why it is right here."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PACK = "AwsSolutions"
 
 
 def acknowledge(scope: IConstruct, findings: Mapping[str, str]) -> None:
-    """Accept findings of the AwsSolutions pack on a construct and what is below it.
+    """Accept findings of the AwsSolutions pack on a construct and its children.
 
     Args:
-        scope: The construct the findings are about, and no wider.
+        scope: The construct that has the findings, as narrow as possible.
         findings: Reason by rule, for example `{"S1": "..."}`.
     """
     Validations.of(scope).acknowledge(
@@ -39,14 +39,15 @@ def _id_of(rule: str) -> str:
 def acknowledge_wildcards(scope: Construct, *, resources: Sequence[str], reason: str) -> None:
     """Accept the resource wildcards of one permission (rule IAM5).
 
-    The id of such a finding holds the ARN as the template spells it, and a reference to another stack has its spelling
-    only after the CDK has wired the stacks. So the id is found while the app validates, just before the rules run: once
-    for all permissions of a role or policy, since every question to the CDK is a round trip to its process.
+    The id of such a finding holds the ARN as the template spells it. A reference to another stack has its spelling only
+    after the CDK has wired the stacks. So this function finds the id while the app validates, just before the rules
+    run. It does so once for all permissions of a role or policy, since every question to the CDK is a round trip to its
+    process.
 
     Args:
         scope: The role or policy.
-        resources: ARNs with a wildcard. May hold tokens.
-        reason: Why they are no narrower.
+        resources: ARNs with a wildcard, which may hold tokens.
+        reason: The reason why they are no narrower.
     """
     pending = _PENDING.get(scope)
     if pending is None:

@@ -1,4 +1,4 @@
-"""Zip archives that are the same bytes for the same files, so that an asset's hash says what is in it.
+"""Zip archives with the same bytes for the same files, so that an asset's hash stands for its content.
 
 Everything a deployment uploads (function code, the dependency layer, the training bundle) is packed here.
 """
@@ -62,8 +62,8 @@ def zip_directory(directory: Path, destination: Path, *, byte_code: bool = False
 
     Args:
         directory: Root of the archive's paths.
-        destination: The archive to write. Appears whole or not at all.
-        byte_code: Whether compiled Python is packed too. The guarantee needs byte code that records no file time.
+        destination: The archive to write, which appears whole or not at all.
+        byte_code: True to pack compiled Python too, which must record no file time for the guarantee to hold.
     """
     with (
         _appearing_whole(destination) as partial,
@@ -87,7 +87,7 @@ def sha256(*parts: bytes | str) -> str:
     """Hash of several values, each kept apart from the next by its length.
 
     Args:
-        parts: What the hash stands for.
+        parts: The values that the hash covers, in order.
     """
     digest = hashlib.sha256()
     for part in parts:
@@ -101,9 +101,9 @@ def keep(directory: Path, name: str, content: bytes) -> Path:
     """Write a file, unless one of that name holds that very content.
 
     Args:
-        directory: Where it is kept. Created when missing.
+        directory: The file's directory, created when missing.
         name: A name that holds the content's hash.
-        content: What to write.
+        content: The bytes to write.
     """
     path = directory / name
     if not path.is_file() or path.read_bytes() != content:
@@ -125,11 +125,11 @@ def seal(archive: Path) -> None:
 
 
 def is_sealed(archive: Path) -> bool:
-    """Return whether an archive is what its user left there: its name says what it should hold, not what it holds.
+    """Return True when an archive still has the content that this user sealed. Its name cannot show that.
 
     Args:
-        archive: As given to `seal`. Only this user, or root, may be able to write it, its hash, or its folder: a hash
-            that others can write vouches for nothing.
+        archive: The path given to `seal`. Only this user or root may have write access to the archive, its hash and its
+            folder. A hash that others can write proves nothing.
     """
     try:
         ours = all(_is_ours(path) for path in (archive.parent, archive, _seal_of(archive)))
@@ -158,7 +158,7 @@ def one_process_at_a_time(directory: Path) -> Iterator[None]:
     """Wait until no other process is in such a block about this directory. A process that dies leaves it, too.
 
     Args:
-        directory: What the block changes. The lock is a file beside it.
+        directory: The directory that the block changes, with the lock file beside it.
     """
     directory.parent.mkdir(parents=True, exist_ok=True)
     with directory.with_name(directory.name + ".lock").open("w") as lock:
@@ -167,11 +167,11 @@ def one_process_at_a_time(directory: Path) -> Iterator[None]:
 
 
 def forget_oldest(directory: Path, *, keep: int) -> None:
-    """Remove all but the newest entries of a directory. What another process removes meanwhile is gone as well.
+    """Remove all but the newest entries of a directory. Entries that another process removes meanwhile are no error.
 
     Args:
-        directory: Holds files or folders that can be made again.
-        keep: How many stay.
+        directory: A directory of files or folders that can be made again.
+        keep: The number of entries that stay.
     """
 
     def changed_ns(path: Path) -> int:

@@ -23,30 +23,31 @@ from spotkeep_fleet.run_prefixes import (
 )
 
 BUNDLES_PREFIX = "bundles/"
-"""What jobs and instances start with, each under the hash of its content. Nothing removes it."""
+"""Prefix of the bundles that jobs and instances start with, each under the hash of its content. Nothing removes one."""
 
 _EVERY_RUN = "Runs are named later: everything below the prefix of those that share a role, and nothing beside it."
 _ALL_OBJECTS = tuple(f"{prefix}*" for prefix in PREFIXES)
 _KNOWN_SPECS = f"{SPECS_PREFIX}*/{'?' * 64}.json"
-"""A run, and the hash of the spec: a role that does not know the content does not find the object."""
+"""Key of a training spec, by its run and its hash. A role that does not know the content does not find the object."""
 UNFINISHED_UPLOAD_DAYS = 7
 NONCURRENT_VERSION_DAYS = 7
-"""How long a replaced or deleted version can be brought back."""
+"""Days for which a replaced or deleted version can be restored."""
 ACCESS_LOG_RETENTION_DAYS = 90
-"""How long it can be found out who read or deleted something. CloudTrail is what a team keeps for longer."""
+"""Days for which the access logs of reads and deletions are kept. A team that needs them longer uses CloudTrail."""
 
 
 class CheckpointBucket(Construct):
-    """A versioned, encrypted bucket that keeps what runs produce.
+    """A versioned, encrypted bucket that keeps the results of runs.
 
-    Encrypted with a key of its own that rotates every year. Reached over TLS alone. Closed to the public. Every access
-    logged to a second bucket. Replaced and deleted versions stay for a while, so that a deletion SageMaker mirrors from
-    a container can be undone.
+    A key of its own encrypts it and rotates every year. S3 accepts TLS alone and no public access, and logs every
+    access to a second bucket. Replaced and deleted versions stay for a while, so that a deletion which SageMaker
+    mirrors from a container can be undone.
 
     Attributes:
         bucket: The bucket.
         key: The key its objects are encrypted with.
-        access_logs: The bucket that receives its access logs. None of an existing bucket, whose owner decides on them.
+        access_logs: The bucket that receives its access logs. None for an existing bucket, since its owner decides on
+            its logs.
     """
 
     def __init__(
@@ -64,16 +65,15 @@ class CheckpointBucket(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            retention_days: Days after which S3 expires an object of a run, counted from when it was written. Default:
-                never.
-            keep_on_destroy: Whether bucket, key and logs outlive their stack.
-            existing: A bucket to use as it is: its versions, lifecycle and access logs are its owner's. Default: one is
-                created.
-            key: The key that encrypts the bucket. Its policy has to leave it to IAM who may use it, as the CDK's
-                default does. Default: the existing bucket's own, or one is created.
+            retention_days: Days after which S3 expires an object of a run, counted from its creation, never by default.
+            keep_on_destroy: True to keep bucket, key and logs when their stack is deleted.
+            existing: A bucket to use as it is, with its own versions, lifecycle and access logs. Without it the
+                construct creates one.
+            key: The key that encrypts the bucket. Its policy has to leave the choice of principals to IAM, as the CDK's
+                default policy does. By default the existing bucket's own key, or a new one.
 
         Raises:
-            PropertyError: A retention is asked for of an existing bucket, or no key is known of one.
+            PropertyError: A retention was given for an existing bucket, or its key is not known.
         """
         super().__init__(scope, id)
         self.access_logs: s3.IBucket | None = None
@@ -161,11 +161,11 @@ class CheckpointBucket(Construct):
         )
 
     def grant_list_runs(self, grantee: iam.IGrantable, *, teams: Sequence[str | None] = (None,)) -> iam.Grant:
-        """Let a principal list all objects of runs, and nothing beside them.
+        """Let a principal list all objects of runs, and nothing else.
 
         Args:
             grantee: A role, user or managed policy.
-            teams: Whose runs: isolated teams, None for those of all others.
+            teams: The isolated teams that own the runs, with None for the runs of all other teams.
         """
         return allow(
             grantee,
@@ -175,11 +175,11 @@ class CheckpointBucket(Construct):
         )
 
     def grant_read_runs(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
-        """Let a principal list the objects of runs, and read what their jobs wrote, and sources.
+        """Let a principal list the objects of runs, and read sources and the results of jobs.
 
         Args:
             grantee: A role, user or managed policy.
-            team: The isolated team whose runs are meant. None for those of all others.
+            team: The isolated team that owns the runs, or None for the runs of all other teams.
         """
         return together(
             self.grant_list_runs(grantee, teams=[team]),
@@ -188,11 +188,13 @@ class CheckpointBucket(Construct):
         )
 
     def grant_train(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
-        """Let a training job read what runs store, and write and delete results: SageMaker mirrors deletions, too.
+        """Let a training job read the stored objects of runs, and write and delete results.
+
+        SageMaker mirrors deletions, too.
 
         Args:
             grantee: The role jobs run with.
-            team: The isolated team whose runs are meant. None for those of all others.
+            team: The isolated team that owns the runs, or None for the runs of all other teams.
         """
         return together(
             allow(
@@ -218,11 +220,11 @@ class CheckpointBucket(Construct):
         )
 
     def grant_list_versions(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
-        """Let a principal see which versions of runs' objects the bucket holds, and so what they cost.
+        """Let a principal list the object versions of runs in the bucket, which show their storage cost.
 
         Args:
             grantee: A role, user or managed policy.
-            team: The isolated team whose runs are meant. None for those of all others.
+            team: The isolated team that owns the runs, or None for the runs of all other teams.
         """
         return allow(
             grantee,
@@ -232,14 +234,14 @@ class CheckpointBucket(Construct):
         )
 
     def grant_train_one_run(self, grantee: iam.IGrantable, *, runs: str, run: str, checkpoints: str) -> iam.Grant:
-        """Let a principal write the checkpoints and the output of one run, and read what its job may name.
+        """Let a principal write the checkpoints and the output of one run, and read the inputs its job may name.
 
-        A job names sources and channels below any run that its team may read, so reading is bound to these. A source is
-        not written: no training changes what another one, or its own next instance, will execute.
+        A job names sources and channels below any run that its team may read, so reading is limited to these runs.
+        Sources are read-only. So no training changes the code of another training, or of its own next instance.
 
         Args:
             grantee: The role.
-            runs: The prefix of the runs that it reads. This one and the others may hold policy variables.
+            runs: The prefix of the runs that it may read, which may hold policy variables like the other two.
             run: The run's id.
             checkpoints: The prefix of its checkpoints.
         """
@@ -273,7 +275,7 @@ class CheckpointBucket(Construct):
 
         Args:
             grantee: A role, user or managed policy.
-            team: The isolated team whose runs are meant. None for those of all others.
+            team: The isolated team that owns the runs, or None for the runs of all other teams.
         """
         writing = allow(
             grantee,
@@ -290,7 +292,7 @@ class CheckpointBucket(Construct):
 
         Args:
             grantee: The role jobs run with.
-            team: The isolated team whose runs are meant. None for those of all others.
+            team: The isolated team that owns the runs, or None for the runs of all other teams.
         """
         listing = allow(
             grantee,

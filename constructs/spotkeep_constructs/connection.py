@@ -38,7 +38,7 @@ def grant_read_connection(scope: Construct, grantee: iam.IGrantable, *, deployme
 
 
 class ConnectionParameter(Construct):
-    """The parameter `/<deployment>/connection`: a JSON object, created last, so that it stands for a whole deployment.
+    """The parameter `/<deployment>/connection`, a JSON object created last, so that it stands for a whole deployment.
 
     Attributes:
         parameter: The parameter.
@@ -58,8 +58,8 @@ class ConnectionParameter(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Name of the deployment.
-            values: Every field of a connection but its version (`spotkeep_cli.aws.calls.Connection`). May hold tokens.
-                Empty: the deployment has no such thing.
+            values: Every field of a connection but its version (`spotkeep_cli.aws.calls.Connection`). A value may hold
+                tokens, or be empty for a part that the deployment lacks.
         """
         super().__init__(scope, id)
         self.parameter = ssm.StringParameter(

@@ -34,10 +34,10 @@ class Control(Construct):
     """Controller, notifications, monitoring and the connection parameter.
 
     Attributes:
-        notifications: The topics and what is subscribed to them.
-        controller: The function that keeps runs as their records say, and what invokes it.
+        notifications: The topics and their subscriptions.
+        controller: The function that keeps runs as their records say, with its triggers.
         monitoring: Alarms and dashboard.
-        connection: What clients read to use the deployment.
+        connection: The parameter that clients read to use the deployment.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class Control(Construct):
             scope: Parent construct.
             id: Construct id.
             settings: The deployment's settings.
-            platform: What the functions of the stack share.
+            platform: The code, layer and log settings that all functions of the stack share.
             storage: The bucket and the table.
-            compute: What EC2 instances need. None where the deployment has no fleets.
+            compute: The network, roles and launch template of EC2 instances, or None in a deployment without fleets.
             launching: The launcher.
         """
         super().__init__(scope, id)
@@ -116,14 +116,14 @@ class Control(Construct):
 
 
 class SpotkeepControlPlane(Construct):
-    """A whole deployment in one stack of any app: storage, what EC2 instances need, launcher, controller.
+    """A whole deployment in one stack of any app, with storage, EC2 compute, launcher and controller.
 
-    What is not given is created. The account and the region are those of the stack.
+    The construct creates each resource that is not given. The account and the region are those of the stack.
 
     Attributes:
         settings: The settings, with the account and the region of the stack where they are known at synth.
         storage: The checkpoint bucket and the run table.
-        compute: What EC2 instances need. None without fleets.
+        compute: The network, roles and launch template of EC2 instances, or None without fleets.
         launching: The launcher, the roles of jobs, and the users' managed policies.
         control: The controller, the notifications, the alarms, the connection.
     """
@@ -146,13 +146,13 @@ class SpotkeepControlPlane(Construct):
         Args:
             scope: A stack, or a construct in one.
             id: Construct id.
-            settings: What to deploy.
-            vpc: The VPC that EC2 instances run in. Default: the one that the settings name, or one is created.
-            vpc_subnets: Its subnets for instances, one a zone. Default: those that the CDK chooses.
-            bucket: The bucket for checkpoints, encrypted with a KMS key. Default: one is created.
-            key: The key of the bucket. Default: the given bucket's own, or one is created.
-            project: Where code is found and kept. Default: the checkout that this construct is in.
-            build_layer: Builds the functions' dependency layer. Default: uv does.
+            settings: The deployment's settings.
+            vpc: The VPC that EC2 instances run in. By default the VPC of the settings, or a new one.
+            vpc_subnets: Its subnets for instances, one a zone. By default the CDK chooses them.
+            bucket: The bucket for checkpoints, encrypted with a KMS key. By default a new one.
+            key: The key of the bucket. By default the given bucket's own, or a new one.
+            project: The directories of code and built archives, by default those of the checkout with this construct.
+            build_layer: The builder of the functions' dependency layer, uv by default.
 
         Raises:
             PropertyError: The settings name another account or region than the stack's, or two networks are given.
@@ -212,13 +212,13 @@ class SpotkeepControlPlane(Construct):
         Tags.of(self).add(DEPLOYMENT_TAG, self.settings.deployment)
 
     def grant_launch(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
-        """Let a principal launch runs: read the connection, upload sources, and call the launcher.
+        """Let a principal launch runs, that is read the connection, upload sources and call the launcher.
 
-        With `verify_callers` it reaches the launcher by its URL alone, as users do.
+        With `verify_callers` the principal reaches the launcher by its URL alone, as users do.
 
         Args:
             grantee: A role, user or managed policy.
-            team: The isolated team whose runs are meant. None for those of all others.
+            team: The isolated team that owns the runs, or None for the runs of all other teams.
         """
         launcher = self.launching.launcher
         grants = [
@@ -238,11 +238,11 @@ class SpotkeepControlPlane(Construct):
         return together(self._grant_read_connection(grantee), self.storage.run_table.grant_read(grantee))
 
     def grant_read_checkpoints(self, grantee: iam.IGrantable, *, team: str | None = None) -> iam.Grant:
-        """Let a principal list and read what runs store: checkpoints, models and sources.
+        """Let a principal list and read the stored files of runs, such as checkpoints, models and sources.
 
         Args:
             grantee: A role, user or managed policy.
-            team: The isolated team whose runs are meant. None for those of all others.
+            team: The isolated team that owns the runs, or None for the runs of all other teams.
         """
         return self.storage.checkpoints.grant_read_runs(grantee, team=team)
 

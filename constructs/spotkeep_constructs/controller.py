@@ -1,11 +1,12 @@
-"""The controller keeps runs as their records say: its events, its clock, its permissions, and the end of its stack.
+"""The controller, with its events, its clock, its permissions and the end of its stack.
 
-One queue brings it the events of AWS and of the agents about jobs. No rule listens to EC2's events of instances (state
-changes, interruption notices, rebalance recommendations). They carry neither tags nor a fleet, so those of a busy
-account would all reach the queue. A fleet says which instance it launched, gave notice to and lost. An agent says that
-it trains and that it leaves. The controller asks every five minutes.
+The controller keeps runs as their records say. One queue brings it the events of AWS and of the agents about jobs. No
+rule listens to EC2's events of instances (state changes, interruption notices, rebalance recommendations). They carry
+neither tags nor a fleet, so those of a busy account would all reach the queue. A fleet's own events name each instance
+that it launched, gave notice to and lost. An agent reports that it trains and that it leaves. The controller also asks
+every five minutes.
 
-CloudFormation deletes everything that still runs first when the deployment is destroyed.
+When the deployment is destroyed, CloudFormation waits until the controller has ended everything that still runs.
 """
 
 from __future__ import annotations
@@ -70,32 +71,38 @@ CONCURRENCY = 2
 """The least that Lambda takes. More would only have two workers reconcile one job at the same time."""
 
 RECEIVES = 5
-"""How often a message may fail. AWS advises five at least: Lambda, too, gives messages back when it is throttled.
+"""Number of times that a message may fail.
+
+AWS advises at least five, since a throttled Lambda function also returns messages.
 
 Source: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
 """
 
 VISIBILITY_TIMEOUTS = 3
-"""How long a message stays hidden while it is worked on, in timeouts of the controller.
+"""Time for which SQS hides a message while the controller works on it, in timeouts of the controller.
 
 AWS advises six, for a function that is throttled for long. A batch takes seconds. The timeout is that of the pass over
-everything in flight. A message that comes back too early is harmless, because the record says what was done already.
-One that comes back late makes users wait.
+everything in flight. A message that comes back too early is harmless, because the record shows the work already done. A
+message that comes back late makes users wait.
 """
 
 RETENTION = Duration.days(1)
-"""Longer than all receives take, and shorter than the dead-letter queue's, whose clock starts with the event."""
+"""Retention of a message in the queue.
+
+It is longer than all receives take, and shorter than the retention of the dead-letter queue, because SQS counts both
+from the event.
+"""
 
 
 class JobEvents(Construct):
-    """EventBridge rules on the default bus, one for training jobs and those that are asked for, and their queue.
+    """EventBridge rules on the default bus, and their queue. One rule is for training jobs, and callers add others.
 
-    SageMaker sends bursts of events, several for one change. The queue hands them to the controller in batches, each of
-    which asks once for each job, and to two workers at most. So a burst starts no crowd of functions that throttle one
-    another. Batches wait for nothing: with a batching window Lambda may wait up to 20 s for more messages.
+    SageMaker sends bursts of events, several for one change. The queue hands them to the controller in batches, to at
+    most two workers. A batch asks once for each job. So a burst starts no crowd of functions that throttle one another.
+    There is no batching window, since Lambda could then wait up to 20 s for more messages.
 
     An event that cannot be delivered or handled for long waits in the controller's dead-letter queue. The five-minute
-    schedule will have reconciled the job by then: the queue is for people to learn from, no run depends on it.
+    schedule will have reconciled the job by then. So people learn from that queue, and no run depends on it.
 
     Attributes:
         queue: The queue.
@@ -147,7 +154,7 @@ class JobEvents(Construct):
         """Place rules that write to the queue.
 
         Args:
-            events_by_rule: What they match.
+            events_by_rule: The event pattern of each rule, by the rule's name.
         """
         for name, (source, detail_types) in events_by_rule.items():
             events.Rule(
@@ -161,13 +168,13 @@ class JobEvents(Construct):
 
 INTERVAL = Duration.minutes(5)
 EVENT = {"reconcile": "everything"}
-"""What it invokes the controller with, which knows the clock by it."""
+"""The schedule's payload, by which the controller recognizes it."""
 
 
 class Reconciliation(Construct):
     """An EventBridge Scheduler schedule that invokes the controller.
 
-    Events can be lost. This is what makes a lost one cost minutes instead of a run.
+    Events can be lost. With this schedule a lost event costs minutes instead of a run.
 
     Attributes:
         schedule: The schedule.
@@ -214,14 +221,17 @@ class Reconciliation(Construct):
 
 
 LONGEST_WAIT = Duration.hours(1)
-"""The most CloudFormation waits for a custom resource. A stop takes minutes: two to save, and until the next pass."""
+"""The most CloudFormation waits for a custom resource.
+
+A stop takes two minutes to save, and the time until the next pass.
+"""
 
 
 class RunShutdown(Construct):
-    """A custom resource whose deletion stops the deployment's runs and ends its warm pools.
+    """A custom resource that stops the deployment's runs and ends its warm pools when it is deleted.
 
-    Fleets and warm pools come with runs and are in no template. The functions that would end them go with the stack,
-    so CloudFormation has to wait until they have. The controller answers it: no function is added.
+    Fleets and warm pools come with runs and are in no template. The functions that would end them go with the stack, so
+    CloudFormation has to wait for them. The controller answers CloudFormation, so no function is added.
 
     Attributes:
         resource: The custom resource.
@@ -240,8 +250,9 @@ class RunShutdown(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            controller: The function that stops what runs.
-            needs: What runs are stopped, reconciled and notified with. It stays until nothing runs any more.
+            controller: The function that stops runs and warm pools.
+            needs: The constructs that stop, reconcile and notify runs, which CloudFormation keeps until nothing runs
+                any more.
         """
         super().__init__(scope, id)
         # Whether the whole stack goes, or only this resource of it.
@@ -258,7 +269,7 @@ class RunShutdown(Construct):
 
 
 PRICE_LIST_REGIONS = ["us-east-1", "eu-central-1", "ap-south-1"]
-"""Where the Pricing API answers, for every region.
+"""Regions in which the Pricing API answers, for every region.
 Source: https://docs.aws.amazon.com/general/latest/gr/billing.html (AWS Price List Service)"""
 
 
@@ -269,7 +280,7 @@ class Controller(Construct):
         function: The function.
         pools: The schedules of warm pools.
         events: The queue of events and the rules that fill it.
-        shutdown: The custom resource whose deletion stops what runs.
+        shutdown: The custom resource that stops runs and warm pools when it is deleted.
     """
 
     def __init__(
@@ -290,11 +301,11 @@ class Controller(Construct):
             scope: Parent construct.
             id: Construct id.
             settings: The deployment's settings.
-            platform: What the functions of the stack share.
+            platform: The code, layer and log settings that all functions of the stack share.
             storage: The bucket and the table.
-            compute: What EC2 instances need. None where the deployment has no fleets.
-            launching: The launcher and what jobs need: the controller launches what comes next.
-            notifications: What it sends notifications to.
+            compute: The network, roles and launch template of EC2 instances, or None in a deployment without fleets.
+            launching: The launcher and the resources of jobs, since the controller launches next attempts.
+            notifications: The topics that it publishes to.
         """
         super().__init__(scope, id)
         jobs = launching.jobs

@@ -14,7 +14,7 @@ from spotkeep_constructs.notifications import Notifications
 
 NAMESPACE = "Spotkeep"
 PERIOD = Duration.minutes(5)
-"""How often the controller reconciles everything, and so how often there is something new to show."""
+"""The interval at which the controller reconciles everything, and so at which new figures appear."""
 
 _GREEN, _BLUE, _ORANGE, _RED, _GREY, _PURPLE = "#2ca02c", "#1f77b4", "#ff7f0e", "#d62728", "#7f7f7f", "#9467bd"
 _IN_FLIGHT = {
@@ -31,7 +31,7 @@ _HAPPENED = {
     "Interruptions": ("interruptions: capacity was taken", _ORANGE),
 }
 _TRAINING_JOBS = "/aws/sagemaker/TrainingJobs,TrainingJobName"
-"""Where SageMaker keeps what metric definitions find: a namespace, and its dimension.
+"""Namespace and dimension of the metrics that SageMaker extracts by metric definitions.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/define-train-metrics.html
 """
@@ -40,10 +40,10 @@ _FROM_ZERO = cloudwatch.YAxisProps(min=0, show_units=False)
 
 
 class Dashboard(Construct):
-    """Runs by state and ending, interruptions and what they cost, waiting, money, pools, notifications, troubles.
+    """Runs by state and ending, interruptions and their cost, waiting, money, pools, notifications and faults.
 
-    It shows the metrics that the functions write with the deployment's name as their one dimension, and for their own
-    troubles those that carry a function's.
+    Most of the metrics come from the functions and have the deployment's name as their one dimension. Metrics about
+    faults of the functions have a function's name as dimension.
 
     Attributes:
         dashboard: The dashboard.
@@ -69,8 +69,8 @@ class Dashboard(Construct):
             deployment: Its name, and the dimension of its metrics.
             launcher: The function that launches.
             controller: The function that reconciles runs and sends notifications.
-            functions: Every function, whose errors and dead letters are shown.
-            notifications: The queues of those that did not get to people are shown.
+            functions: The functions with errors and dead letters to show.
+            notifications: The topics, with the queues of undelivered notifications to show.
             alarms: The deployment's alarms.
         """
         super().__init__(scope, id)
@@ -292,7 +292,7 @@ def _of_function(
 
 
 def _totals(title: str, metrics: Sequence[cloudwatch.IMetric], *, width: int) -> cloudwatch.GraphWidget:
-    """Return a bar for each sum over the whole time shown: CloudWatch has no bars over time."""
+    """Return a bar for each sum over the whole time shown, since CloudWatch has no bars over time."""
     return cloudwatch.GraphWidget(
         title=title,
         left=list(metrics),

@@ -5,8 +5,8 @@ uv builds a layer, and a synth keeps it for the next.
 No Docker is needed, since uv picks wheels for the target platform. The asset's hash is ours (lock, target, services,
 way of building). It changes when the platform does, and never because a wheel's file times did.
 
-A cold start unpacks and reads the layer, so it holds no more than the functions use. botocore's descriptions of all
-services of AWS are most of its bytes. The layer keeps those that the functions call.
+A cold start unpacks and reads the layer, so the layer holds no more than the functions use. Descriptions of AWS
+services are most of the bytes of botocore. The layer keeps the descriptions of the services that the functions call.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class LambdaTarget:
     Attributes:
         architecture: Processor the functions are declared for.
         python_version: Interpreter, as `major.minor`.
-        uv_platform: Platform in uv's spelling. None for this machine's own.
-        tag: Names the target in a hash.
+        uv_platform: Platform in uv's spelling, or None for this machine's own.
+        tag: The target's name in a hash.
     """
 
     architecture: Architecture
@@ -65,7 +65,7 @@ class LambdaTarget:
 
     @classmethod
     def aws(cls) -> Self:
-        """Return Lambda's own runtime on x86-64: Arm would save a fifth of the functions' bill, which is cents."""
+        """Return Lambda's own runtime on x86-64. Arm would save a fifth of the functions' bill, which is cents."""
         return cls(
             architecture="x86_64",
             python_version=_RUNTIME_PYTHON,
@@ -75,7 +75,7 @@ class LambdaTarget:
 
     @classmethod
     def host(cls) -> Self:
-        """Return this machine's target: the local AWS runs functions with the interpreter it runs on itself."""
+        """Return this machine's target. The local AWS runs functions with its own interpreter."""
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         machine = platform.machine().lower()
         return cls(
@@ -87,7 +87,7 @@ class LambdaTarget:
 
     @property
     def runs_here(self) -> bool:
-        """Whether the functions run on this machine, with this very interpreter."""
+        """True when the functions run on this machine, with this same interpreter."""
         return self.uv_platform is None
 
     @property
@@ -106,16 +106,16 @@ class LayerBuilder(Protocol):
     """Builds a layer's archive. The seam that tests replace."""
 
     def __call__(self, *, lock: Path, target: LambdaTarget, services: Collection[str], destination: Path) -> None:
-        """Install what a lock names and pack it under `python/`.
+        """Install the packages of a lock and pack them under `python/`.
 
         Args:
             lock: Requirements with hashes.
-            target: What to install for.
+            target: The interpreter and platform to install for.
             services: The AWS services that clients are made for, as `boto3.client` names them.
             destination: The archive to write, whole or not at all.
 
         Raises:
-            LayerBuildError: It could not be built.
+            LayerBuildError: The layer could not be built.
         """
 
 
@@ -124,7 +124,7 @@ class UvLayerBuilder:
 
     Args:
         cache_directory: uv's cache of downloads.
-        uv: The program. Default: beside the running interpreter.
+        uv: The path of uv, by default beside the running interpreter.
     """
 
     def __init__(self, *, cache_directory: Path, uv: Path | None = None) -> None:
@@ -132,7 +132,7 @@ class UvLayerBuilder:
         self._cache_directory = cache_directory
 
     def __call__(self, *, lock: Path, target: LambdaTarget, services: Collection[str], destination: Path) -> None:
-        """Install what a lock names and pack it under `python/`."""
+        """Install the packages of a lock and pack them under `python/`."""
         if not self._uv.exists():
             raise LayerBuildError(
                 f"The functions' dependencies are bundled with uv, and {self._uv} is missing. "
@@ -186,10 +186,10 @@ def _folders(directory: Path) -> Sequence[Path]:
 
 
 def _compile(packages: Path) -> None:
-    """Add byte code. The local AWS would make it anew at every cold start, for it unpacks the layer each time.
+    """Add byte code. The local AWS unpacks the layer at every cold start, and would compile it each time.
 
-    Only this interpreter's: byte code is bound to a minor version, and the runtime of Lambda need not be of the version
-    that synthesizes. Its validity is not checked against a file time, for an archive of ours holds none.
+    Only the local AWS gets it. Byte code is bound to a minor version of Python, and Lambda's runtime may have another
+    version than the synth. Python does not check it against a file time, since these archives hold none.
     """
     ended = _run(
         [
@@ -212,26 +212,26 @@ def _run(command: Sequence[str], **environment: str) -> subprocess.CompletedProc
 
 
 def layer_hash(*, lock: Path, target: LambdaTarget, services: Collection[str]) -> str:
-    """Return the hash of all that decides what is in a layer: the lock, the target, the services, how it is built."""
+    """Return the hash of a layer's inputs, which are the lock, the target, the services and the way of building."""
     return sha256("layer", _LAYOUT, lock.read_bytes(), target.tag, *sorted(services))
 
 
 def kept_layer(
     *, lock: Path, target: LambdaTarget, services: Collection[str], archives: Path, build: LayerBuilder
 ) -> Path:
-    """Return a layer's archive, built unless an earlier synth did, and what it left is unchanged.
+    """Return a layer's archive, and build it unless an earlier synth left it unchanged.
 
-    Of several synths that need it at the same time one builds it, and the others wait.
+    When several synths need it at the same time, one builds it and the others wait.
 
     Args:
         lock: Requirements with hashes.
-        target: What to bundle for.
+        target: The interpreter and platform to bundle for.
         services: The AWS services that the functions call, as `boto3.client` names them.
         archives: Directory that keeps built layers, one folder a hash, and forgets the oldest of several.
         build: Builds an archive that is not there yet.
 
     Raises:
-        LayerBuildError: It could not be built.
+        LayerBuildError: The layer could not be built.
     """
     archive = archives / layer_hash(lock=lock, target=target, services=services) / "layer.zip"
     with one_process_at_a_time(archives):
@@ -247,8 +247,8 @@ class DependencyLayer(Construct):
     """A Lambda layer with the locked dependencies of functions.
 
     Each stack has its own layer version of the same archive, which is uploaded once. With one version for two stacks,
-    an update would delete the old version with its own stack and go on to the other, whose functions could then neither
-    be rolled back nor be deployed alone. And a strong reference would forbid the update.
+    an update would delete the old version with its own stack before it reached the other. The functions there could
+    then neither be rolled back nor be deployed alone. A strong reference between the stacks would forbid the update.
 
     Attributes:
         layer: The layer version.
@@ -267,19 +267,20 @@ class DependencyLayer(Construct):
     ) -> None:
         """Place the layer.
 
-        The archive is not built when the CDK asks for no bundling (`cdk destroy`, `cdk ls`): the hash is known without.
+        The archive is not built when the CDK asks for no bundling (`cdk destroy`, `cdk ls`), since the hash is known
+        without it.
 
         Args:
             scope: Parent construct.
             id: Construct id.
-            lock: As for `kept_layer`, and so are the following.
-            target: What to bundle for.
+            lock: Requirements with hashes, as for `kept_layer`.
+            target: The interpreter and platform to bundle for.
             services: The AWS services that the functions call.
             archives: Directory that keeps built layers.
             build: Builds an archive that is not there yet.
 
         Raises:
-            LayerBuildError: It could not be built.
+            LayerBuildError: The layer could not be built.
         """
         super().__init__(scope, id)
         if Stack.of(self).bundling_required:

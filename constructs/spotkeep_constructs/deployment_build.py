@@ -34,24 +34,24 @@ AWS_SERVICES = (
     "ssm",
     "sts",
 )
-"""The services that functions make clients of. The layer describes no other to boto3.
+"""The AWS services that functions make clients of. The layer holds boto3's descriptions of these alone.
 
-What the functions' credentials need is not among them: Lambda hands them over in the environment.
+No service is needed for the functions' credentials, since Lambda passes them in the environment.
 """
 
 
 HOST_BUNDLES_CONTEXT_KEY = "spotkeep:host-bundles"
-"""Context that bundles dependencies for this machine, which is what the local AWS runs. No setting: no team sets it."""
+"""CDK context that bundles dependencies for this machine, for the local AWS. It is no setting, as no team sets it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeploymentBuild:
-    """What the functions, jobs and instances of a deployment run, whatever stack they are in.
+    """The code that the functions, jobs and instances of a deployment run, in any of its stacks.
 
     Attributes:
         settings: The deployment's settings.
-        project: Where code is found and kept.
-        build_layer: Builds the dependency layer. Default: uv does.
+        project: The directories of code and built archives.
+        build_layer: The builder of the dependency layer, uv by default.
     """
 
     settings: Settings
@@ -70,11 +70,11 @@ class DeploymentBuild:
 
     @cached_property
     def training_bundle(self) -> PackedBundle:
-        """What jobs and instances run, packed once for all stacks."""
+        """The bundle that jobs and instances run, packed once for all stacks."""
         return PackedBundle.pack(self.project.training, archives=self.project.archives)
 
     def platform(self, scope: Construct) -> FunctionPlatform:
-        """Place a stack's dependency layer and say what its functions share.
+        """Place a stack's dependency layer, and return the platform that its functions share.
 
         Args:
             scope: The stack.
@@ -82,7 +82,7 @@ class DeploymentBuild:
         return self._on_layer(scope, "Dependencies", lock=self.project.lock, services=AWS_SERVICES)
 
     def search_platform(self, scope: Construct) -> FunctionPlatform:
-        """Place the layer of the function that searches by tpe: Optuna is larger than all that the others need.
+        """Place the layer of the function that searches by TPE, since Optuna is larger than all other packages.
 
         Args:
             scope: The stack.
@@ -110,7 +110,7 @@ class DeploymentBuild:
 
 
 def _packed_variables(settings: Settings) -> dict[str, str]:
-    """Return what the functions read beside their environments: what a team may make long."""
+    """Return the possibly long settings, which functions read from their code instead of their environments."""
     return LauncherSettings.variables(
         prices=settings.prices,
         spending_limits={

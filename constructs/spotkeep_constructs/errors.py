@@ -1,4 +1,4 @@
-"""What a construct refuses, at synth, before anything reaches AWS.
+"""Errors of constructs, raised at synth, before anything reaches AWS.
 
 ConstructError
 ├── PropertyError     a construct was given a property that cannot be deployed
@@ -17,9 +17,9 @@ class PropertyError(ConstructError):
 
     Args:
         name: The property, as `Construct.property`.
-        problem: What is wrong with it.
+        problem: The fault of the value.
         found: The value.
-        fix: What to do.
+        fix: The step that mends it.
     """
 
     def __init__(self, *, name: str, problem: str, found: object, fix: str) -> None:

@@ -35,13 +35,13 @@ def service_role_arns(grantee: iam.IGrantable, roles: Mapping[str, str]) -> list
 class Fleets:
     """The fleets of one deployment.
 
-    A fleet is launched from a version of the deployed launch template that its attempt has of its own, since only a
-    template can tag the instances of a fleet of type `maintain`. EC2 asks IAM for `ec2:CreateFleet` and, of the same
-    caller, for `ec2:RunInstances` on everything the first instances need. Replacements later are launched by EC2's
-    service-linked role. So `RunInstances` is bound to that one template, to its subnets and its security group, and
-    what the template names (its image) cannot be exchanged in the request.
+    The launcher launches a fleet from a version of the deployed launch template that the attempt has of its own. Only a
+    template can tag the instances of a fleet of type `maintain`. EC2 asks IAM for `ec2:CreateFleet`. Of the same caller
+    it asks for `ec2:RunInstances` on everything the first instances need. EC2's service-linked role launches later
+    replacements. So `RunInstances` is limited to that one template, to its subnets and its security group. The request
+    cannot exchange the image that the template names.
 
-    Source: "EC2 Fleet prerequisites" and "Example: Work with launch templates", Amazon EC2 user guide; "Actions,
+    Source: "EC2 Fleet prerequisites" and "Example: Work with launch templates", Amazon EC2 user guide. "Actions,
     resources, and condition keys for Amazon EC2", service authorization reference.
 
     Attributes:
@@ -59,14 +59,14 @@ class Fleets:
         subnet_ids: Sequence[str],
         security_group_id: str,
     ) -> iam.Grant:
-        """Let a principal launch fleets of this deployment, and describe what it needs to know before.
+        """Let a principal launch fleets of this deployment, and describe EC2's resources before a launch.
 
         Args:
             grantee: The role of a function that launches.
             launch_template_id: The deployed launch template, the only one to launch from.
-            instance_role: The role instances run with. The only one that may be passed, and to EC2 alone.
-            subnet_ids: Where instances may be launched.
-            security_group_id: What they are launched with.
+            instance_role: The role of the instances, the only role that may be passed, to EC2 alone.
+            subnet_ids: The subnets in which instances may be launched.
+            security_group_id: The security group of the instances.
         """
         arn = partial(arn_for, grantee, "ec2")
         template, fleets = arn("launch-template", launch_template_id), arn("fleet")
@@ -156,11 +156,11 @@ class Fleets:
         )
 
     def grant_check_service_roles(self, grantee: iam.IGrantable, *, drills: bool) -> iam.Grant:
-        """Let a principal see whether the account has the service-linked roles that fleets need.
+        """Let a principal check that the account has the service-linked roles that fleets need.
 
         Args:
             grantee: The users' policy.
-            drills: Whether a drill's is among them.
+            drills: True to include the role that a drill needs.
         """
         roles = FLEET_SERVICE_ROLES | (DRILL_SERVICE_ROLES if drills else {})
         return allow(grantee, actions=["iam:GetRole"], resources=service_role_arns(grantee, roles))

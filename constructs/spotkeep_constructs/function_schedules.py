@@ -16,14 +16,14 @@ from spotkeep_jobs.settings import DeploymentSettings
 
 
 class FunctionSchedules(Construct):
-    """A schedule group, and a role with which its schedules invoke the function and keep what they could not deliver.
+    """A schedule group, and a role with which its schedules invoke the function and keep undelivered events.
 
-    A one-time schedule deletes itself when it has fired, even when no function took what it fired: that waits in the
-    function's dead-letter queue, and its alarm goes off. Destroying the group deletes the schedules in it.
+    A one-time schedule deletes itself when it has fired, even when no function took its event. Such an event waits in
+    the function's dead-letter queue, and the queue's alarm goes off. Destroying the group deletes the schedules in it.
 
     Attributes:
         group: The schedule group.
-        role: The role schedules invoke with.
+        role: The role that schedules invoke the function with.
     """
 
     def __init__(
@@ -42,9 +42,10 @@ class FunctionSchedules(Construct):
             scope: Parent construct.
             id: Construct id.
             name: The name of the group.
-            function: The function that makes the schedules and that they invoke. Its environment names both.
+            function: The function that makes the schedules and that they invoke, with group and role named in its
+                environment.
             description: The description of the role.
-            may_delete: Whether the function deletes schedules: those that recur do not delete themselves.
+            may_delete: True when the function deletes schedules, since recurring schedules do not delete themselves.
         """
         super().__init__(scope, id)
         self.group = scheduler.CfnScheduleGroup(self, "Group", name=name)

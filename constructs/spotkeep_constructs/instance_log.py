@@ -22,12 +22,12 @@ def group_name(deployment: str) -> str:
 
 
 def grant_read_instance_log(grantee: iam.IGrantable, *, deployment: str, whole_streams: bool = False) -> iam.Grant:
-    """Let a principal read what trainings on instances print. The group may be of another stack.
+    """Let a principal read the logs of trainings on instances. The log group may be of another stack.
 
     Args:
         grantee: A role, user or managed policy.
         deployment: Name of the deployment.
-        whole_streams: Whether it reads streams from one end to the other. Otherwise it searches them.
+        whole_streams: True to let it read whole log streams, not only search them.
     """
     return allow(
         grantee,
@@ -56,7 +56,7 @@ class InstanceLog(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Name of the deployment, which the group is named after.
-            retention: How long lines are kept.
+            retention: The time for which CloudWatch Logs keeps lines.
         """
         super().__init__(scope, id)
         self._deployment = deployment
@@ -75,7 +75,7 @@ class InstanceLog(Construct):
 
         Args:
             grantee: The role.
-            stream: The stream's name. May hold policy variables.
+            stream: The stream's name, which may hold policy variables.
         """
         return allow(
             grantee,

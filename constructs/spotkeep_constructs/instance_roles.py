@@ -1,15 +1,15 @@
-"""The two roles of an EC2 instance: one role before its run is known, one role for its run.
+"""The two roles of an EC2 instance, one before its run is known and one for its run.
 
 An instance boots with the instance role, which fetches the agent, asks for the run's credentials and opens a shell.
-Code of any run may do what this role allows, once it has its credentials.
+Code of any run has the permissions of this role, once it has its credentials.
 
 The function `instance_credentials` assumes the run role for an instance, and names run, attempt and instance in session
 tags (`RunSession`), which do not change afterwards. The permissions are written once, with the tags as variables. A
-session writes no other run's record, checkpoints, volumes, snapshots or log, and attaches volumes to its own instance
-alone. docs/aws-resources.md says what IAM cannot bind.
+session writes no other run's record, checkpoints, volumes, snapshots or log. It attaches volumes to its own instance
+alone. docs/aws-resources.md lists the actions that IAM cannot limit in this way.
 
 Sources: "IAM tutorial: Define permissions to access AWS resources based on tags", "IAM policy elements: Variables and
-tags" (IAM user guide); "Actions, resources, and condition keys for Amazon EC2" (service authorization reference).
+tags" (IAM user guide). "Actions, resources, and condition keys for Amazon EC2" (service authorization reference).
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ NEVER = (
     "sagemaker:CreateTrainingJob",
     "sts:AssumeRole",
 )
-"""Denied whatever is ever attached to an instance's roles: it cancels no fleet, launches nothing, assumes no role."""
+"""Actions denied to an instance's roles, whatever else is attached to them.
+
+It cancels no fleet, launches nothing, assumes no role.
+"""
 
 INVOCATIONS = ("lambda:InvokeFunction", "lambda:InvokeFunctionUrl")
 """Denied as well, but for the one function that an instance asks for the credentials of its run."""
@@ -66,7 +69,7 @@ class InstanceRole(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            checkpoints: The bucket whose `bundles/` instances boot.
+            checkpoints: The bucket with the `bundles/` that instances boot.
         """
         super().__init__(scope, id)
         self.role = iam.Role(
@@ -107,7 +110,7 @@ _MADE_LATER = "Instances, volumes and snapshots are made later; the conditions b
 
 
 class RunRole(Construct):
-    """The role whose sessions are bound to a run.
+    """The role of an instance's sessions, each limited to one run.
 
     Attributes:
         role: The role.
@@ -130,10 +133,10 @@ class RunRole(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Value of the tag `spotkeep:deployment`.
-            assumed_by: The role of the function that assumes it for instances. No other principal may.
+            assumed_by: The role of the function that alone may assume it, for instances.
             checkpoints: The bucket that holds runs.
-            run_table: Holds the fleet records.
-            log: Where instances write what the training prints.
+            run_table: The table with the fleet records.
+            log: The log group for the output of trainings.
         """
         super().__init__(scope, id)
         self._deployment = deployment
@@ -168,7 +171,7 @@ class RunRole(Construct):
         allow_regional(grantee, "ec2:DescribeInstances")
 
     def _allow_fleet_record(self, run_table: RunTable) -> None:
-        """Let an instance read what it is to do and write what became of it: what is executed, no instance writes."""
+        """Let an instance read its work and write its state. No instance writes the commands of a run."""
         partitions = {
             "dynamodb:GetItem": [FLEET_JOB_PARTITION_PREFIX, FLEET_PARTITION_PREFIX],
             "dynamodb:PutItem": [FLEET_PARTITION_PREFIX],

@@ -1,4 +1,4 @@
-"""The functions of a deployment: one archive with the code of all, and what each has alike.
+"""The functions of a deployment, with one archive of code for all and the parts that each has.
 
 The archive is built, uploaded and unpacked once. The name of a function's handler says which package of it runs. Each
 function has a layer, a role of its own and a log that expires, and loses no event.
@@ -29,18 +29,18 @@ from spotkeep_jobs.settings import FunctionSettings
 
 SHARED_PACKAGE = "spotkeep_jobs"
 STEERING = ("spotkeep_planner/__init__.py", "spotkeep_planner/errors.py", "spotkeep_planner/steering.py")
-"""The part of the planner that steers a run: the rest needs packages that the functions do not have."""
+"""The part of the planner that steers a run. Its other parts need packages that the functions do not have."""
 PACKED_VARIABLES = "variables.json"
 """The archive's file of variables that the environment has no room for, by name. Functions read both alike."""
 
 
 def code_files(functions: Path, *, planner: Path, training: Path) -> dict[str, bytes]:
-    """Return what the functions run, by path in the archive.
+    """Return the code of the functions, by path in the archive.
 
     Args:
         functions: The source root that holds a package a function, and `SHARED_PACKAGE`.
         planner: The source root of the planner.
-        training: The source root whose fleet record the functions carry.
+        training: The source root with the fleet record that the functions carry.
 
     Raises:
         PropertyError: The first is no such source root.
@@ -65,7 +65,7 @@ class FunctionCode:
     """The archive, as a synth keeps it.
 
     Attributes:
-        archive: Where it is kept.
+        archive: The path of the archive.
         digest: Its hash, and so the asset's.
         packages: The packages in it that hold a handler.
     """
@@ -80,7 +80,7 @@ class FunctionCode:
 
         Args:
             files: Content by path in the archive.
-            variables: What `PACKED_VARIABLES` holds: settings of the functions that a team may make long.
+            variables: The content of `PACKED_VARIABLES`, settings of the functions that a team may make long.
             archives: The directory that keeps built archives, one folder a hash.
         """
         packed = {PACKED_VARIABLES: json.dumps(variables, sort_keys=True).encode()}
@@ -106,13 +106,13 @@ LONGEST_RETRY = Duration.hours(6)
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionPlatform:
-    """What all functions of a stack share.
+    """The parts that all functions of a stack share.
 
     Attributes:
-        target: What the functions are built for.
+        target: The interpreter and platform that the functions are built for.
         layer: Their third-party dependencies.
         code: Their code.
-        log_retention: How long their logs are kept.
+        log_retention: The time for which CloudWatch keeps their logs.
     """
 
     target: LambdaTarget
@@ -122,9 +122,9 @@ class FunctionPlatform:
 
 
 def _longest(value: Any) -> str:
-    """Return a text as long as what CloudFormation makes of a resolved value, or longer.
+    """Return a text at least as long as the value that CloudFormation will fill in.
 
-    The longest that it fills in are names of roles and of buckets (64 and 63 characters) and the ARNs of roles.
+    Its longest values are names of roles and of buckets (64 and 63 characters) and the ARNs of roles.
     """
     match value:
         case str():
@@ -146,14 +146,15 @@ def _longest(value: Any) -> str:
 class JobFunction(Construct):
     """A Lambda function that acts on runs.
 
-    Its role holds what is granted to it and the right to write its own log and traces: the CDK's own additions, with
-    their wildcards, are left out. What its triggers could not get done waits in a dead-letter queue.
+    Its role holds the granted permissions and the right to write its own log and traces. The CDK's own additions, with
+    their wildcards, are left out. Events that the function or its triggers could not handle wait in a dead-letter
+    queue.
 
     Attributes:
         function: The function.
-        role: Its role. Grant permissions to it.
+        role: Its role, to which permissions are granted.
         failures: The dead-letter queue, of the function and of its triggers.
-        timeout: How long one invocation may take.
+        timeout: The longest time that one invocation may take.
         package: The package that holds its handler.
     """
 
@@ -175,12 +176,12 @@ class JobFunction(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            package: A package of the platform's code. Its handler is `<package>.handler.handler`.
+            package: A package of the platform's code, with the handler `<package>.handler.handler`.
             deployment: Prefix of the function's name.
-            platform: What all functions of the stack share.
+            platform: The code, layer and log settings that all functions of the stack share.
             environment: The function's own settings.
-            timeout: How long one invocation may take.
-            description: What the function does, for the console.
+            timeout: The longest time that one invocation may take.
+            description: The function's description in the console.
             memory_mb: Memory in MiB, which also sets the share of a processor.
 
         Raises:
@@ -280,7 +281,7 @@ class JobFunction(Construct):
         """Add to the function's environment.
 
         Args:
-            variables: By name. May hold tokens.
+            variables: The variables by name, which may hold tokens.
 
         Raises:
             PropertyError: The environment is longer than Lambda takes.
@@ -289,7 +290,7 @@ class JobFunction(Construct):
             self.function.add_environment(variable, value)
 
     def _with_room_for(self, variables: Mapping[str, str]) -> Mapping[str, str]:
-        """Return what is to be added to the function's environment. Refuse what Lambda has no room for."""
+        """Return the additions to the function's environment, and refuse an environment longer than Lambda takes."""
         self._variables = {**self._variables, **variables}
         stack = Stack.of(self)
         measured = {key: _longest(stack.resolve(value)) for key, value in self._variables.items()}
@@ -303,7 +304,7 @@ class JobFunction(Construct):
         return variables
 
     def serve_at_url(self) -> lambda_.FunctionUrl:
-        """Give the function an address whose requests AWS authenticates: the event then says who calls.
+        """Give the function a URL at which AWS authenticates requests. The event then names the caller.
 
         There is no CORS, so no web page reads an answer, and no resource policy, so no other account gets in.
 
@@ -321,7 +322,7 @@ class JobFunction(Construct):
 
     @property
     def own_arn(self) -> str:
-        """Its ARN by its name: a reference in its own role's policy or environment would make a circle."""
+        """Its ARN by its name, since a reference in its own role's policy or environment would make a circle."""
         return Stack.of(self).format_arn(
             service="lambda",
             resource="function",
@@ -330,11 +331,11 @@ class JobFunction(Construct):
         )
 
     def grant_invoke_itself(self) -> iam.Grant:
-        """Let the function invoke itself once more, for what an invocation leaves undone."""
+        """Let the function invoke itself once more, for work that an invocation leaves undone."""
         return allow(self.role, actions=["lambda:InvokeFunction"], resources=[self.own_arn])
 
     def grant_invoke_url(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let a principal call the function at its URL, and not otherwise: AWS writes who calls into the event.
+        """Let a principal call the function at its URL alone. AWS writes the caller into the event.
 
         Args:
             grantee: A role, user or managed policy.

@@ -22,21 +22,21 @@ from spotkeep_jobs.settings import LONGEST_CHOICE_SECONDS, LauncherSettings
 
 
 class Launching(Construct):
-    """The launcher and what a job needs.
+    """The launcher and the resources that a job needs.
 
     Attributes:
         launcher: The function users invoke.
-        launcher_url: Its address, where AWS says who calls. Empty in a region without function URLs.
-        execution_role: The role jobs run with.
+        launcher_url: Its URL, where AWS names the caller, or empty in a region without function URLs.
+        execution_role: The role that jobs run with.
         team_roles: The roles of teams that have one of their own, by team.
-        bundle: What every job starts with.
+        bundle: The training bundle that every job starts with.
         users: The users' managed policy.
         team_users: The managed policies of isolated teams' users, by team.
-        search: The function that searches by tpe. None in a deployment without.
+        search: The function that searches by TPE, or None in a deployment without it.
         dead_notifications: The queue of notifications that SNS has refused, which users may replay.
-        default_image: Image of jobs that name none.
+        default_image: The image of jobs that name none.
         jobs: The training jobs of the deployment.
-        queues: Its queues of AWS Batch. None where it has none.
+        queues: The deployment's AWS Batch queues, or None when it has none.
     """
 
     def __init__(
@@ -54,10 +54,10 @@ class Launching(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            build: The deployment's settings, and what its functions are built of.
-            platform: What the functions of the stack share.
+            build: The deployment's settings, and the code of its functions.
+            platform: The code, layer and log settings that all functions of the stack share.
             storage: The bucket and the table.
-            compute: What EC2 instances need. None where the deployment has no fleets.
+            compute: The network, roles and launch template of EC2 instances, or None in a deployment without fleets.
         """
         super().__init__(scope, id)
         self._settings = settings = build.settings
@@ -146,7 +146,7 @@ class Launching(Construct):
         )
 
     def _search(self, platform: FunctionPlatform) -> JobFunction:
-        """Place the function that the launcher asks for trials by TPE: all it needs is in the question."""
+        """Place the function that the launcher asks for trials by TPE. The request holds all that it needs."""
         return JobFunction(
             self,
             "SearchFunction",
@@ -194,7 +194,7 @@ class Launching(Construct):
         )
 
     def _in_the_region(self, image: str) -> str:
-        """Fill in where an image is pulled from: at synth, or at deployment where the region is known only then."""
+        """Fill in an image's registry at synth, or at deployment when the region is known only then."""
         if "{account}" in image:
             table = {region: {"account": account} for region, account in IMAGE_ACCOUNTS.items()}
             accounts = CfnMapping(self, "AccountOfAwsImages", mapping=table, lazy=True)

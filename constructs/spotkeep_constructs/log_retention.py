@@ -1,4 +1,4 @@
-"""How long CloudWatch Logs can keep a log."""
+"""The retention periods that CloudWatch Logs offers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RETENTIONS = {
 }
 
 LOG_RETENTION_DAYS = tuple(_RETENTIONS)
-"""What PutRetentionPolicy accepts."""
+"""The days that PutRetentionPolicy accepts."""
 
 
 def log_retention(days: int) -> logs.RetentionDays:

@@ -1,10 +1,10 @@
-"""An operator's view of a deployment: alarms, the dashboard, and the drill that the alarms stop.
+"""An operator's view of a deployment, with alarms, the dashboard, and the drill that the alarms stop.
 
 Alarms are about failing functions, about events and notifications that wait, and about orphans that stay. Each alarm
 rises from a threshold on, takes missing data for no trouble, and reports its own end.
 
-With the drill a team proves that its real runs survive: AWS takes one spot instance away. AWS Fault Injection Service
-bills an experiment by the minute of its action. The template itself costs nothing.
+With the drill a team proves that its real runs survive. AWS takes one spot instance away in it. AWS Fault Injection
+Service bills an experiment by the minute of its action. The template itself costs nothing.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ LONGEST_WAIT = Duration.minutes(15)
 """Longer than a message is hidden after one failure, so that one retry raises no alarm."""
 
 SEARCH_PERIOD = Duration.hours(1)
-"""The controller searches for orphans once an hour: a little less often, so that an hour may be without a value."""
+"""Period of these alarms. The controller searches a little less than once an hour, so an hour may have no value."""
 MOST_FOUND = 20
 """More findings than that mean that something does not clean up. Warm pools that wait as they should are none."""
 MOST_USD_PER_HOUR = 1.0
-"""As far as prices are known: a forgotten instance, rather than a volume or two."""
+"""Known cost of orphans in USD an hour that raises the alarm. One forgotten instance costs more, two volumes less."""
 
 
 class FailureAlarms(Construct):
     """Alarms for functions, events and notifications.
 
-    Two a function, its errors and its dead-letter queue's depth. One for events that wait too long. One for
-    notifications that SNS refused, and one for those that it could not deliver.
+    Each function has two alarms, on its errors and on the depth of its dead-letter queue. One alarm is for events that
+    wait too long. One is for notifications that SNS refused, and one for notifications that it could not deliver.
 
     Attributes:
-        alarms: All alarms, in the order of the functions. The events' and the notifications' come last.
+        alarms: All alarms in the order of the functions, with the alarms of events and notifications last.
         errors: The alarm on each function's errors, by the function's package.
         events_waiting: The alarm on events that wait for the controller.
     """
@@ -68,8 +68,8 @@ class FailureAlarms(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            notifications: Where they report, and report the return to normal. And its queues are watched.
-            functions: The functions watched.
+            notifications: The topic for the alarms' beginning and end, with queues that the alarms watch.
+            functions: The functions that the alarms watch.
             events: The queue in which events wait for the controller.
         """
         super().__init__(scope, id)
@@ -137,7 +137,9 @@ class FailureAlarms(Construct):
 
 
 class OrphanAlarms(Construct):
-    """Two alarms on what three of the last four passes found, and one on what two of the last three could not remove.
+    """Two alarms on orphans that stay, and one on orphans that could not be removed.
+
+    The first two count three of the last four passes, the third two of the last three.
 
     Attributes:
         alarms: All of them.
@@ -156,7 +158,7 @@ class OrphanAlarms(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            topic: Where they report.
+            topic: The topic that they report to.
             controller: The function that searches.
         """
         super().__init__(scope, id)
@@ -221,12 +223,12 @@ def _alarm(
     Args:
         scope: Parent construct.
         id: Construct id.
-        metric: What is watched, with its period.
-        threshold: From this value on.
-        description: What it means, and what to do.
-        topic: Where its beginning and its end are reported.
-        periods: In how many periods.
-        of_last: Out of how many. Default: as many.
+        metric: The metric that the alarm watches, with its period.
+        threshold: The least value that raises the alarm.
+        description: The alarm's meaning, and the step that helps.
+        topic: The topic for its beginning and its end.
+        periods: The number of periods at the threshold that raise the alarm.
+        of_last: The number of last periods that count, by default the same number.
     """
     alarm = cloudwatch.Alarm(
         scope,
@@ -250,26 +252,26 @@ def _visible(queue: sqs.IQueue) -> cloudwatch.Metric:
 
 
 def _id_of(function: JobFunction) -> str:
-    """Return `InstanceCredentials` of `instance_credentials`: no two functions have one package."""
+    """Return `InstanceCredentials` of `instance_credentials`, which is unique since functions share no package."""
     return "".join(word.capitalize() for word in function.package.split("_"))
 
 
 NOTICE = "PT2M"
-"""From the start to the interruption: two minutes is AWS's notice, and the least that FIS takes."""
+"""Time from the start to the interruption. Two minutes is AWS's notice, and the least that FIS takes."""
 
 
 class InterruptionDrill(Construct):
     """An FIS experiment template that interrupts the one spot instance which carries the drill's tag.
 
-    What an experiment means is fixed in its template, so `spotkeep drill` tags the instance that it means and starts
-    this one. No instance with the tag: the experiment fails, and nothing is taken away. An alarm of the functions stops
-    it: no drill takes capacity away from runs that no function reconciles.
+    The template fixes an experiment's target, so `spotkeep drill` tags the chosen instance and starts this experiment.
+    Without an instance with the tag the experiment fails, and nothing is interrupted. An alarm of the functions stops
+    the experiment. So no drill takes capacity away from runs that no function reconciles.
 
     Source: "Use Spot Instance interruptions" and "aws:ec2:send-spot-instance-interruptions", AWS FIS user guide.
 
     Attributes:
         template: The experiment template.
-        role: What FIS acts with.
+        role: The role that FIS acts with.
     """
 
     def __init__(
@@ -356,10 +358,10 @@ class InterruptionDrill(Construct):
 
 
 class Monitoring(Construct):
-    """Alarms on every function and queue, and what the settings ask for besides.
+    """Alarms on every function and queue, and the dashboard and drill that the settings ask for.
 
     Attributes:
-        drill: The experiment of drills. None without them.
+        drill: The experiment of drills, or None without drills.
     """
 
     def __init__(
@@ -379,9 +381,9 @@ class Monitoring(Construct):
             scope: Parent construct.
             id: Construct id.
             settings: The deployment's settings.
-            compute: What EC2 instances need. None where the deployment has no fleets.
+            compute: The network, roles and launch template of EC2 instances, or None in a deployment without fleets.
             launching: The launcher.
-            notifications: The topic of alarms, and the queues that they are about.
+            notifications: The topic of alarms, and the queues that the alarms watch.
             controller: The controller and its queue of events.
         """
         super().__init__(scope, id)

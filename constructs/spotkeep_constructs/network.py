@@ -25,9 +25,10 @@ class ExistingNetwork:
 
     Attributes:
         vpc_id: Its VPC.
-        subnet_ids: Subnets with a way to what instances call (`spotkeep_jobs.backends.ec2.network`), one a zone.
+        subnet_ids: Subnets, one a zone, from which instances reach AWS's services
+            (`spotkeep_jobs.backends.ec2.network`).
         availability_zones: The zones of the subnets, in the same order.
-        security_group_id: Group for instances. One without ingress is created when left out.
+        security_group_id: Security group of the instances. Without it the construct creates one without ingress.
     """
 
     vpc_id: str
@@ -39,13 +40,13 @@ class ExistingNetwork:
 class Network(Construct):
     """Subnets in several zones and a security group that nothing can reach into.
 
-    The created network has public subnets and no NAT gateway: instances call out through the internet gateway, S3 and
-    DynamoDB through gateway endpoints, and an idle network costs nothing.
+    The created network has public subnets and no NAT gateway. Instances call out through the internet gateway, and
+    reach S3 and DynamoDB through gateway endpoints. An idle network costs nothing.
 
     Attributes:
         vpc: The VPC.
         subnets: One subnet a zone.
-        security_group: The instances' group: no ingress.
+        security_group: The security group of the instances, without ingress.
     """
 
     def __init__(
@@ -63,10 +64,10 @@ class Network(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            existing: The network to use, by its ids. Default: one is created.
+            existing: The network to use, by its ids, by default a new one.
             vpc: The VPC to use, where the app has it as a construct.
-            vpc_subnets: Its subnets for instances, one a zone. Default: those that the CDK chooses.
-            availability_zones: Zones of the created network, four at most. May be tokens.
+            vpc_subnets: Its subnets for instances, one a zone. By default the CDK chooses them.
+            availability_zones: Zones of the created network, at most four, which may be tokens.
 
         Raises:
             PropertyError: Two networks are given, or two subnets of one zone.
@@ -121,8 +122,8 @@ class Network(Construct):
     def _create(self, availability_zones: Sequence[str]) -> tuple[ec2.IVpc, list[ec2.ISubnet]]:
         """Place VPC, subnets, gateway and endpoints.
 
-        Not by `ec2.Vpc`: where account and region are known at synth, it asks AWS for the region's zones, also when it
-        is given zones.
+        `ec2.Vpc` is not used. Where account and region are known at synth, it asks AWS for the region's zones, even
+        when it is given zones.
         """
         vpc = ec2.CfnVPC(
             self, "Vpc", cidr_block=_ADDRESSES, enable_dns_hostnames=True, enable_dns_support=True, tags=[_named(self)]

@@ -1,4 +1,4 @@
-"""The way of notifications: topics, dead-letter queues, chat channels, the webhook.
+"""The delivery of notifications by topics, dead-letter queues, chat channels and the webhook.
 
 One topic is for changes of runs, the other for faults of the deployment. Slack and Microsoft Teams get notifications
 through Amazon Q Developer in chat applications. A person authorises a workspace or a tenant once, by hand, in the
@@ -35,7 +35,7 @@ class MailSubscription:
 
     Attributes:
         address: As it was first written.
-        owners: It hears of the runs of these users. None for the runs of all.
+        owners: The users with runs that the address gets notifications about, or None for the runs of all.
     """
 
     address: str
@@ -43,7 +43,7 @@ class MailSubscription:
 
     @property
     def construct_id(self) -> str:
-        """The end of its construct's id: the address alone, so another setting changes its subscription in place."""
+        """The end of its construct's id, the address alone. So another setting changes its subscription in place."""
         return _mailbox(self.address).replace("/", ",")
 
 
@@ -72,20 +72,21 @@ def mail_subscriptions(
 
 
 def _mailbox(address: str) -> str:
-    """Return an address as it is compared: no mail service of today tells upper case from lower case."""
+    """Return an address in the case for comparison, since today's mail services ignore the case of letters."""
     return address.strip().casefold()
 
 
 class NotificationTopics(Construct):
     """Two encrypted SNS topics with e-mail subscriptions.
 
-    They are apart because their readers are: the owner of a run need not know that a queue of the deployment
-    holds a failed event, and a subscriber of notifications gets one for each ending.
+    There are two because their readers differ. The owner of a run need not know that a queue of the deployment holds a
+    failed event. An operator need not get a notification for each ending.
 
     Attributes:
-        notifications: Receives one message for each ending of a run (and each interruption, for those who asked).
+        notifications: Receives one message for each ending of a run (and each interruption, for subscribers that asked
+            for these).
         operations: Receives the deployment's alarms.
-        key: Encrypts both.
+        key: The KMS key that encrypts both.
     """
 
     def __init__(
@@ -105,12 +106,12 @@ class NotificationTopics(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Prefix of the topics' names.
-            notify_emails: Addresses subscribed to notifications. Each confirms by a link that AWS sends.
+            notify_emails: Addresses subscribed to notifications, each confirmed by a link that AWS sends.
             owner_emails: The address of each owner, subscribed to the notifications about their own runs. An address
-                that is named more than once has one subscription.
-            operator_emails: Addresses subscribed to alarms. Default: those of the notifications.
-            undelivered: Where the notifications wait that SNS could not hand to a subscriber's server, by mail or, for
-                a subscriber who names it, any other way. Default: SNS forgets them.
+                named twice has one subscription.
+            operator_emails: Addresses subscribed to alarms, by default those of the notifications.
+            undelivered: The queue for notifications that SNS could not deliver to a subscriber, by mail or any other
+                way. Without it SNS drops them.
         """
         super().__init__(scope, id)
         self._undelivered = undelivered
@@ -152,7 +153,7 @@ class NotificationTopics(Construct):
         )
 
     def _let_alarms_publish(self) -> None:
-        """Let the alarms of this account and region publish to operators, and encrypt what they publish."""
+        """Let the alarms of this account and region publish to operators, and encrypt their messages."""
         alarms = Stack.of(self).format_arn(
             service="cloudwatch",
             resource="alarm",
@@ -217,7 +218,7 @@ class NotificationTopics(Construct):
 
 
 class ChatChannels(Construct):
-    """Channels that show notifications, and may do nothing else: no command runs from them."""
+    """Channels that show notifications and may do nothing else, so no command runs from them."""
 
     def __init__(
         self,
@@ -235,9 +236,9 @@ class ChatChannels(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Prefix of the configurations' names.
-            notifications: What they show.
-            slack_channel: `<workspace id>/<channel id>`. None when left out.
-            teams_channel: `<tenant id>/<team id>/<channel id>`. None when left out.
+            notifications: The topic of the notifications that they show.
+            slack_channel: `<workspace id>/<channel id>`, or None without Slack.
+            teams_channel: `<tenant id>/<team id>/<channel id>`, or None without Teams.
         """
         super().__init__(scope, id)
         role = iam.Role(
@@ -281,12 +282,12 @@ class ChatChannels(Construct):
 class Webhook(Construct):
     """A function on the notification topic that posts each notification.
 
-    SNS hands a notification to the function. What the address does not take is tried twice more, and then waits in the
-    function's dead-letter queue, as what SNS cannot hand over does.
+    SNS hands a notification to the function. Lambda retries twice when the address does not take a notification. Then
+    the notification waits in the function's dead-letter queue, as one does that SNS cannot hand over.
 
     Attributes:
         function: The function, with its dead-letter queue.
-        secret: What its signatures are made with: give it to the receiver.
+        secret: The secret that signs requests, which the receiver needs as well.
     """
 
     def __init__(
@@ -305,9 +306,10 @@ class Webhook(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Prefix of the function's name.
-            address_secret_arn: The team's secret that holds the address: who knows it may post there.
-            notifications: What it takes from.
-            platform: What all functions of the stack share.
+            address_secret_arn: The ARN of the team's secret with the address, which is secret since knowing it is
+                enough to post there.
+            notifications: The topic that it subscribes to.
+            platform: The code, layer and log settings that all functions of the stack share.
         """
         super().__init__(scope, id)
         self.secret = secretsmanager.Secret(
@@ -350,8 +352,8 @@ RETENTION = Duration.days(14)
 def notification_queue(scope: Construct, id: str) -> sqs.Queue:  # noqa: A002
     """Place an encrypted queue that keeps a message for 14 days.
 
-    CloudFormation names it: SQS takes no name again within a minute of its queue's deletion, and who destroys a stack
-    and deploys it at once would be refused. Source: the error QueueDeletedRecently of CreateQueue.
+    CloudFormation names the queue. SQS takes no name again within a minute of its queue's deletion, so a stack
+    destroyed and deployed at once would fail. Source: the error QueueDeletedRecently of CreateQueue.
 
     Args:
         scope: Parent construct.
@@ -369,16 +371,16 @@ def notification_queue(scope: Construct, id: str) -> sqs.Queue:  # noqa: A002
 
 
 class Notifications(Construct):
-    """The two topics, what the settings subscribe to them, and two queues of notifications that did not get to people.
+    """The two topics, the subscriptions of the settings, and two queues of undelivered notifications.
 
-    The queues are apart because what is to be done differs: what SNS never took is sent again to everyone (`spotkeep
-    notifications replay`). What one subscriber did not get, the others have got.
+    There are two queues because the remedy differs. A notification that SNS never took is sent again to everyone
+    (`spotkeep notifications replay`). A notification that one subscriber did not get has reached the others.
 
     Attributes:
         topics: The notification and the operations topic.
-        dead: Notifications that SNS has refused for hours. The run table has them, too.
+        dead: Notifications that SNS has refused for hours, which the run table has, too.
         undelivered: Notifications that SNS took and could not deliver to a subscriber.
-        webhook: What posts notifications to the team's address. None without one.
+        webhook: The function that posts notifications to the team's address, or None without an address.
     """
 
     def __init__(
@@ -396,8 +398,8 @@ class Notifications(Construct):
             scope: Parent construct.
             id: Construct id.
             settings: The deployment's settings.
-            platform: What the functions of the stack share.
-            dead: The first queue: it is of an earlier stack, where users are let read it.
+            platform: The code, layer and log settings that all functions of the stack share.
+            dead: The queue of refused notifications, from an earlier stack that lets users read it.
         """
         super().__init__(scope, id)
         self.dead = dead

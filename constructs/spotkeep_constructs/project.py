@@ -13,13 +13,13 @@ class Project:
 
     Attributes:
         functions: Source root of the functions.
-        planner: Source root of the planner, whose steering the functions carry.
-        training: Source root of what runs inside jobs and on instances.
+        planner: Source root of the planner, with the steering that the functions carry.
+        training: Source root of the code inside jobs and on instances.
         lock: Hashed requirements of the functions.
-        search_lock: Hashed requirements of the function that searches by tpe.
-        layers: Keeps built dependency layers, one folder a hash.
-        archives: Keeps packed code, one folder a hash.
-        uv_cache: uv's downloads.
+        search_lock: Hashed requirements of the function that searches by TPE.
+        layers: Directory of built dependency layers, one folder a hash.
+        archives: Directory of packed code, one folder a hash.
+        uv_cache: Directory of uv's downloads.
     """
 
     functions: Path

@@ -1,8 +1,8 @@
-"""AWS Batch's queues for training jobs, and who may do what with the jobs in them.
+"""AWS Batch's queues for training jobs, and the permissions on the jobs in them.
 
-A queue is a service environment, which says how many instances of each type may run at a time, a job queue before it,
-and quota shares of that. Batch creates the training jobs, with its own service-linked role. The functions submit,
-describe and terminate service jobs. Nothing here costs anything by itself.
+A queue is a service environment with a job queue before it, and quota shares of that job queue. The service environment
+sets the number of instances of each type that may run at a time. Batch creates the training jobs, with its own
+service-linked role. The functions submit, describe and terminate service jobs. Nothing here costs anything by itself.
 
 Sources: https://docs.aws.amazon.com/batch/latest/userguide/create-quota-management-resources.html
     https://docs.aws.amazon.com/batch/latest/userguide/sm_job_stuck_in_runnable_time_limit_actions.html "Actions,
@@ -27,7 +27,7 @@ _LENDING = {"reserve": "RESERVE", "lend": "LEND", "lend-and-borrow": "LEND_AND_B
 
 
 class JobQueues(Construct):
-    """The queues of a deployment: for each a service environment, a scheduling policy, a job queue and its shares."""
+    """The queues of a deployment, each with a service environment, a scheduling policy, a job queue and its shares."""
 
     def __init__(self, scope: Construct, id: str, *, deployment: str, queues: Mapping[str, Queue]) -> None:  # noqa: A002
         """Place them.
@@ -45,10 +45,10 @@ class JobQueues(Construct):
             self._queue(name, queue)
 
     def grant_submit(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let a function submit to these queues, find what it submitted, and take back what is its deployment's.
+        """Let a function submit jobs to these queues, find them, and terminate those of its deployment.
 
         Args:
-            grantee: A function's role. It may pass the roles of jobs to SageMaker already.
+            grantee: A function's role, which may already pass the roles of jobs to SageMaker.
         """
         queues = [
             arn_for(grantee, "batch", "job-queue", job_queue_name(deployment=self._deployment, queue=each))

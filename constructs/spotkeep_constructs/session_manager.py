@@ -1,6 +1,6 @@
 """Systems Manager's sessions as IAM sees them, with the permissions of the launcher and of an instance's agent.
 
-Users have no such permission. The launcher opens a session for a person who may act on the run, as it stops and resumes
+Users have no such permission. The launcher opens a session for a person with rights on the run, as it stops and resumes
 runs. No policy of IAM could do that, since a session's target names a training job by its name alone, which users
 choose.
 """
@@ -31,14 +31,14 @@ def allow_agent(
 ) -> None:
     """Let Systems Manager's agent take sessions, and not the rest of AWS's managed policy for it.
 
-    Source: "Create a custom IAM role for Session Manager"; "Access a training container through AWS Systems Manager for
+    Source: "Create a custom IAM role for Session Manager". "Access a training container through AWS Systems Manager for
     remote debugging" (SageMaker).
 
     Args:
-        grantee: The role of what the agent runs on.
-        *also: Further actions of the agent's.
-        conditions: What binds them.
-        bound: The same in words.
+        grantee: The role of the instance or job that the agent runs on.
+        *also: Further actions of the agent.
+        conditions: The IAM conditions that limit them.
+        bound: The same limit in words.
     """
     allow(
         grantee,
@@ -53,13 +53,13 @@ def allow_shells(grantee: iam.IGrantable, *, deployment: str, fleets: bool) -> N
     """Let a principal open sessions in training jobs, and on the instances of a deployment's runs.
 
     Sources: "Start a session with a document by specifying the session documents in IAM policies", "Restrict access
-    based on tags" (Systems Manager user guide); for training jobs, "Access a training container through AWS Systems
+    based on tags" (Systems Manager user guide). For training jobs, "Access a training container through AWS Systems
     Manager for remote debugging" (SageMaker).
 
     Args:
         grantee: The role of the function that opens them.
         deployment: Value of the tag `spotkeep:deployment`.
-        fleets: Whether runs have instances.
+        fleets: True when runs have EC2 instances.
     """
     allow(
         grantee,

@@ -41,9 +41,11 @@ LONGEST_RUN_SECONDS = 28 * 24 * 3600
 """SageMaker's limit of MaxRuntimeInSeconds."""
 
 LEAST_CHECKPOINT_RETENTION_DAYS = 400
-"""More than a run lives: its jobs train for 365 days in all at most (`max_total_run`), and SageMaker ends each of them
-30 days after it was created. A checkpoint holds no file that is older than its run, and the source that each job begins
-with is as old as the run."""
+"""Longer than a run lives.
+
+Its jobs train for at most 365 days in all (`max_total_run`), and SageMaker ends each of them 30 days after it was
+created. A checkpoint holds no file that is older than its run. The source that each job begins with is as old as the
+run."""
 
 LONGEST_KEEP_ALIVE_SECONDS = 3600
 """SageMaker's limit of KeepAlivePeriodInSeconds."""
@@ -51,12 +53,14 @@ LONGEST_KEEP_ALIVE_SECONDS = 3600
 IMAGE_ACCOUNTS: Mapping[str, str] = MappingProxyType(
     {region: account for region, account in ACCOUNTS["pytorch"].items() if not region.startswith(("cn-", "us-gov-"))}
 )
-"""Whose account AWS's Deep Learning Containers are in, by region of the partition `aws`: each pulls from its own."""
+"""Account of AWS's Deep Learning Containers, by region of the partition `aws`, since each region pulls from its own."""
 
 RESOURCES_OF_A_QUEUE = 3
-"""Its service environment, scheduling policy and job queue; each of its shares is one more."""
+"""Resources of one queue, which are service environment, scheduling policy and job queue. Each share is one more."""
 MOST_QUEUE_RESOURCES = 300
-"""What the queues leave free of the 500 resources of a CloudFormation stack is for all else that is in theirs.
+"""Most resources of all queues.
+
+The rest of the 500 resources of a CloudFormation stack is for their stack's other parts.
 
 Source: https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html
 """
@@ -115,7 +119,7 @@ RESERVED_PREFIXES = {
     "sthree-": "S3",
     "xn--": "S3",
 }
-"""What no deployment's name begins with, for names of AWS begin with it: that of the connection parameter, of buckets.
+"""Prefixes that no deployment's name may have. AWS reserves them for its own parameters and buckets.
 
 Sources: https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_PutParameter.html (Name)
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
@@ -143,7 +147,7 @@ def _refuse(problem: str, fix: str) -> PydanticCustomError:
 
 
 def _each_named_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a mapping, unless a name comes twice: the one before would be lost without a word."""
+    """Return a mapping, unless a name comes twice, since its first value would be lost silently."""
     twice = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
     if twice:
         raise _refuse(f"names {', '.join(twice)} more than once", "Name each once.")
@@ -160,7 +164,7 @@ def _from_json(text: str, problem: str, fix: str) -> Any:
 
 
 def _list_from_text(value: Any) -> Any:
-    """`-c` gives strings: `a,b` and `["a", "b"]` both mean a list."""
+    """Read a list from a string of `-c`, such as `a,b` or `["a", "b"]`."""
     if not isinstance(value, str):
         return value
     if value.lstrip().startswith("["):
@@ -169,7 +173,7 @@ def _list_from_text(value: Any) -> Any:
 
 
 def _mapping_from_text(value: Any) -> Any:
-    """`-c` gives strings: `k=v,k=v` and a JSON object both mean a mapping."""
+    """Read a mapping from a string of `-c`, either `k=v,k=v` or a JSON object."""
     if not isinstance(value, str):
         return value
     if value.lstrip().startswith("{"):
@@ -183,14 +187,14 @@ def _mapping_from_text(value: Any) -> Any:
 
 
 def _object_from_text(value: Any) -> Any:
-    """`-c` gives strings: an object of objects is written as JSON, and an empty text is no object at all."""
+    """Read an object of objects from a JSON string of `-c`. An empty text is an empty object."""
     if not isinstance(value, str):
         return value
     return _from_json(value or "{}", "is not a JSON object", "Write it as JSON, or set it in cdk.json.")
 
 
 def _none_from_text(value: Any) -> Any:
-    """Return None for an empty value: on the command line it unsets what cdk.json sets."""
+    """Return None for an empty value, which on the command line unsets a value of cdk.json."""
     return None if isinstance(value, str) and value.strip().lower() in {"", "none", "null"} else value
 
 
@@ -323,7 +327,7 @@ def _data_location(value: str) -> str:
 
 
 def _brackets_match(text: str) -> bool:
-    """Return whether a text holds no brackets but pairs of ( ) and [ ], one within another."""
+    """Return True when a text holds no brackets but nested pairs of ( ) and [ ]."""
     brackets = re.sub(r"[^()\[\]{}]", "", text)
     while brackets != (fewer := re.sub(r"\(\)|\[\]", "", brackets)):
         brackets = fewer
@@ -914,12 +918,12 @@ class Settings(BaseModel):
 
     @property
     def function_urls(self) -> bool:
-        """Whether AWS offers Lambda function URLs where this is deployed; a region that is not named is taken to."""
+        """True when AWS offers Lambda function URLs in the deployment's region, or no region is named."""
         return self.region not in REGIONS_WITHOUT_FUNCTION_URLS
 
     @property
     def stack_prefix(self) -> str:
-        """The deployment's name as stack ids spell it: the first letter upper case."""
+        """The deployment's name as stack ids spell it, with the first letter in upper case."""
         return self.deployment[0].upper() + self.deployment[1:]
 
     @classmethod
@@ -927,10 +931,11 @@ class Settings(BaseModel):
         """Read the settings from a CDK context.
 
         Args:
-            context: The app's whole context: the object `spotkeep` of cdk.json, and beside it what `-c name=value` set.
+            context: The app's whole context, with the object `spotkeep` of cdk.json and the values of `-c name=value`
+                beside it.
 
         Raises:
-            SettingsError: Something is wrong; the error names all of it.
+            SettingsError: Settings are wrong, all of which the error names.
         """
         defaults = context.get(CONTEXT_KEY, {})
         if not isinstance(defaults, Mapping):

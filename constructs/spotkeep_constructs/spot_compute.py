@@ -1,4 +1,4 @@
-"""The things that EC2 instances start from: a launch template, roles, credentials, a customer's key for volumes.
+"""The resources that EC2 instances start from, such as launch template, roles, credentials and a volume key.
 
 The fleet that uses them comes with a run and leaves with it.
 
@@ -6,7 +6,7 @@ A key is the customer's, and so is its policy, which nothing here changes. The r
 account can change the policies of EC2's service-linked roles, so the key's policy has to name them. An output of the
 stack has the statements for it.
 
-Sources: "Requirements for Amazon EBS encryption", EBS user guide; "Grant access to customer managed keys", EC2 Fleet
+Sources: "Requirements for Amazon EBS encryption", EBS user guide. "Grant access to customer managed keys", EC2 Fleet
 prerequisites. The policy of `aws/ebs` lets the same roles in by the same `kms:ViaService`.
 """
 
@@ -54,13 +54,13 @@ class VolumeKey(Construct):
     """
 
     def __init__(self, scope: Construct, id: str, *, key_arn: str, run_role: iam.IRole) -> None:  # noqa: A002
-        """Let the instances use the key, and say what its policy needs.
+        """Let the instances use the key, and output the statements that its policy needs.
 
         Args:
             scope: Parent construct.
             id: Construct id.
-            key_arn: The key. Of this account or of another one.
-            run_role: What instances make volumes and attach them with.
+            key_arn: The ARN of the key, of this account or of another one.
+            run_role: The role with which instances make volumes and attach them.
         """
         super().__init__(scope, id)
         self.key_arn = key_arn
@@ -94,18 +94,21 @@ class VolumeKey(Construct):
 
 
 DEPLOYED = "deployed"
-"""How the versions that a deployment makes are described. Attempts' are made out of the newest with their bundle."""
+"""Description of the versions that a deployment makes. An attempt's is made from the newest one with its bundle."""
 
 ROOT_DEVICE = "/dev/xvda"
 """That of Amazon Linux. An attempt's version names that of the AMI instead, which only EC2 knows for certain."""
 
 ROOT_THROUGHPUT_MIB_S = 250
-"""Of the root volume, which an instance reads its AMI's packages from, and unpacks a job's docker image to, before it
-trains: gp3's 125 MiB/s, which are in its price, take twice as long.
+"""Throughput of the root volume in MiB/s.
 
-No more, because it would be paid for and not be there: the smallest types with a GPU (g4dn.xlarge, g5.xlarge) have
-3,500 Mbit/s to EBS, some 417 MiB/s, for all of their volumes, and the run's own has 125 or more. It costs about 0.007
-USD an hour of an instance in us-east-1, and asks for no IOPS beyond gp3's 3,000: 0.25 MiB/s for each are allowed.
+Before it trains, an instance reads its AMI's packages from this volume, and unpacks a job's docker image to it. With
+gp3's 125 MiB/s, which are in its price, this takes twice as long.
+
+More would cost money and have no effect. The smallest types with a GPU (g4dn.xlarge, g5.xlarge) have 3,500 Mbit/s to
+EBS for all of their volumes, some 417 MiB/s. The run's own volume has 125 MiB/s or more. The throughput costs about
+0.007 USD an hour of an instance in us-east-1. It needs no IOPS beyond gp3's 3,000, since AWS allows 0.25 MiB/s for
+each.
 Sources:
     https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html
     https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html (Amazon EBS specifications)
@@ -113,13 +116,13 @@ Sources:
 
 
 class SpotLaunchTemplate(Construct):
-    """The launch template whose versions all instances start from.
+    """The launch template that all instances start from, in its versions.
 
-    What is deployed names no run: a fleet of type `maintain` tags no instances, so the launcher makes a version for an
-    attempt that does, out of the newest deployed one with that bundle. (The number of the latest version, which
-    CloudFormation would give, is that of the version made last.) It names no type and no subnet either, which are a
-    fleet's overrides, and no spot options: EC2 refuses a fleet whose template holds them, because the fleet itself says
-    what is spot.
+    The deployed version names no run, and a fleet of type `maintain` tags no instances. So the launcher makes a version
+    with tags for each attempt, out of the newest deployed version with the same bundle. (CloudFormation would give the
+    number of the latest version, which is the version of the last attempt.) The template names no type and no subnet,
+    since these are a fleet's overrides. It has no spot options. EC2 refuses a fleet with a template that holds them,
+    because the fleet itself chooses spot.
 
     Attributes:
         launch_template: The template.
@@ -144,12 +147,12 @@ class SpotLaunchTemplate(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Value of the instances' tag `spotkeep:deployment`.
-            network: Where instances run.
-            role: What instances run with.
-            boot: What an instance finds in its user data.
-            ami: An AMI id, or the name of the SSM parameter that holds one. Resolved at deployment.
-            volume_gb: Size of the root volume in GiB. An attempt's is as large as the AMI at least.
-            volume_key_arn: What encrypts it. None for the account's own EBS key.
+            network: The network that instances run in.
+            role: The role that instances run with.
+            boot: The content of an instance's user data.
+            ami: An AMI id, or the name of an SSM parameter with one, which CloudFormation resolves at deployment.
+            volume_gb: Size of the root volume in GiB, which an attempt raises to the size of the AMI.
+            volume_key_arn: The ARN of the key that encrypts it, or None for the account's own EBS key.
         """
         super().__init__(scope, id)
         self.launch_template = ec2.LaunchTemplate(
@@ -210,8 +213,8 @@ def _machine_image(ami: str) -> ec2.IMachineImage:
 class InstanceCredentials(Construct):
     """A function that instances invoke, once when they boot and then about every three quarters of an hour.
 
-    An instance proves which one it is by a request that it has signed for STS, so the function needs no URL that names
-    its caller: instances in a network without a way to the internet reach it through Lambda's endpoint.
+    An instance proves its identity by a request that it has signed for STS. So the function needs no URL that names its
+    caller. Instances in a network without internet access reach the function through Lambda's endpoint.
 
     Attributes:
         function: The function.
@@ -232,8 +235,8 @@ class InstanceCredentials(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Prefix of the function's name, and the tag of the instances that it answers.
-            platform: What all functions of the stack share.
-            instances: The role of the instances that it answers. No other principal may invoke it.
+            platform: The code, layer and log settings that all functions of the stack share.
+            instances: The role of the instances that it answers, which alone may invoke it.
         """
         super().__init__(scope, id)
         self.function = JobFunction(
@@ -250,7 +253,7 @@ class InstanceCredentials(Construct):
 
     @property
     def role(self) -> iam.Role:
-        """What the function runs with."""
+        """The role that the function runs with."""
         return self.function.role
 
     def give(self, run_role: RunRole) -> None:
@@ -264,7 +267,7 @@ class InstanceCredentials(Construct):
 
 
 _ZONES_OF_SMALL_REGIONS = {"us-west-1": 2}
-"""Regions whose accounts see fewer than three zones."""
+"""Regions in which accounts see fewer than three zones."""
 
 
 class SpotCompute(Construct):
@@ -272,12 +275,12 @@ class SpotCompute(Construct):
 
     Attributes:
         network: The network.
-        role: What instances are launched with.
+        role: The role that instances are launched with.
         credentials: The function that gives them the credentials of their run.
-        log: Where trainings on instances print to.
+        log: The log group for the output of trainings on instances.
         template: The launch template.
         launch_template_id: Its id.
-        fleets: What is launched from it.
+        fleets: The permissions on fleets that the launcher launches from it.
     """
 
     def __init__(
@@ -291,16 +294,16 @@ class SpotCompute(Construct):
         vpc: ec2.IVpc | None = None,
         vpc_subnets: Sequence[ec2.ISubnet] | None = None,
     ) -> None:
-        """Place what instances need.
+        """Place the resources that instances need.
 
         Args:
             scope: Parent construct.
             id: Construct id.
-            build: The deployment's settings, and where its code is found.
-            platform: What the functions of the stack share.
+            build: The deployment's settings, and the directories of its code.
+            platform: The code, layer and log settings that all functions of the stack share.
             storage: The bucket and the table.
-            vpc: An existing VPC of the app. Default: the one that the settings name, or one is created.
-            vpc_subnets: Its subnets for instances, one a zone. Default: those that the CDK chooses.
+            vpc: An existing VPC of the app. By default the VPC of the settings, or a new one.
+            vpc_subnets: Its subnets for instances, one a zone. By default the CDK chooses them.
         """
         super().__init__(scope, id)
         self._settings = settings = build.settings
@@ -375,7 +378,8 @@ class SpotCompute(Construct):
     def let_launch(self, function: JobFunction) -> None:
         """Let a function launch fleets from this template, describe and end them.
 
-        In one policy of their own: beside what the function may do with jobs, it would not fit into a role's own one.
+        These permissions have a managed policy of their own. Beside the permissions on jobs they would not fit into the
+        role's inline policy.
 
         Args:
             function: The function.
@@ -393,9 +397,9 @@ class SpotCompute(Construct):
         )
 
     def fleet_variables(self, scope: Construct) -> dict[str, object]:
-        """Return what a function that launches fleets reads of them: fields of `DeploymentSettings`.
+        """Return the variables of a function that launches fleets, which are fields of `DeploymentSettings`.
 
-        What the settings say of fleets lies with the function's code.
+        The settings about fleets are in the archive of the function's code.
 
         Args:
             scope: A construct of the function's stack.

@@ -17,20 +17,22 @@ from spotkeep_constructs.acknowledgements import acknowledge_wildcards
 from spotkeep_constructs.errors import PropertyError
 
 LONGEST_STATEMENT_LIST = 2_000
-"""Characters of the resources, or of the values of a condition, of one statement. A role's policy that grows too long
-is divided by the CDK into managed ones, of 6,144 characters at most each, but it divides no statement.
+"""Most characters of the resources, or of a condition's values, in one statement.
+
+The CDK divides a role's policy that grows too long into managed policies of at most 6,144 characters. It divides no
+statement.
 
 Source: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
 """
 _LONGEST_NAME = 100
-"""What a reference may become: the ARN of a role."""
+"""The longest text that a reference may become, the ARN of a role."""
 
 
 def divided(texts: Sequence[str]) -> Iterator[list[str]]:
     """Yield them in order, in lists that a statement has room for. One empty list for none.
 
     Args:
-        texts: Resources, or values of a condition. May hold tokens.
+        texts: Resources, or values of a condition, which may hold tokens.
     """
     part: list[str] = []
     size = 0
@@ -52,14 +54,14 @@ def allow(
     conditions: Mapping[str, Mapping[str, object]] | None = None,
     wildcard: str | None = None,
 ) -> iam.Grant:
-    """Add a permission to a principal's own policy: in several statements, where one would be too long for a policy.
+    """Add a permission to a principal's own policy, in several statements where one would be too long for a policy.
 
     Args:
         grantee: A role or managed policy.
         actions: IAM actions, `service:Action`, without wildcards.
-        resources: ARNs. May hold tokens.
-        conditions: IAM conditions: operator, key, value.
-        wildcard: Why a resource holds a wildcard. Required when one does.
+        resources: ARNs, which may hold tokens.
+        conditions: IAM conditions, by operator and key.
+        wildcard: The reason for a wildcard in a resource, required when one has it.
 
     Raises:
         PropertyError: An action holds a wildcard, or a resource does and no reason is given.
@@ -105,16 +107,16 @@ def arn_for(
     account: str | None = None,
     colon: bool = False,
 ) -> str:
-    """Return the ARN of what a principal may use in the account and the region of its own stack.
+    """Return the ARN of a resource in the account and the region of the principal's own stack.
 
     Args:
         grantee: A role or managed policy.
         service: `sagemaker`.
         resource: `training-job`.
         name: The resource's name.
-        region: The region, where it is another. Empty where the service names none.
-        account: The account, where it is another. `*` for any, empty where the service names none.
-        colon: Whether a colon stands before the name, as of log groups and functions. A slash otherwise.
+        region: The region when it is another, or empty when the service's ARNs have none.
+        account: The account when it is another, `*` for any, or empty when the service's ARNs have none.
+        colon: True for a colon before the name, as for log groups and functions, else a slash.
     """
     return Stack.of(cast("Construct", grantee)).format_arn(
         service=service,
@@ -137,7 +139,7 @@ def together(first: iam.Grant, *others: iam.Grant) -> iam.Grant:
 
 
 def allow_regional(grantee: iam.IGrantable, *actions: str) -> iam.Grant:
-    """Let a principal do, in its own region, what AWS binds to no resource: mostly to list and to describe.
+    """Let a principal call, in its own region, actions that AWS limits to no resource, mostly List and Describe.
 
     Args:
         grantee: A role or managed policy.
@@ -163,9 +165,9 @@ def deny(
 
     Args:
         grantee: A role or managed policy.
-        actions: IAM actions. Here a wildcard narrows.
-        resources: ARNs. Or, in their place:
-        all_but: ARNs that are not meant. All others are.
+        actions: IAM actions, which may have wildcards, since a wildcard in a denial narrows.
+        resources: ARNs that are denied.
+        all_but: ARNs that are not denied, with all others denied. Takes the place of `resources`.
     """
     grantee.grant_principal.add_to_principal_policy(
         iam.PolicyStatement(

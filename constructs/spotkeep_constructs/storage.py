@@ -1,4 +1,4 @@
-"""The storage that outlives everything else: checkpoints, the record of runs, and the data that trainings may read."""
+"""The storage that outlives everything else, with checkpoints, the record of runs and the data of trainings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXPIRY_ATTRIBUTE = "expires_at"
 class RunTable(Construct):
     """A DynamoDB table, paid by use, that can be restored to any second and forgets old runs by itself.
 
-    Two indexes: `by-created` lists all runs by time. `in-flight` is sparse and holds runs that have not ended.
+    It has two indexes. `by-created` lists all runs by time. `in-flight` is sparse and holds runs that have not ended.
 
     Attributes:
         table: The table.
@@ -38,7 +38,7 @@ class RunTable(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            keep_on_destroy: Whether the table outlives its stack and refuses to be deleted.
+            keep_on_destroy: True when the table outlives its stack and refuses to be deleted.
         """
         super().__init__(scope, id)
         self.table = dynamodb.Table(
@@ -130,10 +130,10 @@ class DataAccess:
     key_arns: Sequence[str] = ()
 
     def let_read(self, scope: Construct, roles: Sequence[iam.Role]) -> list[iam.ManagedPolicy]:
-        """Let trainings list and read what lies below the locations, and nothing beside it.
+        """Let trainings list and read the data below the locations, and nothing else.
 
-        The roles share managed policies, as few as hold all locations: in each role's own policy, a long list would not
-        have room, and twenty teams' roles would repeat it beyond what a template may hold.
+        The roles share managed policies, as few as hold all locations. A long list would not fit into each role's own
+        policy. Repeated for twenty teams' roles it would exceed the size of a template.
 
         Args:
             scope: Parent construct of the policies.
@@ -182,7 +182,7 @@ class _Permission(NamedTuple):
 
     @property
     def characters(self) -> int:
-        """Of its statement in a policy, or more: a token is longer than the partition that it stands for."""
+        """Characters of its statement in a policy, or more. A token is longer than the partition that it stands for."""
         frame = '{"Action":"","Condition":{"StringLike":{"s3:prefix":[]}},"Effect":"Allow","Resource":[]},'
         return len(frame) + len(self.action) + sum(len(text) + len('"",') for text in (*self.resources, *self.prefixes))
 
@@ -221,7 +221,7 @@ class Storage(Construct):
     Attributes:
         checkpoints: The bucket, with its key.
         run_table: The table.
-        data: What every role that trains may read besides.
+        data: The further data that every role that trains may read.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class Storage(Construct):
             scope: Parent construct.
             id: Construct id.
             settings: The deployment's settings.
-            bucket: An existing bucket for checkpoints. Default: one is created.
+            bucket: An existing bucket for checkpoints, by default a new one.
             key: An existing key that encrypts the bucket. Default: the existing bucket's own, or one is created.
         """
         super().__init__(scope, id)

@@ -63,9 +63,9 @@ class PackedBundle:
     """The zipapp, as a synth keeps it.
 
     Attributes:
-        archive: Where it is kept.
+        archive: The path of the file.
         digest: Its hash, and so the asset's.
-        content_sha256: What an instance checks it against, hexadecimal.
+        content_sha256: The hexadecimal SHA-256 that an instance checks it against.
     """
 
     archive: Path
@@ -93,15 +93,15 @@ class PackedBundle:
 
 
 class TrainingBundle(Construct):
-    """`spotkeep.pyz`: what the deployment uploads, and the copy of it that runs fetch.
+    """`spotkeep.pyz`, as the file that the deployment uploads and as the copy that runs fetch.
 
     A run fetches it again each time that capacity comes back, also long after a deployment with another one. `cdk gc`
-    then deletes what was uploaded. The copy stays, under the hash of its content. The functions that launch make it.
+    deletes the uploaded file by then. The copy stays, under the hash of its content. The functions that launch make it.
 
     Attributes:
         asset_uri: `s3://` address of the uploaded file.
         uri: `s3://` address of the copy, in the checkpoint bucket.
-        content_sha256: What an instance checks it against, hexadecimal.
+        content_sha256: The hexadecimal SHA-256 that an instance checks it against.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class TrainingBundle(Construct):
         self.uri = Fn.join("", ["s3://", checkpoints.bucket.bucket_name, "/", self._key])
 
     def grant_keep(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let a principal see whether the copy is there, and make it.
+        """Let a principal check for the copy, and make it.
 
         Args:
             grantee: The role of a function that launches.

@@ -1,4 +1,4 @@
-"""SageMaker's training jobs as IAM sees them: ARNs, log group, the role of a job, and permissions on jobs."""
+"""SageMaker's training jobs as IAM sees them, with ARNs, log group, the role of a job and permissions on jobs."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _EVERY_STREAM = "SageMaker names the streams after jobs: those of its training l
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingJobs:
-    """The training jobs of one deployment: they come from the launcher, not from a template.
+    """The training jobs of one deployment, which come from the launcher and not from a template.
 
-    Every job carries the deployment's tag: nothing of ours may create a job without it or stop one that lacks it.
+    Every job carries the deployment's tag. No function may create a job without it, or stop a job that lacks it.
 
     Attributes:
         deployment: Value of the tag `spotkeep:deployment`.
-        max_keep_alive_seconds: The longest that a warm pool of theirs may be kept.
+        max_keep_alive_seconds: The longest time in seconds for which a warm pool of theirs may be kept.
     """
 
     deployment: str
@@ -132,8 +132,8 @@ class TrainingJobs:
     def grant_describe(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a function describe training jobs, whosever they are.
 
-        By the tag, a job that is not there would be denied as one of another deployment is, and a launch that was cut
-        short could not be distinguished from a name that is taken.
+        A condition on the tag would deny a missing job just as a job of another deployment. An interrupted launch could
+        then not be distinguished from a name that is taken.
 
         Args:
             grantee: A function's role.
@@ -143,7 +143,7 @@ class TrainingJobs:
         )
 
     def grant_observe(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let a principal learn what became of training jobs, logs included.
+        """Let a principal read the state and the logs of training jobs.
 
         Args:
             grantee: A role that reconciles jobs.
@@ -167,7 +167,7 @@ class TrainingJobs:
         return allow_regional(grantee, "sagemaker:ListTrainingJobs")
 
     def grant_find(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let a principal list and search the training jobs of the account, and read by their tags whose they are.
+        """Let a principal list and search the account's training jobs, and read their owners from tags.
 
         Args:
             grantee: The role of the function that finds orphans, and describes many jobs at once.
@@ -179,7 +179,7 @@ class TrainingJobs:
         )
 
     def grant_read_logs(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let a principal read what jobs print.
+        """Let a principal read the logs of jobs.
 
         Args:
             grantee: A role, user or managed policy.
@@ -243,12 +243,12 @@ MLFLOW_LOGGING = (
     "sagemaker-mlflow:SetTag",
     "sagemaker-mlflow:UpdateRun",
 )
-"""What a job needs to log its run to a tracking server or an app of SageMaker's MLflow.
+"""Actions with which a job logs its run to a tracking server or an app of SageMaker's MLflow.
 
-A tracking server asks for an action of each call of MLflow's REST API: here are those that begin a run, find it again,
-log metrics, parameters and tags. None deletes. An app asks for one action, whatever is called.
+A tracking server asks for one action for each call of MLflow's REST API. These actions begin a run, find it again, and
+log metrics, parameters and tags. No action deletes. An app asks for one action, for any call.
 
-Sources: "Set up IAM permissions for MLflow" (SageMaker developer guide); "Actions, resources, and condition keys for
+Sources: "Set up IAM permissions for MLflow" (SageMaker developer guide). "Actions, resources, and condition keys for
 Amazon SageMaker with MLflow" (service authorization reference).
 """
 
@@ -284,15 +284,15 @@ class ExecutionRole(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            checkpoints: The bucket that jobs work in, below the prefix of their runs, and whose `bundles/` they start
+            checkpoints: The bucket that jobs work in, below the prefix of their runs, with the `bundles/` they start
                 with.
             jobs: The jobs that run with this role.
-            team: The isolated team whose jobs run with it. None for all others'.
-            encrypt_volumes: Whether jobs' storage volumes are encrypted with the bucket's key.
-            shells: Whether Session Manager's agent may take sessions in jobs that ask for it.
+            team: The isolated team of the jobs, or None for the jobs of all other teams.
+            encrypt_volumes: True when the bucket's key encrypts the storage volumes of jobs.
+            shells: True when Session Manager's agent may take sessions in jobs that ask for it.
             mlflow_arns: The tracking servers and apps of SageMaker's MLflow that jobs may log to.
-            subnet_ids: Subnets jobs run in. Without them no network permission is given.
-            security_group_ids: Security groups jobs run with.
+            subnet_ids: Subnets that jobs run in, without which the role has no network permission.
+            security_group_ids: Security groups that jobs run with.
         """
         super().__init__(scope, id)
         self.role = iam.Role(

@@ -1,4 +1,4 @@
-"""The permissions of a person who launches and follows runs, and no others."""
+"""The permissions of a user for launching and following runs, and no others."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from spotkeep_constructs.training_jobs import TrainingJobs
 
 
 class UserPolicy(Construct):
-    """A managed policy for users: they invoke the launcher, and read.
+    """A managed policy for users, which lets them invoke the launcher and read.
 
-    No permission of SageMaker's to create or stop is in it: the launcher does both, after it validated and recorded.
+    It has no permission of SageMaker's to create or stop jobs. The launcher does both, after it validated and recorded
+    the request.
 
     Attributes:
         policy: The managed policy, to be attached to users' roles or permission sets.
@@ -48,17 +49,18 @@ class UserPolicy(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Name of the deployment. The policy is named `<deployment>-users-<region>`, that of a team
-                `<deployment>-users-<region>.<team>`: names of policies are one account's, whatever the region.
-            launcher: The function users invoke.
-            run_table: The runs they read.
-            checkpoints: Where their runs' objects are, and where they upload sources.
-            jobs: The jobs they describe.
+                `<deployment>-users-<region>.<team>`. The region is in it since names of policies are unique in an
+                account.
+            launcher: The function that users invoke.
+            run_table: The table of the runs that they read.
+            checkpoints: The bucket with the objects of their runs, to which they upload sources.
+            jobs: The jobs that they describe.
             dead_notifications: The queue of notifications that SNS has refused.
-            fleets: The fleets whose logs they read. None where the deployment has none.
-            drills: Whether they may take an instance of a fleet away.
-            verify_callers: Whether they reach the launcher by its URL alone, where AWS says who calls. Otherwise they
-                may invoke it directly as well, and name any caller.
-            team: The isolated team whose members it is for: they reach its objects instead of all others'.
+            fleets: The fleets with logs that they read, or None in a deployment without fleets.
+            drills: True when they may interrupt an instance of a fleet.
+            verify_callers: True when they reach the launcher by its URL alone, where AWS names the caller. Otherwise
+                they may also invoke it directly, and name any caller.
+            team: The isolated team of the users, who reach its objects instead of those of all others.
         """
         super().__init__(scope, id)
         # No name of a deployment or of a team holds a dot, so no two policies of them have one name.

@@ -60,9 +60,9 @@ def parse_options() -> argparse.Namespace:
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Read the digits from scikit-learn's own file: 64 pixels from 0 to 1, and the label.
+    """Read the digits from scikit-learn's own file, as 64 pixels from 0 to 1 and the label.
 
-    To import scikit-learn takes longer than most trainings here.
+    The import of scikit-learn takes longer than most trainings here.
     """
     sklearn = find_spec("sklearn")
     if sklearn is None or not sklearn.submodule_search_locations:
@@ -82,7 +82,7 @@ def initial_weights(rng: np.random.Generator, *, hidden: int) -> dict[str, np.nd
 
 
 def batch_of(count: int, epoch: int, index: int, *, size: int, seed: int) -> np.ndarray:
-    """Return the order of an epoch's images: each epoch has its own, which needs nothing but its number."""
+    """Return the order of an epoch's images. Each epoch has its own order, which depends only on its number."""
     order = np.random.default_rng([seed, epoch]).permutation(count)
     return order[index * size : (index + 1) * size]
 

@@ -1,6 +1,6 @@
 """Fine-tune a small text classifier with Hugging Face's Trainer.
 
-Two lines make it resumable: the import of `train_resumably`, and its call in the place of `trainer.train()`.
+Two lines make it resumable. One imports `train_resumably`. The other calls it in place of `trainer.train()`.
 """
 
 import argparse
@@ -60,7 +60,10 @@ def parsed():
 
 
 def reviews(count, seed):
-    """Return made-up reviews, as a file of the channel `train` has them: {"text": ..., "label": 0 or 1}."""
+    """Return made-up reviews in the form of a file of the channel `train`.
+
+    Each line is an object with a `text` and a `label` of 0 or 1.
+    """
     chance = random.Random(seed)
     made = []
     for _ in range(count):

@@ -1,7 +1,7 @@
-"""Learn to tell small colour images apart, with Keras: a script as people wrote them for SageMaker's containers.
+"""Classify small colour images with Keras, in a script as people wrote them for SageMaker's containers.
 
 Nothing in it is Spotkeep's. It writes a checkpoint of the whole model after each epoch, with the epoch's number in the
-name, and begins with the newest one that it finds.
+name. It begins with the newest checkpoint that it finds.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def new_model(learning_rate):
 
 
 def load_data(folder, seed):
-    """Return images and labels: those of a channel, else drawn ones."""
+    """Return images and labels from a channel, else drawn ones."""
     if folder is None:
         return drawn(1200, seed)
     with np.load(Path(folder) / "train.npz") as file:
@@ -57,7 +57,7 @@ def load_data(folder, seed):
 
 
 def drawn(count, seed):
-    """Return noisy images of ten classes: a bright bar, upright or level, at one of five places."""
+    """Return noisy images of ten classes. Each has a bright bar, upright or level, at one of five places."""
     chance = np.random.default_rng(seed)
     images = chance.integers(0, 160, (count, 32, 32, 3), dtype=np.uint8)
     labels = chance.integers(0, CLASSES, count)

@@ -1,4 +1,7 @@
-"""A platform team's own app: one stack with its network, its key and its bucket, and Spotkeep among them."""
+"""A platform team's own app.
+
+It has one stack with the team's network, key and bucket, and Spotkeep among them.
+"""
 
 from __future__ import annotations
 

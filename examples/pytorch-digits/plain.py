@@ -1,4 +1,4 @@
-"""Learn to read handwritten digits: a plain PyTorch script, in the shape that most of them have.
+"""Learn to read handwritten digits with a plain PyTorch script, in the shape that most of them have.
 
 It knows nothing of interruptions. `train.py` is the same script after six lines of it were changed or added.
 """

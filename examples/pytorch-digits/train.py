@@ -1,6 +1,6 @@
-"""Learn to read handwritten digits: `plain.py`, after the lines that mention `training` were changed or added.
+"""Learn to read handwritten digits. The script is `plain.py` with changes in the lines that mention `training`.
 
-Interrupted anywhere, it ends with the very weights of a run that was left alone.
+An interruption at any point leaves the final weights equal to those of a run that was left alone.
 """
 
 import argparse

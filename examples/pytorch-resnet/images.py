@@ -1,7 +1,7 @@
-"""The images to learn from: CIFAR-10 where the job has it, else the handwritten digits that scikit-learn ships.
+"""The images to learn from. They are CIFAR-10 where the job has it, else scikit-learn's handwritten digits.
 
-CIFAR-10 is read in its binary version (`cifar-10-binary.tar.gz` from its home page): one byte of label and 3,072 bytes
-of image, 10,000 times a file. The Python version is a pickle, which could run code; it is refused.
+CIFAR-10 is read in its binary version (`cifar-10-binary.tar.gz` from its home page). A file has 10,000 records of one
+byte of label and 3,072 bytes of image. The Python version is refused. It is a pickle, which could run code.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """ResNet-50 for small images, in plain torch.
 
-The bottleneck network of "Deep Residual Learning for Image Recognition" (He, Zhang, Ren, Sun, 2015), with the stem that
-small images want: a 3x3 convolution of stride 1 and no pooling, instead of 7x7 of stride 2 and a max pool.
+It is the bottleneck network of "Deep Residual Learning for Image Recognition" (He, Zhang, Ren, Sun, 2015). Its stem is
+that for small images, a 3x3 convolution of stride 1 and no pooling. The paper's stem is a 7x7 convolution of stride 2
+and a max pool.
 """
 
 from __future__ import annotations

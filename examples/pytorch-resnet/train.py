@@ -77,12 +77,12 @@ def parse_options() -> argparse.Namespace:
 
 
 def epoch_order(count: int, epoch: int, *, seed: int) -> torch.Tensor:
-    """Return the order of an epoch's images: each epoch has its own, which needs nothing but its number."""
+    """Return the order of an epoch's images. Each epoch has its own order, which depends only on its number."""
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))
 
 
 def augmented(images: torch.Tensor) -> torch.Tensor:
-    """Shift the batch by up to four pixels and mirror half of the images; random numbers come from the saved state."""
+    """Shift the batch by up to four pixels and mirror half of the images. Random numbers come from the saved state."""
     down, right = (int(shift) for shift in torch.randint(-4, 5, (2,)))
     shifted = torch.roll(images, shifts=(down, right), dims=(2, 3))
     mirrored = torch.rand(len(images)) < 0.5

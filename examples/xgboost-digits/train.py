@@ -1,6 +1,6 @@
 """Learn to read handwritten digits with XGBoost, from CSV files as SageMaker's XGBoost image gets them.
 
-Two lines make it resumable: the import of `train_resumably`, and its call in the place of `xgboost.train`.
+Two lines make it resumable. One imports `train_resumably`. The other calls it in place of `xgboost.train`.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def parsed():
 
 
 def digits(part):
-    """Return the digits that scikit-learn ships, where no channel gives others: four fifths to train with."""
+    """Return scikit-learn's digits, where no channel gives others. Four fifths are for training."""
     from sklearn.datasets import load_digits
 
     pixels, labels = load_digits(return_X_y=True)
@@ -38,7 +38,7 @@ def digits(part):
 
 
 def loaded(folder, part):
-    """Return the rows of every CSV file of a channel: the label first, no header."""
+    """Return the rows of every CSV file of a channel, with the label first and no header."""
     if folder is None:
         return digits(part)
     rows = np.concatenate([np.loadtxt(path, delimiter=",", ndmin=2) for path in sorted(Path(folder).glob("*.csv"))])

@@ -1,1 +1,1 @@
-"""The credentials of a run: a function that gives each instance those of its own run, and of no other."""
+"""The credentials of a run. A function gives each instance the credentials of its own run, and of no other."""

@@ -1,4 +1,4 @@
-"""STS and EC2 as this function needs them: the only module that calls them."""
+"""STS and EC2 as this function needs them. No other module calls them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _GONE: Final = re.compile(r"InvalidInstanceID\.(NotFound|Malformed)")
 
 
 class Boto3Aws:
-    """The seam. Every call raises AwsCallError's kinds: refused, or busy.
+    """The interface to EC2 and STS. Every call raises the kinds of AwsCallError, which are refused and busy.
 
     Args:
         ec2: EC2's client.
-        sts: STS's client. Signed requests go to its endpoint, too.
+        sts: STS's client. Proofs go to its endpoint, too.
         run_role_arn: The role to assume.
     """
 
@@ -45,7 +45,7 @@ class Boto3Aws:
         self._run_role_arn = run_role_arn
 
     def caller(self, headers: Mapping[str, str], /) -> str | None:
-        """Send a signed request for sts:GetCallerIdentity. Return the ARN of who signed it. None if STS refuses it."""
+        """Send a signed request for sts:GetCallerIdentity. Return the ARN of its signer. None if STS refuses it."""
         status, body = _post(self._sts.meta.endpoint_url, headers)
         if status == _TOO_MANY or status >= _SERVER_ERROR:
             raise AwsBusyError(operation="GetCallerIdentity", code=str(status), reason="STS did not answer")
@@ -95,7 +95,7 @@ class Boto3Aws:
 
 
 def _post(endpoint: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
-    """Send the proof to STS: address, path and body are ours, and of the headers those that were judged."""
+    """Send the proof to STS. Address, path and body are the function's own. Only judged headers go along."""
     parts = urlsplit(endpoint)
     connection: http.client.HTTPConnection
     if parts.scheme == "https":

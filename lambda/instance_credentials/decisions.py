@@ -1,8 +1,10 @@
-"""Who asks, and for which run: pure decisions over what STS and EC2 say. What the caller says decides nothing.
+"""Pure decisions about the asking instance and its run, from the answers of STS and EC2.
 
-The name of a session of an instance's role is the instance's id, which EC2 gives it: no other service and no principal
-may assume that role. EC2 knows the instance's tags, which the launcher wrote with the launch and which no permission of
-an instance changes.
+The caller's claims decide nothing.
+
+The name of a session of an instance's role is the instance's id. EC2 gives the session that name. No other service and
+no principal may assume the role. EC2 knows the instance's tags. The launcher wrote them with the launch, and no
+permission of an instance changes them.
 
 Sources:
     https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_variables.html (Principal key values)
@@ -20,10 +22,10 @@ from spotkeep_fleet.run_session import AUDIENCE_HEADER, PROOF_CONTENT_TYPE, PROO
 from spotkeep_fleet.tags import ATTEMPT_TAG, CHECKPOINTS_TAG, DEPLOYMENT_TAG, RUN_TAG
 
 ALIVE: Final = frozenset({"pending", "running"})
-"""States of an instance that may have credentials. One that is ending keeps what it has, for an hour at most."""
+"""States of an instance that may have credentials. An ending one keeps its credentials, for an hour at most."""
 
 _LONGEST_HEADER: Final = 4_096
-"""Session tokens have some 1,500 characters. STS sets no limit."""
+"""The longest header in characters. Session tokens have some 1,500. STS sets no limit."""
 _SIGNED: Final = re.compile(r"AWS4-HMAC-SHA256 Credential=[A-Z0-9]+/[0-9]{8}/[a-z0-9-]+/sts/aws4_request, ?"
                             r"SignedHeaders=(?P<names>[a-z0-9;-]+), ?Signature=[0-9a-f]{64}")  # fmt: skip
 _INSTANCE: Final = re.compile(r"i-[0-9a-f]{8,17}")
@@ -35,11 +37,11 @@ _CHECKPOINTS: Final = re.compile(rf"(?P<runs>(?:teams/[a-z][a-z0-9-]*/)?runs)/{_
 
 @dataclass(frozen=True, kw_only=True)
 class CredentialsRefusal:
-    """Why an instance gets no credentials.
+    """The reason for giving an instance no credentials.
 
     Attributes:
-        code: One word for it.
-        problem: What is wrong, and what was found.
+        code: A code of one word for the reason.
+        problem: The problem in a sentence, with the value found.
     """
 
     code: str
@@ -48,11 +50,11 @@ class CredentialsRefusal:
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceDescription:
-    """What EC2 says of an instance.
+    """EC2's description of an instance.
 
     Attributes:
         instance: Its id.
-        state: For example `running`.
+        state: Its state, for example `running`.
         tags: Its tags.
     """
 
@@ -62,14 +64,14 @@ class InstanceDescription:
 
 
 def read_proof(event: object, *, audience: str) -> dict[str, str] | CredentialsRefusal:
-    """Return the headers of a signed request for sts:GetCallerIdentity, as they are sent on to STS.
+    """Return the headers of a signed request for sts:GetCallerIdentity, as the function sends them to STS.
 
     Args:
-        event: What the function was invoked with: anything at all.
-        audience: What the request must have been signed for.
+        event: The event of the invocation. It may be anything at all.
+        audience: The name of the function for which the request must be signed.
 
     Returns:
-        The headers. A refusal of what is no such request, or was signed for another service.
+        The headers. A refusal for an event that is no such request, or that was signed for another service.
     """
     given = event.get("headers") if isinstance(event, Mapping) else None
     if not isinstance(given, Mapping):
@@ -96,14 +98,15 @@ def read_proof(event: object, *, audience: str) -> dict[str, str] | CredentialsR
 
 
 def instance_of(caller_arn: str, *, role_arn: str) -> str | CredentialsRefusal:
-    """Return the instance that a principal is.
+    """Return the instance behind a principal.
 
     Args:
-        caller_arn: As sts:GetCallerIdentity answers: `arn:aws:sts::<account>:assumed-role/<role>/<session>`.
+        caller_arn: The ARN in the answer of sts:GetCallerIdentity,
+            `arn:aws:sts::<account>:assumed-role/<role>/<session>`.
         role_arn: The role of the deployment's instances, `arn:aws:iam::<account>:role/<role>`.
 
     Returns:
-        Its id. A refusal of everybody else.
+        Its id. A refusal for any other principal.
     """
     role, _, session = caller_arn.rpartition("/")
     expected = role_arn.replace(":iam:", ":sts:", 1).replace(":role/", ":assumed-role/", 1)
@@ -113,10 +116,10 @@ def instance_of(caller_arn: str, *, role_arn: str) -> str | CredentialsRefusal:
 
 
 def session_of(facts: InstanceDescription | None, *, deployment: str) -> RunSession | CredentialsRefusal:
-    """Return what an instance's credentials are bound to.
+    """Return the session to which an instance's credentials are bound.
 
     Args:
-        facts: What EC2 says of it. None when it knows no such instance.
+        facts: EC2's description of the instance. None when EC2 knows no such instance.
         deployment: The deployment of this function.
     """
     if facts is None:

@@ -1,7 +1,7 @@
-"""The Lambda entry point: an instance proves which one it is, and gets the credentials of its run for an hour.
+"""The Lambda entry point. An instance proves its identity, and gets the credentials of its run for an hour.
 
-It believes nothing of its event: STS says which instance signed the proof, EC2 says which run the instance belongs to.
-So another principal that invokes it, with whatever event, gets no credentials.
+The function believes nothing in its event. STS names the instance that signed the proof, and EC2 names the run of the
+instance. So another principal that invokes it gets no credentials, with any event.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:
     """Answer an instance.
 
     Args:
-        event: `headers`: those of a signed request for sts:GetCallerIdentity, `PROOF_HEADERS`.
-        context: Lambda's.
+        event: Its `headers` are those of a signed request for sts:GetCallerIdentity, `PROOF_HEADERS`.
+        context: Lambda's context.
 
     Returns:
         `{"ok": true, "credentials": {...}}`, as the metadata service writes an instance's credentials. Or `{"ok":
-        false, "error": ..., "problem": ...}`, with the error `busy` where asking again may help.
+        false, "error": ..., "problem": ...}`, with the error `busy` where a retry may help.
 
     Raises:
         AwsRefusedError: A permission of this function is missing.

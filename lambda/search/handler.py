@@ -1,6 +1,6 @@
-"""The function that searches: the launcher asks it which trials of a sweep by TPE follow.
+"""The search function. The launcher asks it for the next trials of a sweep by TPE.
 
-It knows no run and calls nothing of AWS, since its event has everything. An event that it cannot read raises, for only
+It knows no run and makes no call to AWS, since its event has everything. An event that it cannot read raises, for only
 the launcher invokes it, and both are deployed together.
 
 TPE is Optuna's ask and tell, on a study that is built from the trials' records each time. A trial's parameters follow
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
 _MOST_ASKED: Final = 20
-"""How often a study is asked for a trial that was not tried: a space that is almost used up gives the same ones."""
+"""The most times that a study is asked for an untried trial. A nearly exhausted space gives the same trials again."""
 
 
 def chosen_trials(request: TpeRequest) -> list[Begin]:
     """Return the trials that begin now.
 
     Args:
-        request: The trials so far, and how many more may run.
+        request: The trials so far, and the number of further ones that may run.
 
     Returns:
         At most `free` trials, and at most `MOST_AT_ONCE`, none of which was tried. Fewer where there are no more.
@@ -98,7 +98,7 @@ def _next_parameters(
 
 
 def _recorded(trial: ReportedTrial, distributions: dict[str, BaseDistribution]) -> FrozenTrial:
-    """Return a trial as a study records it. One that has ended without a value says nothing to the search."""
+    """Return a trial as a study records it. One that has ended without a value adds nothing to the search."""
     if trial.state is TrialState.RUNNING:
         state, value = StudyTrialState.RUNNING, None
     elif trial.state is TrialState.FAILED or trial.value is None:
@@ -138,11 +138,11 @@ logger = Logger(service=_SERVICE)
 
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: object, context: LambdaContext) -> dict[str, Any]:  # noqa: ARG001 -- Lambda passes it
-    """Answer which trials follow.
+    """Answer with the next trials.
 
     Args:
         event: A `TpeRequest`.
-        context: Lambda's.
+        context: Lambda's context.
 
     Returns:
         A `TpeAnswer`.

@@ -1,1 +1,1 @@
-"""The webhook: a function that takes notifications from their topic to one address of the team's, signed."""
+"""The webhook. A function posts notifications from their topic to one address of the team's, with a signature."""

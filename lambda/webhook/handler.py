@@ -1,7 +1,7 @@
-"""The Lambda entry point: a notification as SNS hands it over, posted to the team's address with a signature.
+"""The Lambda entry point. It posts a notification from SNS to the team's address, with a signature.
 
-What is no notification is answered and goes nowhere. What the address does not take is raised: Lambda tries twice more,
-then the notification waits in the function's dead-letter queue, and an alarm says so.
+An event without a notification gets an answer and goes nowhere. A failed delivery is raised. Lambda then tries twice
+more. After that the notification waits in the function's dead-letter queue, and an alarm reports it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ADDRESS: Final = re.compile(r"https://[^\s/?#@]+(/[^\s#]*)?")
 
 
 class AddressError(SpotkeepJobsError):
-    """The team's secret holds no address. What it holds is not shown."""
+    """The team's secret holds no address. The error does not show the secret's content."""
 
     def __init__(self, secret_arn: str) -> None:
         super().__init__(
@@ -75,11 +75,11 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:  # noqa: A
     """Post the notifications of an event.
 
     Args:
-        event: As SNS invokes a function. Anything at all, when another caller invokes it.
-        context: Lambda's.
+        event: The event with which SNS invokes a function. It may be anything at all, when another caller invokes it.
+        context: Lambda's context.
 
     Returns:
-        What was posted. `"ok": false` for what holds no notification.
+        The posted notifications. `"ok": false` for an event without a notification.
 
     Raises:
         NotDeliveredError: The address did not take a notification.
@@ -113,7 +113,7 @@ def notifications_of(event: object) -> dict[str, bytes]:
     """Return the documents of an event's notifications, by notification id.
 
     Args:
-        event: As SNS invokes a function.
+        event: The event with which SNS invokes a function.
             Source: https://docs.aws.amazon.com/lambda/latest/dg/with-sns.html
     """
     records = event.get("Records") if isinstance(event, Mapping) else None
@@ -134,6 +134,6 @@ def notifications_of(event: object) -> dict[str, bytes]:
 
 
 def _for_a_chat(document: Mapping[str, Any]) -> bytes:
-    """Add what a chat shows, `text` in Markdown: the address is often a chat's."""
+    """Add `text` in Markdown, which a chat shows. The address is often a chat's."""
     shown = {name: chat_text(text) for name in ("subject", "text") if isinstance(text := document.get(name), str)}
     return json.dumps({**document, **shown}).encode()

@@ -1,8 +1,8 @@
-"""Posts to the team's address, signed: the only module that speaks HTTP.
+"""Posts to the team's address, with a signature. No other module makes HTTP requests.
 
-A receiver knows by the signature that a notification is ours, and not an old one sent again by a stranger. The header
-`Spotkeep-Signature: t=<epoch seconds>,v1=<hex>` holds the HMAC-SHA256 of `<epoch seconds>.<body>` under the webhook's
-secret. Source: https://www.rfc-editor.org/rfc/rfc2104
+The signature proves to a receiver that a notification is Spotkeep's, and not an old one sent again by a stranger. The
+header `Spotkeep-Signature: t=<epoch seconds>,v1=<hex>` holds the HMAC-SHA256 of `<epoch seconds>.<body>` under the
+webhook's secret. Source: https://www.rfc-editor.org/rfc/rfc2104
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spotkeep_jobs.errors import SpotkeepJobsError
 
 HEADER: Final = "Spotkeep-Signature"
 NOTIFICATION_HEADER: Final = "Spotkeep-Notification"
-"""Holds the notification id: the same on every delivery of the same notification."""
+"""The header with the notification's id. It is the same on every delivery of the same notification."""
 TIMEOUT_SECONDS: Final = 10
 
 
@@ -35,7 +35,7 @@ class NotDeliveredError(SpotkeepJobsError):
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect would take a signed notification to the server that the address names."""
+    """Follows no redirect, which would take a signed notification to another server."""
 
     def redirect_request(self, *_: object, **__: object) -> None:
         return None
@@ -49,15 +49,15 @@ def post(*, url: str, body: bytes, headers: Mapping[str, str], notification_id: 
 
     Args:
         url: The team's address.
-        body: What is posted.
-        headers: Beside it.
-        notification_id: For the error.
+        body: The body of the request.
+        headers: The headers of the request.
+        notification_id: The notification's id, for the error.
 
     Returns:
         The answer's status, 2xx.
 
     Raises:
-        NotDeliveredError: It answered otherwise, or not at all.
+        NotDeliveredError: The address answered with another status, or not at all.
     """
     request = urllib.request.Request(url, data=body, headers=dict(headers), method="POST")  # noqa: S310 - a setting
     try:
@@ -75,8 +75,8 @@ def signature(*, secret: str, body: bytes, at: datetime) -> str:
 
     Args:
         secret: The webhook's secret.
-        body: What is posted, byte for byte.
-        at: When, aware.
+        body: The body of the request, byte for byte.
+        at: The time of the request, aware.
     """
     seconds = int(at.timestamp())
     mac = hmac.new(secret.encode(), f"{seconds}.".encode() + body, hashlib.sha256)

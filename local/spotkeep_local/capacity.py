@@ -1,7 +1,7 @@
 """The script of the local AWS's capacity, and its faults, as values that travel as JSON.
 
-On AWS no one can choose when a spot instance is reclaimed. Here it is chosen exactly, so that a rehearsal tests what it
-says it tests.
+On AWS no client can choose the time when a spot instance is reclaimed. Here a script sets it exactly, so that a
+rehearsal tests the intended moment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class JsonDocument:
 
     @classmethod
     def from_document(cls, document: object) -> Self:
-        """Read what `to_document` wrote.
+        """Read the document that `to_document` wrote.
 
         Raises:
             ValidationError: Unknown fields or wrong values. Names every one.
@@ -48,20 +48,20 @@ def _adapter(kind: type[JsonDocument]) -> TypeAdapter[Any]:
 
 @dataclass(frozen=True, kw_only=True, config=_EXACT)
 class Interruption:
-    """One loss of capacity: when it comes, whether a notice precedes it, and when capacity returns.
+    """One loss of capacity, with its moment, an optional notice before it, and the return of capacity.
 
     Attributes:
-        at_step: As soon as the job reports that this many steps are complete.
-        at_fraction: As soon as the job reports that this part of its total steps (0 to 1) is complete.
-        at_seconds: After this much time in secondary status Training, waiting not counted.
-        at_uploads: As soon as this many checkpoint files were copied to S3 since the capacity came, those that were
-            copied again included.
-        notice: Whether the process gets SIGTERM first. Without, the whole group gets SIGKILL at once.
-        notice_seconds: How long after SIGTERM the capacity is gone.
-        capacity_returns_after_seconds: From the loss until new capacity. None is never.
-        internal_error: Whether it is no loss of spot capacity, but an error of SageMaker's own, on demand as well: the
-            host is gone without notice. The job starts again as often as its RetryStrategy says, and then fails with
-            InternalServerError.
+        at_step: The number of complete steps at which it comes, as the job reports them.
+        at_fraction: The part of the job's total steps (0 to 1) at which it comes, as the job reports them.
+        at_seconds: The seconds in secondary status Training after which it comes, waiting not counted.
+        at_uploads: The number of checkpoint files copied to S3 at which it comes. It counts from the arrival of the
+            capacity, with files that were copied again.
+        notice: True where the process gets SIGTERM first. Otherwise the whole group gets SIGKILL at once.
+        notice_seconds: The seconds from SIGTERM to the loss of the capacity.
+        capacity_returns_after_seconds: The seconds from the loss until new capacity. None is never.
+        internal_error: True for an error of SageMaker's own instead of a loss of spot capacity, on demand as well. The
+            host is then gone without notice. The job starts again as often as its RetryStrategy says, and then fails
+            with InternalServerError.
 
     Raises:
         ValidationError: Not exactly one of the four moments, a number out of range, or an error with a notice.
@@ -99,7 +99,7 @@ class Interruption:
 
     @property
     def needs_steps(self) -> bool:
-        """Whether the moment can only be known from what the job reports."""
+        """True where only the job's reports tell the moment."""
         return self.at_seconds is None and self.at_uploads is None
 
 
@@ -108,10 +108,10 @@ class CapacityScript(JsonDocument):
     """The interruptions of one run's capacity, in order.
 
     Attributes:
-        interruptions: Taken one after the other. Each is used once.
-        initial_wait_seconds: From the launch until the first capacity.
-        gives_up_after_seconds: Waiting this long for the first capacity ends the job with a CapacityError, as SageMaker
-            does when there is none to be had. None waits on.
+        interruptions: The interruptions, taken one after the other. Each is used once.
+        initial_wait_seconds: The seconds from the launch until the first capacity.
+        gives_up_after_seconds: The seconds of waiting for the first capacity that end the job with a CapacityError.
+            SageMaker ends a job so when there is no capacity. None waits on.
 
     Raises:
         ValidationError: A number is out of range.
@@ -153,9 +153,9 @@ class CallFaults(JsonDocument):
     """The faults of calls, by chance, for every caller but the local AWS itself.
 
     Attributes:
-        throttled: The part of all calls (0 to 1) that is refused as one too many, with the code of its service.
-        lost: The part that takes effect and is answered with an error of the service.
-        service: Only calls of this one, as boto3 spells it (`batch`). None for every service.
+        throttled: The part of all calls (0 to 1) that is throttled, with the error code of its service.
+        lost: The part of all calls (0 to 1) that takes effect and is answered with an error of the service.
+        service: The one service with faults, as boto3 spells it (`batch`). None for every service.
         seed: The seed of the random choices.
 
     Raises:
@@ -169,7 +169,7 @@ class CallFaults(JsonDocument):
 
 
 SHUFFLE_SECONDS = 2.0
-"""How late a shuffled event may be."""
+"""The longest delay of a shuffled event, in seconds."""
 
 
 def belongs_to_run(*, job_name: str, run: str) -> bool:

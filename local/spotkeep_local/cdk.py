@@ -1,8 +1,8 @@
-"""Runs the pinned CDK command line: bootstrap, deploy and destroy, with typed progress and its own last words.
+"""Runs the pinned CDK command line to bootstrap, deploy and destroy, with typed progress and its own last words.
 
-The command line is the real one, unmodified. What is ours is the environment it runs in (every file below
-`.spotkeep`, no telemetry, no notices, no version check: it talks to the local AWS alone) and the
-reading of its output.
+The command line is the real one, unmodified. Its environment and the reading of its output are ours. In that
+environment every file is below `.spotkeep`. There is no telemetry, no notice and no version check, because it connects
+to the local AWS alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 TOOLKIT_STACK = "CDKToolkit"
 HOST_BUNDLES = {"spotkeep:host-bundles": "true"}
-"""Context of an app with Spotkeep in it: the packages of its functions are this machine's, on which they run."""
+"""Context of an app with Spotkeep in it. Its functions have the packages of this machine, because they run on it."""
 _TOOLKIT_VERSION_TAG = "spotkeep:bootstrapped-by-cdk"
 _CONCURRENCY = 4
 _LAST_WORDS = 20
@@ -46,7 +46,7 @@ _FAILED = re.compile(r"❌|^\s*\S*Error\b|^Traceback ", re.MULTILINE)
 
 
 class CdkStep(StrEnum):
-    """What the command line is doing."""
+    """The present command of the command line."""
 
     BOOTSTRAP = "bootstrap"
     DEPLOY = "deploy"
@@ -61,11 +61,11 @@ class CdkProgress:
         step: The command it belongs to.
         text: The line as it was printed, without the space around it.
         stack: The stack it is about, if it is about one.
-        done: Resources of the stack that are finished so far.
-        total: Resources of the stack, where the command line knows (not while destroying).
-        stack_number: Which of the command's stacks begins with this line, from 1.
-        stacks: How many stacks the command works on. Known when one begins.
-        finished: Whether the stack is finished with this line.
+        done: The number of resources of the stack that are finished so far.
+        total: The number of resources of the stack. None where the command line does not know it, as while destroying.
+        stack_number: The number, from 1, of the command's stack that begins with this line.
+        stacks: The number of stacks that the command works on. Known when one begins.
+        finished: True where the stack is finished with this line.
     """
 
     step: CdkStep
@@ -143,10 +143,10 @@ def toolkit_environment(local: LocalAws, project_dir: Path) -> dict[str, str]:
 
 
 def bootstrap(local: LocalAws, *, project_dir: Path, on_progress: Callable[[CdkProgress], None] | None = None) -> bool:
-    """Give the local AWS what `cdk deploy` needs. Does nothing where this CLI has done it before.
+    """Give the local AWS the bootstrap stack that `cdk deploy` needs. Does nothing where this CLI has done it before.
 
     Returns:
-        Whether there was anything to do.
+        True when there was anything to do.
 
     Raises:
         ToolMissingError: node or the CDK command line is not installed.
@@ -175,8 +175,8 @@ def deploy(
     """Deploy the app of a project to a bootstrapped local AWS.
 
     Args:
-        local: Where to.
-        project_dir: Where `cdk.json` is.
+        local: The local AWS to deploy to.
+        project_dir: The directory of `cdk.json`.
         context: `-c` overrides, over `HOST_BUNDLES`.
         on_progress: Is called with each line of output, from this thread.
 

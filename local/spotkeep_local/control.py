@@ -1,4 +1,4 @@
-"""The client of what only a local AWS has: scripted capacity, faulty events, calls and invocations, facts."""
+"""The client of the operations that only a local AWS has, for scripted capacity, faults, invocations and facts."""
 
 from __future__ import annotations
 
@@ -107,12 +107,12 @@ class LocalControl:
     def script_capacity(self, *, run: str, script: CapacityScript) -> list[str]:
         """Put a run's capacity under a script.
 
-        It applies at once to the live training jobs named `<run>` or `<run>-<number>`. When there is none, to the next
-        one, and to no other after that. A script replaces what is left of an earlier one.
+        It applies at once to the live training jobs named `<run>` or `<run>-<number>`. When there is none, it applies
+        to the next one, and to no other after that. A script replaces the rest of an earlier one.
 
         Args:
             run: The run, or a training job's whole name.
-            script: What happens to its capacity.
+            script: The changes of its capacity.
 
         Returns:
             The live training jobs it applies to. Empty when it waits for the next one.
@@ -124,7 +124,7 @@ class LocalControl:
         return list(answer["training_jobs"])
 
     def event_faults(self, faults: EventFaults) -> None:
-        """Set what goes wrong with state-change events from now on. `EventFaults()` ends all faults.
+        """Set the faults of state-change events from now on. `EventFaults()` ends all faults.
 
         Raises:
             ControlError: The local AWS refused, or is not there.
@@ -132,7 +132,7 @@ class LocalControl:
         self._connection.call("EventFaults", faults.to_document())
 
     def call_faults(self, faults: CallFaults) -> None:
-        """Set what calls meet from now on. `CallFaults()` ends all faults.
+        """Set the faults of calls from now on. `CallFaults()` ends all faults.
 
         Raises:
             ControlError: The local AWS refused, or is not there.
@@ -140,7 +140,7 @@ class LocalControl:
         self._connection.call("CallFaults", faults.to_document())
 
     def call_counts(self) -> CallCounts:
-        """Return how fast calls of SageMaker and AWS Batch came since this was asked last, those of every caller.
+        """Return the rates of all callers' calls of SageMaker and AWS Batch since the last such question.
 
         Calls that `call_faults` throttles are not among them.
 
@@ -150,15 +150,15 @@ class LocalControl:
         return CallCounts(**self._connection.call("CallCounts", {}))
 
     def end_invocations(self, function: str) -> int:
-        """Kill the process of each invocation of a function that is under way, as when its machine dies.
+        """Kill the process of each running invocation of a function, as when its machine dies.
 
-        Lambda tries an asynchronous invocation again. What an event rule has invoked is not tried again here.
+        Lambda tries an asynchronous invocation again. An invocation by an event rule is not tried again here.
 
         Args:
             function: The function's name.
 
         Returns:
-            How many there were.
+            The number of killed invocations.
 
         Raises:
             ControlError: The local AWS refused, or is not there.
@@ -190,11 +190,11 @@ class LocalControl:
         self._connection.call("BatchTags", {"handed_on": handed_on})
 
     def image_program(self, image: str, program: Sequence[str]) -> None:
-        """Name the program that stands for an image: it runs with the argument `train` in jobs without an entry point.
+        """Name the program that stands for an image. It runs with the argument `train` in jobs without an entry point.
 
         Args:
-            image: Whole, or without its registry: `sagemaker-xgboost:1.7-1`.
-            program: Its words. What begins with `/opt/ml` is the job's.
+            image: The image, whole or without its registry, for example `sagemaker-xgboost:1.7-1`.
+            program: The words of its command line. A word that begins with `/opt/ml` is a path of the job's.
 
         Raises:
             ControlError: The local AWS refused, or is not there.
@@ -202,7 +202,7 @@ class LocalControl:
         self._connection.call("ImageProgram", {"image": image, "program": list(program)})
 
     def job_facts(self, job_name: str) -> LocalJobFacts:
-        """Return what really happened to a training job's processes.
+        """Return the facts about a training job's processes.
 
         Raises:
             ControlError: There is no such job, or no local AWS.
@@ -227,12 +227,12 @@ class FleetControl:
 
         Args:
             instance_id: The instance's id.
-            notice: Whether it gets a notice. Without, its power is cut now.
-            notice_seconds: The time from the notice to the end. None for two minutes, divided by the time scale.
+            notice: True where it gets a notice. Otherwise its power is cut now.
+            notice_seconds: The seconds from the notice to the end. None for two minutes, divided by the time scale.
             takes_place: False for a notice that no interruption follows.
 
         Returns:
-            When it is gone, epoch seconds.
+            The time when it is gone, in epoch seconds.
         """
         document = {"notice": notice, "notice_seconds": notice_seconds, "takes_place": takes_place}
         return float(
@@ -260,12 +260,12 @@ class FleetControl:
         return InstanceFacts.from_document(self._connection.call("InstanceFacts", {"instance_id": instance_id}))
 
     def platform(self) -> Platform:
-        """Return what instances are on this machine."""
+        """Return the kind of hosts that instances are on this machine."""
         return Platform.from_document(self._connection.call("Platform", {}))
 
 
 def permissions(local: LocalAws) -> list[IdentityReport]:
-    """Return what every role and user of a local AWS called since it began, and what it was not used for.
+    """Return the calls of every role and user of a local AWS since it began, and their unused grants.
 
     Raises:
         ControlError: The local AWS refused, or is not there.
@@ -275,7 +275,7 @@ def permissions(local: LocalAws) -> list[IdentityReport]:
 
 
 def judging_time(local: LocalAws) -> JudgingTime:
-    """Return what judging took since a local AWS began.
+    """Return the time that judging took since a local AWS began.
 
     Raises:
         ControlError: The local AWS refused, or is not there.

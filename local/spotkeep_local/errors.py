@@ -1,4 +1,4 @@
-"""What can go wrong with the local AWS, as one tree.
+"""The errors of the local AWS, as one tree.
 
 ```
 LocalAwsError
@@ -13,7 +13,7 @@ LocalAwsError
 └── ToolkitError                the CDK command line failed. Carries its own last words
 ```
 
-Every message says what is wrong, what was found, and what to do.
+Every message names the fault, the found facts, and the remedy.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class ToolkitError(LocalAwsError):
 
 
 class IamPolicyError(LocalAwsError):
-    """A policy document holds what AWS does not know, or lacks what AWS asks for."""
+    """A policy document holds an element that AWS does not know, or lacks one that AWS requires."""
 
     def __init__(self, policy: str, *, problems: Sequence[str]) -> None:
         self.policy = policy

@@ -1,8 +1,8 @@
 """Starts, finds and stops the local AWS.
 
-One server lives on a state directory. Whether it runs is decided by asking it: the record names a port and a
-random nonce, and only the server that was started with it answers with that nonce. Starting and stopping hold a
-lock, so two at once do what one after the other would.
+One server lives on a state directory. A question to the server tells if it runs. The record names a port and a random
+nonce, and only the server that was started with that nonce answers with it. Starting and stopping hold a lock. So two
+at once have the effect of one after the other.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LOG_TAIL_BYTES = 64 * 1024
 _MOST_HEALTH_BYTES = 4096
 _LOG_KEPT_BYTES = 5_000_000
 _STOP_MARGIN_SECONDS = 60.0
-"""How long a server may upload what jobs were uploading, and save, before it is killed and its state is lost."""
+"""The seconds a server has for its jobs' last uploads and for saving. After them it is killed and its state is lost."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +58,13 @@ class LocalAws:
     """A running local AWS, as its clients see it.
 
     Attributes:
-        state_dir: Where everything of it lies.
-        endpoint_url: Where every service answers, for example `http://127.0.0.1:4566`.
-        pid: Its process.
-        port: Where it listens, on 127.0.0.1.
+        state_dir: The directory of all its files.
+        endpoint_url: The address of every service, for example `http://127.0.0.1:4566`.
+        pid: The id of its process.
+        port: Its port on 127.0.0.1.
         account_id: The twelve digits in its ARNs.
         region: The region of its resources.
-        keys: What it answers to: those that it issued to the people at the command line.
+        keys: The access keys that it issued to the people at the command line.
     """
 
     state_dir: Path
@@ -81,13 +81,13 @@ class LocalAws:
         return self.keys.administrator
 
     def environment(self, *, key: AccessKey | None = None) -> dict[str, str]:
-        """Return what makes any AWS client talk to this local AWS and to nothing else.
+        """Return variables that make any AWS client connect to this local AWS and to nothing else.
 
-        To be laid over a copy of the caller's environment. A profile must be taken out of that copy (`AWS_PROFILE`): it
-        would be looked up in a configuration that is not there.
+        Lay them over a copy of the caller's environment. Take a profile (`AWS_PROFILE`) out of that copy first. A
+        client would search it in a configuration that is not there.
 
         Args:
-            key: Whom clients call as. The administrator when left out.
+            key: The access key that clients call with. The administrator's when left out.
         """
         nothing = str(self.state_dir / "none")
         return {
@@ -105,10 +105,10 @@ class LocalAws:
         return urlsplit(url)._replace(netloc=f"{_LOOPBACK}:{self.port}").geturl()
 
     def session(self, *, key: AccessKey | None = None) -> LocalSession:
-        """Return clients that talk to this local AWS whatever the process's environment says.
+        """Return a session with clients that connect to this local AWS, in any environment of the process.
 
         Args:
-            key: Whom they call as. The administrator when left out.
+            key: The access key of their calls. The administrator's when left out.
         """
         return LocalSession(endpoint_url=self.endpoint_url, region=self.region, access_key=key or self.access_key)
 
@@ -124,17 +124,16 @@ def start(
     """Start the local AWS on a state directory, or find the one that runs there.
 
     Args:
-        state_dir: Where it keeps everything. Created when it is not there.
-        port: Where it must listen. Default: the port it had last time, else 4566, else any free one.
+        state_dir: The directory of all its files. Created when it is not there.
+        port: The port that it must listen on. Default is the port it had last time, else 4566, else any free one.
         options: Its settings. A server that runs already keeps its own.
-        judge: The class that decides about permissions, as `MODULE:CLASS`: `Judge` or one that extends it.
-        on_waiting: Is called with what the start waits for, once it takes long, and with what was lost if the server
-            before was killed.
+        judge: The class that decides about permissions, as `MODULE:CLASS`. It is `Judge` or one that extends it.
+        on_waiting: Called with the reason for a long wait, and with the losses if the server before was killed.
 
     Raises:
         PortInUseError: `port` was given and another program has it.
         RunningElsewhereError: `port` was given and the local AWS runs already, on another one.
-        StartError: The server did not come up. Says why and shows the end of its log.
+        StartError: The server did not come up. Names the reason and shows the end of its log.
     """
     directory = StateDirectory(state_dir)
     directory.create()
@@ -321,7 +320,7 @@ def _answers(record: ServerRecord) -> bool:
 
 
 def _end_recorded(directory: StateDirectory) -> bool:
-    """End the recorded server, if that process still is what it was, and forget the record."""
+    """End the recorded server, if its process id still belongs to it, and forget the record."""
     record = ServerRecord.read(directory.record)
     if record is None:
         return False

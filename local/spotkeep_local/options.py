@@ -1,7 +1,7 @@
-"""What can be set on the local AWS: one frozen value, handed to the daemon as JSON on its command line.
+"""The settings of the local AWS, as one frozen value, handed to the daemon as JSON on its command line.
 
-The defaults are SageMaker's own behaviour where AWS documents one (120 s between SIGTERM and SIGKILL) and
-quick where it documents none, so that a rehearsal takes seconds. `ServerOptions.fast()` is for tests.
+The defaults are SageMaker's own behaviour where AWS documents one, such as 120 s between SIGTERM and SIGKILL. Elsewhere
+they are short, so that a rehearsal takes seconds. `ServerOptions.fast()` is for tests.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ class ServerOptions:
     """Settings of one local AWS.
 
     Attributes:
-        region: The region clients are given and resources live in.
+        region: The region of clients and resources.
         account_id: The twelve digits that appear in ARNs.
-        sync_interval_seconds: How often a job's checkpoint directory is compared with S3.
-        upload_delay_seconds: How long one checkpoint file takes to reach S3 (its marker file is there meanwhile).
-        stop_grace_seconds: Between SIGTERM and SIGKILL when a job is stopped or out of time.
+        sync_interval_seconds: The seconds between two comparisons of a job's checkpoint directory with S3.
+        upload_delay_seconds: The seconds that one checkpoint file takes to reach S3 (its marker file is there
+            meanwhile).
+        stop_grace_seconds: The seconds between SIGTERM and SIGKILL when a job is stopped or out of time.
             Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html
-        call_rates: Whether calls that come faster than AWS takes them are refused (`access.call_rates`). They are
-            counted either way.
-        isolation: How a job gets its `/opt/ml`, and whether an EC2 instance is a host with namespaces and loop devices
-            (`namespace`) or a process group with directories for volumes (`relocated`).
-        time_scale: How many times faster than AWS the local EC2 is: notices, launches, volumes, snapshots.
-        agent_time_scale: How many times more often than on AWS the agents on local instances ask whether they are to
-            leave. With a large `time_scale` a notice passes between two requests otherwise.
-        training_quota: How many instances of one type training jobs may use on spot, and as many on demand.
-        warm_pool_quota: How many instances may be in warm pools. A new AWS account has 0: jobs then run and leave no
-            pool.
-        batch_hands_tags_on: Whether training jobs that Batch makes get the tags of their service job. AWS does not say.
-            Its own client gives tags to the service job alone.
+        call_rates: True where calls beyond AWS's rates are refused (`access.call_rates`). They are counted either way.
+        isolation: The way in which a job gets its `/opt/ml`, and the kind of an EC2 instance's host. `namespace` has
+            namespaces and loop devices, `relocated` process groups with directories for volumes.
+        time_scale: The factor by which the local EC2 is faster than AWS with notices, launches, volumes and snapshots.
+        agent_time_scale: The factor by which agents on local instances ask for notices more often than on AWS. With a
+            large `time_scale` a notice passes between two requests otherwise.
+        training_quota: The number of instances of one type that training jobs may use on spot, and as many on demand.
+        warm_pool_quota: The number of instances that may be in warm pools. A new AWS account has 0, so that jobs run
+            and leave no pool.
+        batch_hands_tags_on: True where training jobs that Batch makes get the tags of their service job. AWS does not
+            document it. Its own client gives tags to the service job alone.
 
     Raises:
         ValidationError: Values are out of range. Names every one.
@@ -60,7 +60,7 @@ class ServerOptions:
 
     @classmethod
     def fast(cls) -> ServerOptions:
-        """Return options for tests: everything that waits, waits little, and no call is one too many."""
+        """Return options for tests, with short waits and no limit on the rate of calls."""
         return cls(
             sync_interval_seconds=0.1,
             stop_grace_seconds=3.0,
@@ -75,7 +75,7 @@ class ServerOptions:
 
     @classmethod
     def from_json(cls, document: str) -> ServerOptions:
-        """Read what `to_json` wrote.
+        """Read the JSON that `to_json` wrote.
 
         Raises:
             ValidationError: The document is no JSON object, or has unknown or wrong fields. Names every one.

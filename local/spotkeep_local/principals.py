@@ -1,20 +1,20 @@
 """The access keys that a local AWS issues, and the principal that each stands for.
 
 A request without an issued key is refused (`admission`). sts:GetCallerIdentity answers with the key's principal, and
-the events of function URLs name it. Keys are issued
+the events of function URLs name it. The table lists the holders of keys.
 
 | to | principal | how it is handed over | lives |
 |---|---|---|---|
-| who deploys | IAM user `administrator` | `credentials.json` of the state, mode 0600 | as that |
-| who trains | IAM user `developer` | the same file | as that |
+| the person who deploys | IAM user `administrator` | `credentials.json` of the state, mode 0600 | as that |
+| the person who trains | IAM user `developer` | the same file | as that |
 | the local AWS itself | the account's root | in memory | as long as the process |
 | a function | session of its role, named as the function | environment, as in Lambda | as long as the process |
 | an instance | session of its profile's role, named as the instance | metadata service | until it is terminated |
 | a training job | session of its role, named `SageMaker` | environment | until it ends |
-| whom STS gives a session | as sts:AssumeRole answers | the answer | as long as was asked for |
+| a caller of sts:AssumeRole | as sts:AssumeRole answers | the answer | as long as was asked for |
 
-What these principals may do, `iam.judge` decides. No signature is verified: what counts is the access key id,
-which is random, and the session token where there is one. Both are in the requests, and requests stay on loopback.
+`iam.judge` decides about the permissions of these principals. No signature is verified. The access key id counts, which
+is random, and the session token where there is one. Both are in the requests, and requests stay on loopback.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceCall:
-    """What one of AWS's services is about to do by itself.
+    """A call that one of AWS's services is about to make by itself.
 
     Attributes:
-        service: Its principal, for example `events.amazonaws.com`. Also the name of its session where it acts in a
-            role.
-        actions: As in policies.
-        resource: The ARN of what it acts on. `*` where the actions know no resource types.
+        service: The service's principal, for example `events.amazonaws.com`. Also the name of its session where it acts
+            in a role.
+        actions: The actions as in policies.
+        resource: The ARN of the resource. `*` where the actions know no resource types.
         source_arn: The ARN of the rule, schedule, topic, function or experiment that it acts for.
         role_arn: The role in which it acts. None where it acts as itself.
     """
@@ -59,9 +59,9 @@ class ServiceCall:
 
 
 ADMINISTRATOR: Final = "administrator"
-"""The IAM user who owns the account: bootstraps, deploys, and decides who else may do what."""
+"""The IAM user that owns the account. It bootstraps, deploys, and decides about the permissions of others."""
 DEVELOPER: Final = "developer"
-"""The IAM user who trains: may do what the deployment lets its users do, and nothing before it is deployed."""
+"""The IAM user for training. It has the permissions that the deployment gives its users, and none before that."""
 PEOPLE: Final = (ADMINISTRATOR, DEVELOPER)
 _KEY_ALPHABET = string.ascii_uppercase + "234567"
 _KEY_LETTERS = 16
@@ -70,11 +70,11 @@ _HEADER = re.compile(r"AWS4-HMAC-SHA256\s+Credential=(?P<key>[^/,\s]+)/|AWS (?P<
 
 @dataclass(frozen=True, kw_only=True)
 class Principal:
-    """Who acts, as sts:GetCallerIdentity answers.
+    """An acting principal, as sts:GetCallerIdentity answers.
 
     Attributes:
-        arn: For example `arn:aws:sts::000000000000:assumed-role/<role>/<session>`.
-        user_id: For example `<role id>:<session>`.
+        arn: The ARN, for example `arn:aws:sts::000000000000:assumed-role/<role>/<session>`.
+        user_id: The user id, for example `<role id>:<session>`.
         account_id: Twelve digits.
     """
 
@@ -117,7 +117,10 @@ class PersonKeys:
 
 
 class Sessions(Protocol):
-    """The sessions that STS knows. What is issued elsewhere is added to them, so that STS answers who acts."""
+    """The sessions that STS knows.
+
+    Sessions that are issued elsewhere are added, so that STS answers with their principals.
+    """
 
     def find(self, access_key_id: str) -> AccessKey | None:
         """Return the session with this key. None when there is none."""
@@ -156,7 +159,7 @@ class CredentialRegistry:
         self._lock = threading.Lock()
         root = Principal(arn=f"arn:aws:iam::{account_id}:root", user_id=account_id, account_id=account_id)
         self.own = AccessKey(access_key_id=_new_id("AKIA"), secret_access_key=_new_secret(), principal=root)
-        """What the local AWS calls its own services with."""
+        """The key with which the local AWS calls its own services."""
         self._keys = {key.access_key_id: key for key in (people.administrator, people.developer, self.own)}
         for key in self._keys.values():
             sessions.add(key)
@@ -167,12 +170,12 @@ class CredentialRegistry:
         return self._keys.get(access_key_id) or self._sessions.find(access_key_id)
 
     def of_role(self, role: str, *, session: str, holder: str) -> AccessKey:
-        """Return the key of a holder who acts in a role. The same one each time, until it is revoked.
+        """Return the key of a holder that acts in a role. The same one each time, until it is revoked.
 
         Args:
             role: The role's ARN or name.
             session: The session's name.
-            holder: Who gets it: the ARN of a function, an instance or a training job.
+            holder: The ARN of the function, instance or training job that gets the key.
         """
         name = role.rpartition("/")[2]
         arn = f"arn:aws:sts::{self._account_id}:assumed-role/{name}/{session}"
@@ -199,7 +202,7 @@ class CredentialRegistry:
         return made
 
     def revoke(self, holder: str) -> None:
-        """Take back what a holder has. Nothing happens when it has nothing."""
+        """Take back the keys of a holder. Nothing happens when it has none."""
         with self._lock:
             if (held := self._key_of_holder.pop(holder, None)) is not None:
                 self._forget(held)
@@ -214,7 +217,7 @@ def access_key_id_of(headers: Mapping[str, str], query: str) -> str | None:
 
     Args:
         headers: By their names in lower case.
-        query: As sent, without the question mark.
+        query: The query as sent, without the question mark.
 
     Returns:
         None for a request that is not signed.
@@ -236,14 +239,14 @@ def session_token_of(headers: Mapping[str, str], query: str) -> str | None:
 
 
 def make_person_keys(path: Path, *, account_id: str) -> PersonKeys:
-    """Return the keys of the people at the command line: those in the file, or new ones that are written there.
+    """Return the keys of the people at the command line, from the file, or new ones that are written there.
 
     Args:
         path: `credentials.json` of a state directory.
         account_id: The account id of the principals.
 
     Raises:
-        PersistenceError: The file cannot be read as what it is, or not written.
+        PersistenceError: The file is no valid `credentials.json`, or cannot be written.
     """
     if (kept := read_person_keys(path, account_id=account_id)) is not None:
         return kept
@@ -261,10 +264,10 @@ def make_person_keys(path: Path, *, account_id: str) -> PersonKeys:
 
 
 def read_person_keys(path: Path, *, account_id: str) -> PersonKeys | None:
-    """Read what `make_person_keys` wrote. None when there is nothing.
+    """Read the keys that `make_person_keys` wrote. None when there is no file.
 
     Raises:
-        PersistenceError: The file is not what was written.
+        PersistenceError: The file has another content.
     """
     try:
         return _person_keys(json.loads(path.read_text()), account_id)

@@ -1,18 +1,19 @@
-"""A stochastic model of a zone's spot capacity, and its fit on what is past.
+"""A stochastic model of a zone's spot capacity, and its fit on the past.
 
-Capacity alternates between runs (there is some) and droughts (there is none). How likely a run or a drought is to end
-depends on how old it is: most are short, and those that have lasted tend to last. So the model is an alternating
-renewal process with a piecewise constant hazard by age, one for runs and one for droughts:
+Capacity alternates between runs (there is some) and droughts (there is none). The chance that a run or a drought ends
+depends on its age. Most are short, and those that have lasted tend to last. So the model is an alternating renewal
+process with a piecewise constant hazard by age, one for runs and one for droughts:
 
     hazard of age band b = (endings seen in b + n0) / (time seen in b + n0 / h0_b)
 
-which is the mean of a Gamma distribution: n0 endings' worth of a prior hazard h0_b, from other zones or from published
-interruption bands, and the zone's own past on top. What is not known is thereby said in the same breath: the
-distribution is wide where little was seen (`draws`, for forecasts), and the hazards can be taken to the cautious side
+This is the mean of a Gamma distribution. It rests on n0 endings' worth of a prior hazard h0_b, and on the zone's own
+past. The prior hazard comes from other zones or from published interruption bands. The distribution also shows the
+uncertainty, as it is wide where little was seen (`draws`, for forecasts). The hazards can be taken to the cautious side
 by a share of its standard deviation (`cautious`, for policies).
 
-Sources: piecewise exponential survival models: Friedman, Annals of Statistics 10 (1982); Gamma-Poisson updating:
-Gelman et al., Bayesian Data Analysis, section 2.6.
+Sources:
+    - Friedman, Annals of Statistics 10 (1982), on piecewise exponential survival models
+    - Gelman et al., Bayesian Data Analysis, section 2.6, on Gamma-Poisson updating
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from spotkeep_planner.traces import BoolArray, FloatArray
 
 _HOUR_S = 3600.0
 AGE_EDGES_S = tuple(hours * _HOUR_S for hours in (0.1, 0.35, 1.0, 3.0, 8.0, 20.0))
-"""Where age bands end. The last is open. Each is about three times the one before: hazards fall with age."""
+"""The ends of the age bands, in seconds.
+
+The last band is open. Each end is about three times the one before, because hazards fall with age.
+"""
 BANDS = len(AGE_EDGES_S) + 1
 BAND_AFTER_AN_HOUR = AGE_EDGES_S.index(_HOUR_S) + 1
 DROUGHT, RUN = 0, 1
@@ -34,11 +38,11 @@ DROUGHT, RUN = 0, 1
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Spells:
-    """What was seen of runs and droughts, by age: all that a fit needs.
+    """The runs and droughts that were seen, by age, which is all that a fit needs.
 
     Attributes:
         endings: (2, bands) how often a drought (row 0) or a run (row 1) ended at that age.
-        seen_s: (2, bands) for how long one of that age was watched.
+        seen_s: (2, bands) the seconds for which one of that age was watched.
     """
 
     endings: FloatArray
@@ -54,7 +58,7 @@ class Spells:
 
 
 def ages_s(available: BoolArray, *, tick_s: float) -> FloatArray:
-    """Return how old the run or drought of each tick is when the tick begins. The first counts from the data's start.
+    """Return the age of the run or drought of each tick at its beginning. The first counts from the data's start.
 
     Args:
         available: (ticks,).
@@ -93,10 +97,10 @@ class SeenSpell:
     """One stretch with capacity, or one of waiting for it, as a run of a deployment has seen it.
 
     Attributes:
-        with_capacity: Whether it was a stretch with capacity.
-        length_s: How long it was watched, from its beginning.
-        ended: Whether it ended by itself: capacity was taken, or came. A run that was done, or is still under way, did
-            not see the end.
+        with_capacity: True if it was a stretch with capacity.
+        length_s: The seconds for which it was watched, from its beginning.
+        ended: True if it ended by itself, because capacity was taken, or came. A run that was done, or is still under
+            way, did not see the end.
     """
 
     with_capacity: bool
@@ -105,7 +109,7 @@ class SeenSpell:
 
 
 def spells_of(seen: Iterable[SeenSpell]) -> Spells:
-    """Return the endings and the time watched, by age, of what runs have seen: evidence that improves with use."""
+    """Return the endings and the time watched, by age, that runs have seen. This evidence improves with use."""
     edges = np.array((0.0, *AGE_EDGES_S, np.inf))
     endings, seen_s = np.zeros((2, BANDS)), np.zeros((2, BANDS))
     for spell in seen:
@@ -135,11 +139,11 @@ class CapacityModel:
         return self.endings / self.seen_s
 
     def updated(self, spells: Spells, *, worth_endings: float) -> CapacityModel:
-        """Return this model as a prior for a zone of which something was seen.
+        """Return this model as a prior for a zone that was watched for a while.
 
         Args:
-            spells: What was seen.
-            worth_endings: How many endings in each band the prior is worth, at most.
+            spells: The runs and droughts that were seen.
+            worth_endings: The most endings in each band that the prior is worth.
         """
         weight = np.minimum(1.0, worth_endings / self.endings)
         return CapacityModel(
@@ -147,7 +151,7 @@ class CapacityModel:
         )
 
     def cautious(self, deviations: float) -> FloatArray:
-        """Return (2, bands) hazards for the worse: runs end sooner, droughts later, by some standard deviations."""
+        """Return (2, bands) hazards for the worse, by some standard deviations. Runs end sooner and droughts later."""
         spread = np.array([[-1.0], [1.0]]) * deviations * np.sqrt(self.endings) / self.seen_s
         return np.maximum(self.hazard_per_s * 0.1, self.hazard_per_s + spread)
 
@@ -157,7 +161,7 @@ class CapacityModel:
 
 
 def fit(spells: Iterable[Spells], *, prior: CapacityModel, worth_endings: float) -> CapacityModel:
-    """Return the model of zones like these: everything seen in them together, on a prior."""
+    """Return the model of zones like these, from everything seen in them together, on a prior."""
     together = sum(spells, start=Spells.none())
     return prior.updated(together, worth_endings=worth_endings)
 
@@ -174,7 +178,7 @@ def step_matrix(hazard_per_s: FloatArray, *, step_s: float, tick_s: float) -> Fl
         tick_s: Seconds a tick. Capacity changes at most once in it.
 
     Returns:
-        (cells, cells) rows sum to 1. Cell = state * bands + band.
+        (cells, cells) probabilities. Rows sum to 1, and a cell is state * bands + band.
     """
     edges = np.array((0.0, *AGE_EDGES_S))
     ticks_in_band = np.maximum(1.0, np.diff(edges) / tick_s)
@@ -193,7 +197,9 @@ def step_matrix(hazard_per_s: FloatArray, *, step_s: float, tick_s: float) -> Fl
 
 
 def expected_rest_of_run_s(hazard_per_s: FloatArray, *, horizons_s: Sequence[float]) -> FloatArray:
-    """Return how long a run goes on from the middle of each age band, up to a horizon: the integral of its survival.
+    """Return how long a run goes on from the middle of each age band, up to a horizon.
+
+    This is the integral of its survival.
 
     Args:
         hazard_per_s: (2, bands).
@@ -221,11 +227,11 @@ def expected_rest_of_run_s(hazard_per_s: FloatArray, *, horizons_s: Sequence[flo
 
 @dataclass(frozen=True, kw_only=True)
 class ZoneChanges:
-    """How often a job that stays in a zone until it is taken went on in another without a wait.
+    """Counts of changes of zone, for a job that stays in a zone until its capacity is taken.
 
     Attributes:
-        changes: How often.
-        used_s: In how much time on spot capacity.
+        changes: The number of times that it went on in another zone without a wait.
+        used_s: The seconds on spot capacity in which they happened.
     """
 
     changes: int
@@ -241,7 +247,7 @@ _PRIOR_CHANGES = 0.5
 
 
 def watch_zone_changes(available: BoolArray, usual_price: FloatArray, *, tick_s: float) -> ZoneChanges:
-    """Follow a job through several zones: the cheapest that has capacity, until that is taken.
+    """Follow a job through several zones. It uses the cheapest zone that has capacity, until that is taken.
 
     Args:
         available: (zones, ticks).

@@ -1,12 +1,12 @@
-"""How often to save: from what a save costs and how capacity is lost.
+"""The advised time between two saves, from the cost of a save and the losses of capacity.
 
-Saving often costs time, saving seldom loses work. Over runs of capacity whose survival is S, with a restart of d, work
-for an interval t and a save of c in turns, the share of capacity time that becomes durable work is
+Saving often costs time, saving seldom loses work. Let S be the survival of runs of capacity, and d the restart. After
+it, work for an interval t and a save of c take turns. The share of capacity time that becomes durable work is
 
     goodput(t) = sum over k >= 1 of t S(d + k (t + c))  /  integral of S
 
-and the advised interval is where it is highest. For a constant hazard h and small c this is Young's sqrt(2 c / h).
-Hazards that fall with age are why it is found on the survival itself. A run that ends with the job loses nothing, so
+The advised interval is where this share is highest. For a constant hazard h and small c this is Young's sqrt(2 c / h).
+Hazards fall with age, so the interval is found on the survival itself. A run that ends with the job loses nothing, so
 survival is cut at the length of the job.
 
 Sources: Young, A first order approximation to the optimum checkpoint interval, CACM 17 (1974). Daly, A higher order
@@ -28,7 +28,7 @@ SHORTEST_S = 30.0
 LONGEST_S = 6 * 3600.0
 INTERVALS_S: FloatArray = np.geomspace(SHORTEST_S, LONGEST_S, 80)
 PRIOR_WORTH_ENDINGS = 1.0
-"""What other zones are worth to the advice, in endings: little, as this zone's own hazards are what counts."""
+"""The worth of other zones to the advice, in endings. It is little, as this zone's own hazards matter most."""
 _AGES = 4000
 
 
@@ -52,7 +52,7 @@ def advise_interval(hazard_per_s: FloatArray, *, save_cost_s: float, restart_s: 
 
     Args:
         hazard_per_s: (2, age bands), from a capacity model.
-        save_cost_s: How long training stands still for a save.
+        save_cost_s: The seconds for which training stands still for a save.
         restart_s: From asking for capacity to working.
         work_s: The length of the job.
 

@@ -20,16 +20,19 @@ class PlannerError(Exception):
 
 
 class PlanError(PlannerError, ValueError):
-    """A job that cannot be planned: a duration that is not one, or a deadline before any work could be done."""
+    """A job that cannot be planned.
+
+    For example, a duration is none, or the deadline comes before any work could be done.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class TraceProblem:
-    """One thing that is wrong with a file of capacity data.
+    """One fault in a file of capacity data.
 
     Attributes:
         line: The line in the file, from 1. None where the file as a whole is meant.
-        reason: What is wrong, what was found, and what to do.
+        reason: The fault, the text that was found, and the remedy.
     """
 
     line: int | None
@@ -63,7 +66,7 @@ class TraceError(PlannerError, ValueError):
 
         Args:
             source: The file or service it came from.
-            reason: What is wrong, what was found, and what to do.
+            reason: The fault, the text that was found, and the remedy.
             line: The line in the file, from 1. None where the file as a whole is meant.
         """
         return cls(source, [TraceProblem(line=line, reason=reason)])

@@ -30,11 +30,11 @@ Days differ by more than the fit leaves open. `make bench-policy` measures wheth
 
 @dataclass(frozen=True, kw_only=True)
 class Distribution:
-    """How a figure is spread over the futures.
+    """The spread of a figure over the futures.
 
     Attributes:
         mean: Its mean.
-        p10: One in ten is below. With `p90` the 80% interval.
+        p10: One in ten is below. With `p90` it bounds the 80% interval.
         p50: The middle.
         p90: One in ten is above.
     """
@@ -53,15 +53,15 @@ class Distribution:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Forecast:
-    """What a policy is expected to do with a job.
+    """The expected course of a job under a policy.
 
     Attributes:
         policy: Its name.
-        cost_usd: What all capacity costs.
-        finish_s: From the start to the end of the work.
-        interruptions: How often spot is taken.
-        on_demand_s: Time on on-demand capacity.
-        waiting_s: Time without capacity.
+        cost_usd: The cost of all capacity, in US dollars.
+        finish_s: Seconds from the start to the end of the work.
+        interruptions: The number of times that spot is taken.
+        on_demand_s: Seconds on on-demand capacity.
+        waiting_s: Seconds without capacity.
         chance_in_time: The share of futures in which the deadline is kept.
         chance_of_on_demand: The share in which on-demand is used at all.
         outcomes: Every future, for plots.
@@ -82,10 +82,10 @@ class ImaginedWindows:
     """Futures that could follow a past.
 
     Args:
-        past: What is known.
+        past: The known past.
         models: One a zone.
-        count: How many futures.
-        ticks: How long each is.
+        count: The number of futures.
+        ticks: The length of each future, in ticks.
         on_demand_price: USD per hour.
         seed: The seed of the draws. The same seed gives the same futures.
         frailty: See `FRAILTY`.
@@ -130,7 +130,7 @@ class ImaginedWindows:
         return self._available[:, :, tick], self._spot_price[:, :, tick]
 
     def pasts(self) -> tuple[Past, ...]:
-        """Return what is known before the futures begin, the same for each."""
+        """Return the known past before the futures begin, the same for each."""
         return (self._past,) * self._count
 
 
@@ -145,15 +145,15 @@ def forecast(
     seed: int = 0,
     frailty: float = FRAILTY,
 ) -> Forecast:
-    """Return what a policy is expected to do with a job that starts where the past ends.
+    """Return the expected course, under a policy, of a job that starts where the past ends.
 
     Args:
         job: The job.
         policy: The policy that would steer it.
-        past: What is known of the zones.
-        prior: What is known without it.
+        past: The known past of the zones.
+        prior: The knowledge without it.
         on_demand_price: USD per hour.
-        futures: How many to imagine.
+        futures: The number of futures to imagine.
         seed: The same seed gives the same forecast.
         frailty: See `FRAILTY`.
     """
@@ -185,12 +185,12 @@ def summarize(policy: str, outcomes: Outcomes) -> Forecast:
 
 
 def fitted_models(past: Past, *, prior: Prior, worth_endings: float = WORTH_ENDINGS) -> list[CapacityModel]:
-    """Return a capacity model for each zone, from all of its past on what is known without it.
+    """Return a capacity model for each zone, fitted on all of its past and on a prior.
 
     Args:
-        past: What was seen.
-        prior: What is known without it.
-        worth_endings: How many endings in each age band the prior is worth.
+        past: The past that was seen.
+        prior: The knowledge without it.
+        worth_endings: The number of endings in each age band that the prior is worth.
     """
     known = prior(past.moment(past.start_tick))
     return [
@@ -231,7 +231,7 @@ def _imagine(
 
 
 def _chance_now(model: CapacityModel, past: Past, *, zone: int) -> float:
-    """Return how likely there is capacity at the start of a future of which nothing was seen."""
+    """Return the chance of capacity at the start of a future of which nothing was seen."""
     if past.chance_now is not None and not np.isnan(past.chance_now[zone]):
         return float(past.chance_now[zone])
     by_an_hour = model.hazard_per_s[:, BAND_AFTER_AN_HOUR]

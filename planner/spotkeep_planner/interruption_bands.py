@@ -1,13 +1,12 @@
-"""What to expect of capacity that was not watched yet: a wide prior from AWS's published interruption bands.
+"""A wide prior for capacity that was not watched yet, from AWS's published interruption bands.
 
-The Spot Instance Advisor says how often a type was reclaimed in the trailing month, in five bands. Read as the share
-of instances taken within a month, a share f means a hazard of -ln(1 - f) a month. The prior takes the band for the
-mean over a run's life, lets the hazard fall with age as every public trace does, and takes droughts for long, since no
-one publishes their length. It is worth half an ending in each age band, so a few hours of a zone's own history
-outweigh it.
+The Spot Instance Advisor says how often a type was reclaimed in the trailing month, in five bands. Read as the share of
+instances taken within a month, a share f means a hazard of -ln(1 - f) a month. The prior takes the band for the mean
+over a run's life. It lets the hazard fall with age as every public trace does. It takes droughts for long, since no one
+publishes their length. It is worth half an ending in each age band, so a few hours of a zone's own history outweigh it.
 
 Source: https://aws.amazon.com/ec2/spot/instance-advisor/ (bands <5%, 5-10%, 10-15%, 15-20%, >20%). The shape over age
-is this project's: hazards fall about as age to the power -0.8 in the V100 traces of 2023 (docs/planning.md).
+is this project's. Hazards fall about as age to the power -0.8 in the V100 traces of 2023 (docs/planning.md).
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ WORST_BAND = ">20%"
 def prior_from_band(band: str = WORST_BAND) -> CapacityModel:
     """Return a capacity model for a type of which only its band is known.
 
-    The hazard of young runs is never taken for lower than one in ten an hour, whatever the band says: bands speak of
+    The hazard of young runs is never taken for lower than one in ten an hour, whatever the band says. Bands speak of
     instances that run, and a planner's first hours are spent on capacity that has just come.
 
     Args:

@@ -18,11 +18,11 @@ class PlannedJob:
     Attributes:
         work_s: Training time without any interruption, without saves.
         deadline_s: From the start of the first attempt to the end of the last.
-        restart_s: From asking for capacity to working: start-up and loading the last checkpoint. Paid on every change
-            of capacity, and billed.
-        checkpoint_interval_s: Work between two saves. 0: every moment's work is durable at once.
-        checkpoint_cost_s: How long training stands still for a save.
-        saves_on_notice: Whether an interruption comes with a notice in which the job saves. Else the work since the
+        restart_s: From asking for capacity to working, with start-up and the loading of the last checkpoint. Paid on
+            every change of capacity, and billed.
+        checkpoint_interval_s: Work between two saves. 0 means that every moment's work is durable at once.
+        checkpoint_cost_s: The time for which training stands still for a save.
+        saves_on_notice: True if an interruption comes with a notice in which the job saves. Else the work since the
             last save is lost.
     """
 
@@ -54,12 +54,12 @@ class PlannedJob:
 
     @property
     def cycle_s(self) -> float:
-        """The time from one save to the next: the work between them and the save itself."""
+        """The time from one save to the next, which is the work between them and the save itself."""
         return self.checkpoint_interval_s + self.checkpoint_cost_s
 
     @property
     def uninterrupted_s(self) -> float:
-        """The shortest time in which the job can be done: one start, all its saves, no interruption."""
+        """The shortest time in which the job can be done, with one start, all its saves and no interruption."""
         return self.restart_s + self.running_time_s(self.work_s)
 
     def running_time_s(self, work_s: float) -> float:

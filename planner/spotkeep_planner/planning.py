@@ -35,15 +35,15 @@ _LONG_RUN_S = 24 * _HOUR_S
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Knowledge:
-    """What is known of capacity when a run is planned.
+    """The knowledge of capacity when a run is planned.
 
     Attributes:
         zones: The zones a run may use.
-        past: What was seen of them.
-        prior: What is known without it.
+        past: The known past of the zones.
+        prior: The knowledge without it.
         on_demand_price: USD per hour, or 1 where no price is known and costs are in on-demand hours.
-        in_usd: Whether prices are known.
-        sources: Where all that comes from, a sentence each.
+        in_usd: True if prices are known.
+        sources: The sources of all this, a sentence each.
     """
 
     zones: tuple[str, ...]
@@ -56,14 +56,14 @@ class Knowledge:
 
 @dataclass(frozen=True, kw_only=True)
 class ZoneOutlook:
-    """What is to be expected of one zone.
+    """The outlook of one zone.
 
     Attributes:
         zone: Its name.
         spot_price: USD per hour (or on-demand hours an hour), of late.
         availability: The share of the time in which capacity was seen. None where it was not watched.
-        run_s: How long capacity that has been there for an hour is expected to go on, at most a day.
-        cost: What the job is expected to cost in this zone alone.
+        run_s: The expected further seconds of capacity that has been there for an hour, at most a day.
+        cost: The expected cost of the job in this zone alone.
     """
 
     zone: str
@@ -75,11 +75,12 @@ class ZoneOutlook:
 
 @dataclass(frozen=True, kw_only=True)
 class Threshold:
-    """When a run without capacity goes on demand.
+    """The moment at which a run without capacity goes on demand.
 
     Attributes:
         work_left_s: With so much work left.
-        slack_s: When the time beyond it falls below this. 0 where waiting is right to the last safe moment.
+        slack_s: The run goes on demand when the seconds to spare fall below this. 0 where waiting is right to the last
+            safe moment.
     """
 
     work_left_s: float
@@ -92,12 +93,12 @@ class CapacityPlan:
 
     Attributes:
         job: The job.
-        knowledge: What it rests on.
-        forecasts: What each policy is expected to do. Ours first.
-        zones: What is to be expected of each zone, the cheapest first.
-        interval: How often to save.
-        thresholds: When a run that has waited an hour goes on demand.
-        latest_on_demand_s: The last safe moment for on-demand, from the start, if no work is done before.
+        knowledge: The knowledge that it rests on.
+        forecasts: The expected course of the job under each policy, that of this project first.
+        zones: The outlook of each zone, the cheapest first.
+        interval: The time between saves.
+        thresholds: The moments at which a run that has waited an hour goes on demand.
+        latest_on_demand_s: The last safe moment for on-demand, in seconds from the start, if no work is done before.
         table: The policy, as the table that steers the run.
     """
 
@@ -111,7 +112,7 @@ class CapacityPlan:
     table: DecisionTable = field(repr=False)
 
     def as_document(self) -> dict[str, Any]:
-        """Return the plan as JSON. Durations in seconds, costs in `currency`."""
+        """Return the plan as JSON, with durations in seconds and costs in `currency`."""
         return {
             "currency": "USD" if self.knowledge.in_usd else "on-demand hours",
             "job": {
@@ -156,12 +157,12 @@ def knowledge_from_traces(
     own_runs: Spells | None = None,
     band: str = WORST_BAND,
 ) -> Knowledge:
-    """Return what traces say: the run starts where they end.
+    """Return the knowledge that traces give. The run starts where they end.
 
     Args:
         traces: One a zone.
         on_demand_price: USD per hour. Where None, the traces' own.
-        own_runs: What runs have seen, if any.
+        own_runs: Runs and droughts that earlier runs have seen, if any.
         band: The published interruption band of the type, one of `interruption_bands.SHARE_RECLAIMED`.
 
     Raises:
@@ -202,14 +203,14 @@ def knowledge_without_history(
     own_runs: Spells | None = None,
     band: str = WORST_BAND,
 ) -> Knowledge:
-    """Return what prices, scores, run and the published band say, where capacity was not watched.
+    """Return the knowledge from prices, scores, runs and the published band, where capacity was not watched.
 
     Args:
         past: Prices and chances now, if any.
         zones: The zones' names.
         on_demand_price: USD per hour, if known.
-        sources: Where the past comes from.
-        own_runs: What runs have seen, if any.
+        sources: The sources of the past.
+        own_runs: Runs and droughts that earlier runs have seen, if any.
         band: The published interruption band of the type, one of `interruption_bands.SHARE_RECLAIMED`.
     """
     in_usd = on_demand_price is not None
@@ -234,9 +235,9 @@ def make_plan(
 
     Args:
         job: The job. Its checkpoint interval is replaced by the advised one where a save has a cost.
-        knowledge: What is known of capacity.
-        compare: Whether the other policies are forecast too.
-        save_cost_s: How long training stands still for a save.
+        knowledge: The knowledge of capacity.
+        compare: True to forecast the other policies too.
+        save_cost_s: The seconds for which training stands still for a save.
         seed: The same seed gives the same plan.
 
     Raises:

@@ -21,7 +21,7 @@ def save_forecast_plot(
         forecasts: One a policy.
         path: The file.
         deadline_s: Drawn as a line.
-        currency: What costs are in.
+        currency: The unit of costs.
         title: Above the picture.
 
     Raises:
@@ -54,7 +54,7 @@ def save_forecast_plot(
 
 
 def histogram(values: np.ndarray, *, width: int) -> str:
-    """Return a row of blocks: how often each part of the range comes. For terminals."""
+    """Return a row of blocks that shows how often each part of the range comes. For terminals."""
     counts, _ = np.histogram(values, bins=width)
     levels = np.ceil(counts / max(1, counts.max()) * (len(_BLOCKS) - 1)).astype(int)
     return "".join(_BLOCKS[level] for level in levels)

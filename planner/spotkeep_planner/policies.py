@@ -1,20 +1,21 @@
 """The policies that choose capacity for a run, behind the interface of `spotkeep_planner.replay`.
 
-Two need no model: on-demand from start to end, and spot whenever there is some. A wrapper puts the guard of `steering`
-around any policy, for many windows at once.
+Two policies need no model. One is on demand from start to end, the other uses spot whenever there is some. A wrapper
+puts the guard of `steering` around any policy, for many windows at once.
 
 Uniform Progress keeps the work done in step with the time gone. Source: Wu, Chiang, Mao, Yang, Friedman, Shenker,
-Stoica: Can't Be Late: Optimizing Spot Instance Savings under Deadlines. NSDI '24.
+Stoica, Can't Be Late: Optimizing Spot Instance Savings under Deadlines. NSDI '24.
 https://www.usenix.org/conference/nsdi24/presentation/wu-zhanghao
 
 Its rules, with C(0) the work, C(t) the work left, R(0) the deadline, d the restart:
 
-- Exploitation: spot whenever there is some.
-- Taking a risk: without spot, wait as long as C(0) - C(t) >= t C(0) / R(0). A run that falls behind takes on-demand.
-- Hysteresis: stay on demand until the work done is ahead by the two restarts that leaving and coming back would cost,
-  (t + 2d) C(0) / R(0).
-- Safety net: on-demand to the end, from the moment when work and two restarts fill the time left. A spot instance at
-  work is kept until it is taken.
+- Exploitation means to use spot whenever there is some.
+- Taking a risk means to wait without spot as long as C(0) - C(t) >= t C(0) / R(0). A run that falls behind takes
+  on-demand.
+- Hysteresis means to stay on demand until the work done is ahead by two restarts, (t + 2d) C(0) / R(0). Leaving and
+  coming back would cost these.
+- The safety net is on-demand to the end, from the moment when work and two restarts fill the time left. A spot instance
+  at work is kept until it is taken.
 
 The policy of this project goes on demand when the slack falls below its worth in the capacity model. For each window it
 fits a capacity model on the past (`capacity_model`) and solves the job against it (`solver`). Then it compares the
@@ -48,7 +49,7 @@ from spotkeep_planner.traces import BoolArray, FloatArray
 
 @dataclass(frozen=True)
 class OnDemand:
-    """On-demand capacity from the start to the end: what a run costs without spot."""
+    """On-demand capacity from the start to the end. It shows the cost of a run without spot."""
 
     name: str = "on-demand"
 
@@ -59,7 +60,7 @@ class OnDemand:
 
 @dataclass(frozen=True)
 class Greedy:
-    """Spot in the cheapest zone that has some, else waiting. Alone it misses deadlines: see `greedy`."""
+    """Spot in the cheapest zone that has some, else waiting. Alone it misses deadlines (see `greedy`)."""
 
     name: str = "greedy"
 
@@ -76,12 +77,12 @@ def spot_else(observation: Observation, *, otherwise: IntArray) -> IntArray:
 
 
 def greedy() -> Policy:
-    """Return greedy spot with a safety net: on-demand from the last safe moment on."""
+    """Return greedy spot with a safety net, which is on-demand from the last safe moment on."""
     return Guarded(policy=Greedy())
 
 
 def safe(chosen: IntArray, *, observation: Observation, job: PlannedJob) -> BoolArray:
-    """Return whether each choice leaves enough time for on-demand: `steering.is_safe`, element by element.
+    """Return True where a choice leaves enough time for on-demand, as `steering.is_safe` does, element by element.
 
     A replay knows that spot capacity that is there at the start of a tick is there to its end. Where all work is
     durable at once, that tick's work is counted.
@@ -164,27 +165,30 @@ def _decide(job: PlannedJob, observation: Observation) -> IntArray:
 
 
 def uniform_progress() -> Policy:
-    """Return Uniform Progress, guarded: its own safety net rounds to ticks, the guard holds to the second."""
+    """Return Uniform Progress with the guard.
+
+    Its own safety net rounds to ticks, and the guard holds to the second.
+    """
     return Guarded(policy=UniformProgress())
 
 
 _HOUR_S = 3600.0
 WORTH_ENDINGS = 10.0
-"""How many endings in each age band the prior is worth beside a zone's own past."""
+"""The number of endings in each age band that the prior is worth beside a zone's own past."""
 _MOST_STEPS = 450
 """The most steps of work in the program that is solved."""
 HORIZONS_S = tuple(hours * _HOUR_S for hours in (0.25, 0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 36, 48, 72, 120, 240))
 
 
 Prior = Callable[[datetime], CapacityModel]
-"""What is known before a zone's own past is read: gives the model from what had happened before a moment."""
+"""The knowledge before a zone's own past is read. It gives the model from the events before a moment."""
 
 
 def known_prior(model: CapacityModel | None = None) -> Prior:
     """Return a prior that does not change.
 
     Args:
-        model: The model. By default, what the worst published interruption band says.
+        model: The model. By default, the model of the worst published interruption band.
     """
     known = prior_from_band() if model is None else model
     return lambda _moment: known
@@ -195,10 +199,10 @@ class SurvivalPolicy:
     """The policy. See the module.
 
     Attributes:
-        prior: What is known before a zone's own past.
+        prior: The knowledge before a zone's own past.
         caution: Standard deviations of the fit by which the hazards are taken for worse.
-        refit_growth: The past is fitted again when it has grown by this share: early often, later seldom.
-        name: What tables show.
+        refit_growth: The past is fitted again when it has grown by this share, early often and later seldom.
+        name: The name in tables.
     """
 
     prior: Prior = field(default_factory=known_prior)
@@ -225,7 +229,10 @@ class SurvivalPolicy:
         ).decide
 
     def _fitted_ticks(self, past: Past) -> int:
-        """Return how many ticks of the past are fitted: the last of a growing series, so that windows share fits."""
+        """Return how many ticks of the past are fitted.
+
+        The number is the last of a growing series, so that windows share fits.
+        """
         ticks = _FIRST_FIT_S / past.tick_s
         if past.start_tick < ticks:
             return 0
@@ -237,8 +244,8 @@ class SurvivalPolicy:
 
         Args:
             job: The job.
-            past: What is known.
-            ticks: How many ticks of it are fitted.
+            past: The known past.
+            ticks: The number of its ticks that are fitted.
             on_demand_price: USD per hour.
         """
         available = past.available[:, :ticks]
@@ -276,11 +283,11 @@ class SurvivalPolicy:
 _FIRST_FIT_S = 6 * _HOUR_S
 _RECENT_S = 48 * _HOUR_S
 UNKNOWN_PRICE = 0.4
-"""Spot in on-demand prices where no price was ever seen: between the V100's 0.3 and 0.6."""
+"""Spot in on-demand prices where no price was ever seen, between the V100's 0.3 and 0.6."""
 
 
 def usual_prices(past: Past, *, ticks: int, on_demand_price: float) -> FloatArray:
-    """Return (zones,) what spot usually costs, USD per hour: of late, or now, or a guess where nothing is known."""
+    """Return (zones,) the usual price of spot, USD per hour, of late, or now, or a guess where nothing is known."""
     if ticks:
         recent = slice(max(0, ticks - round(_RECENT_S / past.tick_s)), ticks)
         return np.asarray(np.median(past.spot_price[:, recent], axis=1), dtype=np.float64)
@@ -300,7 +307,7 @@ def any_of(available: BoolArray) -> BoolArray:
 
 
 def _price_of_any(available: BoolArray, usual: FloatArray) -> float:
-    """Return what capacity costs on average if one always takes the cheapest zone that has some."""
+    """Return the average price of capacity, always taken in the cheapest zone that has some."""
     some = available.any(axis=0)
     if not some.any():
         return float(usual.mean())
@@ -309,7 +316,7 @@ def _price_of_any(available: BoolArray, usual: FloatArray) -> float:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ZonePlan:
-    """What was solved for some past.
+    """The solution for some past.
 
     Attributes:
         thresholds: For capacity in any of the zones.
@@ -321,7 +328,7 @@ class ZonePlan:
 
 
 class _Ages:
-    """How long capacity has been there, or not there, in each window and zone."""
+    """The time for which capacity has been there, or not there, in each window and zone."""
 
     def __init__(self, *, state: BoolArray, age_s: FloatArray, known: BoolArray) -> None:
         self._state = state
@@ -434,7 +441,7 @@ def decision_table(
     Args:
         policy: The policy.
         job: The job.
-        past: What is known when it starts. All of it is fitted.
+        past: The known past when it starts. All of it is fitted.
         zones: The zones' names.
         on_demand_price: USD per hour.
         most_columns: The most steps of work, and of slack, in the table.

@@ -36,7 +36,7 @@ _NOTHING_LEFT_S = 1e-6
 
 
 class Windows:
-    """Where and when a job could have run: some zones of one time, and the ticks at which it starts.
+    """The places and times at which a job could have run, as some zones of one time and the ticks of its starts.
 
     Args:
         traces: One a zone. They are cut to the time they share.
@@ -93,7 +93,7 @@ class Windows:
         return self.available[:, now].T, self.spot_price[:, now].T
 
     def pasts(self) -> tuple[Past, ...]:
-        """Return what each window may know: the ticks before its start."""
+        """Return the past that each window may know, which is the ticks before its start."""
         return tuple(
             Past(
                 available=self.available[:, :start],
@@ -108,17 +108,17 @@ class Windows:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Past:
-    """What is known before a window starts. Nothing later is in it.
+    """The known past before a window starts. Nothing later is in it.
 
     Attributes:
         available: (zones, ticks before the start).
         spot_price: (zones, ticks before the start), USD per hour.
         tick_s: Seconds a tick.
         start_tick: The tick of the start, that is, the number of ticks before it.
-        first_tick_at: When the first of them began.
+        first_tick_at: The beginning of the first of them.
         price_now: (zones,) USD per hour, where prices are known and capacity is not.
-        chance_now: (zones,) how likely there is capacity at the start, where that is known and the ticks before are
-            not. NaN where it is not known either.
+        chance_now: (zones,) the chance of capacity at the start, where that is known and the ticks before are not. NaN
+            where it is not known either.
     """
 
     available: BoolArray
@@ -143,8 +143,8 @@ class Past:
 
         Args:
             tick_s: Seconds a tick.
-            now: When the run starts.
-            zones: How many zones there are. Not needed with prices.
+            now: The time at which the run starts.
+            zones: The number of zones. Not needed with prices.
             price_now: See the class.
             chance_now: See the class.
         """
@@ -160,7 +160,7 @@ class Past:
         )
 
     def of_zone(self, zone: int) -> Past:
-        """Return what is known of one zone alone."""
+        """Return the known past of one zone alone."""
         one = slice(zone, zone + 1)
         return Past(
             available=self.available[one],
@@ -179,7 +179,7 @@ class Past:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Observation:
-    """What a policy sees at the start of a tick. One element a window unless said otherwise.
+    """The view of a policy at the start of a tick. One element a window unless said otherwise.
 
     Attributes:
         tick: Ticks since the start. One number for all windows.
@@ -187,9 +187,10 @@ class Observation:
         time_left_s: Until the deadline. One number for all windows.
         work_left_s: Work that is not done, if nothing is lost.
         work_left_if_lost_s: Work that is not done, if the capacity in use vanished now.
-        using: What was used in the tick before and still is there: a zone's number, `WAIT` or `ON_DEMAND`.
-        restart_left_s: What is left of the restart of the capacity in use.
-        available: (windows, zones) whether there is capacity in this tick.
+        using: The capacity that was used in the tick before and still is there, as a zone's number, `WAIT` or
+            `ON_DEMAND`.
+        restart_left_s: The rest of the restart of the capacity in use.
+        available: (windows, zones), True where there is capacity in this tick.
         spot_price: (windows, zones) USD per hour in this tick.
     """
 
@@ -205,18 +206,18 @@ class Observation:
 
 
 Decide = Callable[[Observation], IntArray]
-"""A policy at work on some windows: says what each uses in this tick, a zone's number, `WAIT` or `ON_DEMAND`.
+"""A policy at work on some windows, which chooses a zone's number, `WAIT` or `ON_DEMAND` for each in this tick.
 
 A zone without capacity means waiting.
 """
 
 
 class Policy(Protocol):
-    """A way to decide. Its `name` is what tables show."""
+    """A way to decide. Tables show its `name`."""
 
     @property
     def name(self) -> str:
-        """What tables show."""
+        """The name in tables."""
         ...
 
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decide:
@@ -224,7 +225,7 @@ class Policy(Protocol):
 
         Args:
             job: The job.
-            pasts: For each window, what is known before it starts.
+            pasts: For each window, the known past before it starts.
             on_demand_price: USD per hour.
         """
         ...
@@ -232,14 +233,14 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outcomes:
-    """How a policy did. Every array has one element a window.
+    """The results of a policy. Every array has one element a window.
 
     Attributes:
         cost_usd: For all capacity used.
         finish_s: From the start to the end of the work.
-        missed: Whether the deadline passed before the work was done.
-        interruptions: How often spot capacity in use was taken.
-        restarts: How often capacity was started.
+        missed: True where the deadline passed before the work was done.
+        interruptions: The number of times that spot capacity in use was taken.
+        restarts: The number of times that capacity was started.
         spot_s: Time on spot capacity.
         on_demand_s: Time on on-demand capacity.
         waiting_s: Time without capacity.
@@ -258,12 +259,12 @@ class Outcomes:
 
     @property
     def used_on_demand(self) -> BoolArray:
-        """Whether on-demand capacity was used at all."""
+        """True where on-demand capacity was used at all."""
         return self.on_demand_s > 0
 
 
 class ReplayedCapacity(Protocol):
-    """What a job is played on: windows of a trace (`Windows`), or imagined ones (`forecast`)."""
+    """The capacity on which a job is played, as windows of a trace (`Windows`) or imagined ones (`forecast`)."""
 
     tick_s: float
     on_demand_price: float
@@ -276,7 +277,7 @@ class ReplayedCapacity(Protocol):
         """Return how many decisions there are until the deadline.
 
         Raises:
-            PlanError: A window reaches beyond what is known.
+            PlanError: A window reaches beyond the known time.
         """
         ...
 
@@ -285,7 +286,7 @@ class ReplayedCapacity(Protocol):
         ...
 
     def pasts(self) -> tuple[Past, ...]:
-        """Return what each window may know: the ticks before its start."""
+        """Return the past that each window may know, which is the ticks before its start."""
         ...
 
 
@@ -354,7 +355,7 @@ class _Fleet:
         )
 
     def take_away(self, available: BoolArray) -> None:
-        """Take away spot capacity that is not there in this tick, and with it what was not durable."""
+        """Take away spot capacity that is not there in this tick, and with it the work that was not durable."""
         on_spot = self.unfinished & (self._using >= 0)
         taken = on_spot & ~available[np.arange(len(available)), np.maximum(self._using, 0)]
         if not taken.any():
@@ -366,7 +367,7 @@ class _Fleet:
         self._using[taken] = WAIT
 
     def change_to(self, chosen: IntArray, *, available: BoolArray) -> None:
-        """Change capacity: what is left of its own accord saves first, what is started restarts."""
+        """Change capacity. Capacity that a policy gives up saves first, and new capacity needs a restart."""
         chosen = np.asarray(chosen, dtype=np.int64)
         zones = available.shape[1]
         if chosen.max() >= zones or chosen.min() < ON_DEMAND:
@@ -434,7 +435,7 @@ class _Fleet:
         self._restart_left_s[which] = 0.0
 
     def _done_s(self) -> FloatArray:
-        """Return the work done since the capacity in use began: whole cycles, and the working part of the last."""
+        """Return the work done since the capacity in use began, as whole cycles and the working part of the last."""
         job = self._job
         if job.checkpoint_cost_s == 0:
             return self._ran_s.copy()
@@ -444,7 +445,7 @@ class _Fleet:
         )
 
     def _kept_s(self) -> FloatArray:
-        """Return what of that is durable."""
+        """Return the durable part of that."""
         job = self._job
         if job.saves_on_notice or job.checkpoint_interval_s == 0:
             return self._done_s()

@@ -22,20 +22,20 @@ from spotkeep_planner.traces import FloatArray
 
 _SECONDS_PER_HOUR = 3600.0
 _LATENESS = 30.0
-"""The price of lateness in on-demand hours an hour: dearer than any saving can be."""
+"""The price of lateness in on-demand hours an hour. It is dearer than any saving can be."""
 CELLS = 2 * BANDS
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Thresholds:
-    """A solved policy: be on demand when the slack is below a threshold.
+    """A solved policy, which is to be on demand when the slack is below a threshold.
 
     Attributes:
-        step_s: The step of the work left.
+        step_s: The step of the work left, in seconds.
         from_nothing_s: (cells, steps of work) slack in seconds below which on-demand is started, with nothing in use.
         from_on_demand_s: (cells, steps of work) slack below which on-demand is kept.
-        restart_usd: (steps of work, steps of slack) what a restart costs at work on spot beyond its price: the slack
-            that it uses up. The first column is for no slack.
+        restart_usd: (steps of work, steps of slack) the cost of a restart at work on spot beyond its price, for the
+            slack that it uses up. The first column is for no slack.
         expected_cost: (cells,) USD from a start with nothing in use and all the slack of the deadline.
     """
 
@@ -78,8 +78,8 @@ def solve(
         step_s: The step of the program, a multiple of the tick.
         spot_price: USD per hour, taken to stay.
         on_demand_price: USD per hour.
-        changes_per_s: How often the capacity in use is taken while there is other capacity to go to: the changes of
-            zone of a job that uses several. They cost a restart, and no wait.
+        changes_per_s: The rate at which the capacity in use is taken while there is other capacity to go to. These are
+            the changes of zone of a job that uses several. They cost a restart, and no wait.
     """
     chain = step_matrix(hazard_per_s, step_s=step_s, tick_s=tick_s).astype(np.float32)
     work = math.ceil(job.running_time_s(job.work_s) / step_s)
@@ -204,7 +204,7 @@ def _blend(value: np.ndarray, gain: np.float32) -> np.ndarray:
 
 
 def _crossing(advantage: np.ndarray, slack_s: np.ndarray) -> FloatArray:
-    """Return the slack below which on-demand is cheaper: the last change of sign, between the steps."""
+    """Return the slack below which on-demand is cheaper. It is the last change of sign, between the steps."""
     dearer = advantage > 0
     any_dearer = dearer.any(axis=2)
     last = dearer.shape[2] - 1 - dearer[:, :, ::-1].argmax(axis=2)

@@ -78,7 +78,7 @@ class SpotMarket:
         return points
 
     def placement_scores(self, instance_type: str, *, instances: int) -> Mapping[str, int]:
-        """Return how likely a request is to succeed, 1 to 10, by zone. Empty where the account may not ask.
+        """Return a request's chance of success, 1 to 10, by zone. Empty where the account may not ask.
 
         Raises:
             HistoryError: The service did not answer.
@@ -105,18 +105,18 @@ class SpotMarket:
 
 
 def ec2_type_of(instance_type: str) -> str:
-    """Return the EC2 type behind a SageMaker one: `ml.g5.2xlarge` is `g5.2xlarge`."""
+    """Return the EC2 type behind a SageMaker one, such as `g5.2xlarge` for `ml.g5.2xlarge`."""
     return instance_type.removeprefix("ml.")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MarketView:
-    """What is known of a type's zones.
+    """The knowledge of a type's zones.
 
     Attributes:
         zones: Their names, the cheapest first.
-        past: Prices now, and how likely capacity is now, for planning. It holds no ticks of capacity.
-        remarks: What could not be found out, in sentences.
+        past: Prices and the chance of capacity now, for planning. It holds no ticks of capacity.
+        remarks: Facts that could not be found out, in sentences.
     """
 
     zones: tuple[str, ...]
@@ -131,7 +131,7 @@ def market_view(market: SpotMarket, instance_type: str, *, now: datetime, instan
         market: The market.
         instance_type: An EC2 instance type.
         now: The time.
-        instances: How many instances the job needs at once.
+        instances: The number of instances that the job needs at once.
         tick_s: Seconds between decisions.
 
     Raises:

@@ -1,14 +1,13 @@
-"""The steering of a run that is under way: the last safe moment for on-demand, and a solved policy as a small table.
+"""The steering of a run that is under way, by the last safe moment for on-demand and a solved policy in a small table.
 
-The guard decides from the clock and the work left alone. A choice is safe when on-demand capacity still finishes the
-job in time, should the choice turn out as badly as it can until the next decision. The rule knows no trace, no model
-and no price, so no mistake in those can miss a deadline. It takes for granted that on-demand capacity starts when it is
-asked for, and within the restart time.
+The guard decides from the clock and the work left alone. A choice may turn out as badly as it can until the next
+decision. It is safe when on-demand capacity still finishes the job in time after that. The rule knows no trace, no
+model and no price, so no mistake in those can miss a deadline. It takes for granted that on-demand capacity starts when
+it is asked for, and within the restart time.
 
 The planner fits and solves with arrays. Its result is a threshold of slack for each age of the capacity and each amount
-of work left. That fits into a few kilobytes of JSON, and this module reads it with the standard library alone, so that
-a function in the cloud can steer a run. Each decision passes the guard, and gives its reason in words for the run's
-timeline.
+of work left. That fits into a few kilobytes of JSON. This module reads it with the standard library alone, so that a
+Lambda function can steer a run. Each decision passes the guard, and gives its reason in words for the run's timeline.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from spotkeep_planner.errors import DecisionTableError
 
 
 class Choice(Enum):
-    """What to do until the next decision."""
+    """The capacity to use until the next decision."""
 
     WAIT = "wait"
     SPOT = "spot"
@@ -32,14 +31,15 @@ class Choice(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class DeadlineClock:
-    """Where a run stands against its deadline. All durations are in seconds.
+    """The state of a run against its deadline. All durations are in seconds.
 
     Attributes:
         time_left_s: Until the deadline.
         work_left_s: Work that is not done, as if nothing happened to the capacity in use.
-        work_left_if_lost_s: Work that is not done if the capacity in use vanished now: what is durable counts.
+        work_left_if_lost_s: Work that is not done if the capacity in use vanished now, so that only durable work
+            counts.
         restart_s: From asking for capacity to working, the loading of a checkpoint included.
-        restart_left_s: What is left of the restart of the capacity in use. 0 when it works.
+        restart_left_s: The rest of the restart of the capacity in use. 0 when it works.
         decision_interval_s: Until the next decision.
     """
 
@@ -52,18 +52,18 @@ class DeadlineClock:
 
 
 def is_safe(choice: Choice, *, using: Choice, clock: DeadlineClock, kept_until_next_decision_s: float = 0.0) -> bool:
-    """Return whether a choice leaves enough time to finish on demand, should it go as badly as it can.
+    """Return True if a choice leaves enough time to finish on demand, should it go as badly as it can.
 
     Args:
-        choice: What is considered.
-        using: What is in use now: `Choice.WAIT` when nothing is, or when it was just taken.
-        clock: Where the run stands.
+        choice: The choice under consideration.
+        using: The capacity in use now. `Choice.WAIT` when there is none, or when it was just taken.
+        clock: The state of the run.
         kept_until_next_decision_s: Work on spot in this interval that is sure to be durable at its end. 0, the default,
             assumes that capacity is taken at once. A replay that knows a tick to be whole may say more.
 
     Returns:
-        True for on-demand always: nothing is safer. For waiting and spot, True when on-demand can still be started at
-        the next decision.
+        True for on-demand always, as nothing is safer. For waiting and spot, True when on-demand can still be started
+        at the next decision.
     """
     if choice is Choice.ON_DEMAND:
         return True
@@ -88,11 +88,11 @@ _ALWAYS_S = 10**9
 
 @dataclass(frozen=True, kw_only=True)
 class ZoneView:
-    """What is known of a zone now.
+    """The knowledge of a zone now.
 
     Attributes:
-        available: Whether it has spot capacity.
-        age_s: For how long that has been so.
+        available: True if it has spot capacity.
+        age_s: The seconds for which that has been so.
         spot_price: USD per hour.
     """
 
@@ -103,14 +103,14 @@ class ZoneView:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What to do, and why.
+    """A decision, and its reason.
 
     Attributes:
-        choice: What to use until the next decision.
+        choice: The capacity to use until the next decision.
         zone: The zone to use, for spot.
         reason: A sentence for a timeline.
-        slack_s: The time to spare beyond the work left.
-        threshold_s: The slack below which on-demand is used.
+        slack_s: The time to spare beyond the work left, in seconds.
+        threshold_s: The slack below which on-demand is used, in seconds.
     """
 
     choice: Choice
@@ -125,16 +125,16 @@ class DecisionTable:
     """A solved policy.
 
     Attributes:
-        age_edges_s: Where the age bands of capacity end. The last is open.
-        work_step_s: The work between two columns.
-        from_nothing_s: A row for each cell (droughts by age, then runs by age), a column for each step of work left:
-            the slack in seconds below which on-demand is started, with nothing in use.
+        age_edges_s: The ends of the age bands of capacity. The last band is open.
+        work_step_s: The work between two columns, in seconds.
+        from_nothing_s: The slack in seconds below which on-demand is started, with nothing in use. It has a row for
+            each cell (droughts by age, then runs by age) and a column for each step of work left.
         from_on_demand_s: The same with on-demand in use.
         zones: The zones it was solved for.
         horizons_s: The horizons of `lasting_s`.
         lasting_s: For each zone and age band, how long a run goes on, within each horizon.
         slack_step_s: The slack between two columns of `restart_usd`.
-        restart_usd: For each step of work left and of slack: what a restart costs beyond its price, in slack.
+        restart_usd: The cost of a restart beyond its price, in slack, for each step of work left and of slack.
     """
 
     age_edges_s: tuple[float, ...]
@@ -157,15 +157,15 @@ class DecisionTable:
         any_age_s: float,
         spot_is_kept: bool = False,
     ) -> Decision:
-        """Return what to use until the next decision.
+        """Return the capacity to use until the next decision.
 
         Args:
-            clock: Where the run stands.
-            using: What is in use, and still there.
+            clock: The state of the run.
+            using: The capacity that is in use, and still there.
             using_zone: The zone in use, for spot.
-            zones: What is known of each zone now, in the order of the table.
-            any_age_s: For how long there has been capacity in some zone, or in none.
-            spot_is_kept: Whether spot that is there now is sure to be there, and its work durable, at the next
+            zones: The knowledge of each zone now, in the order of the table.
+            any_age_s: The seconds for which there has been capacity in some zone, or in none.
+            spot_is_kept: True if spot that is there now is sure to be there, and its work durable, at the next
                 decision. Only a replay knows.
         """
         some = any(zone.available for zone in zones)
@@ -231,14 +231,14 @@ class DecisionTable:
         return best if moving_usd < zones[using_zone].spot_price * together_h else using_zone
 
     def as_one_source(self) -> DecisionTable:
-        """Return the same policy where the cloud chooses the zone, as managed spot does: it says nothing of zones."""
+        """Return the same policy without zones, for a cloud that chooses the zone, as managed spot does."""
         longest = tuple((row[-1],) for row in self.lasting_s[0])
         return replace(
             self, zones=("any",), horizons_s=self.horizons_s[-1:], lasting_s=(longest,), restart_usd=((0.0,),)
         )
 
     def as_document(self) -> dict[str, Any]:
-        """Return the table as JSON: seconds are whole."""
+        """Return the table as JSON, in whole seconds."""
         return {
             "version": VERSION,
             "age_edges_s": list(self.age_edges_s),
@@ -254,7 +254,7 @@ class DecisionTable:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> DecisionTable:
-        """Read what `as_document` wrote.
+        """Read a document of `as_document`.
 
         Raises:
             DecisionTableError: It is of another version, or damaged.
@@ -341,5 +341,5 @@ def _rows(rows: Any) -> tuple[tuple[float, ...], ...]:
 
 
 def spoken_time(seconds: float) -> str:
-    """Return a duration in a reason: `12 min`, `8.0 h`."""
+    """Return a duration in a reason, such as `12 min` or `8.0 h`."""
     return f"{seconds / 3600:.1f} h" if abs(seconds) >= 3570 else f"{seconds / 60:.0f} min"

@@ -1,4 +1,4 @@
-"""Capacity traces: the spot capacity of a zone tick by tick, its price, and the file form of this project.
+"""Capacity traces, with the spot capacity of a zone tick by tick, its price, and the file form of this project.
 
 A file is a CSV a zone, `time,available,spot_price`, plain or gzipped. A faulty trace would give a faulty forecast
 unseen, so the reader repairs nothing. It names each problem with its line. Times may jitter by less than a row. A row
@@ -34,10 +34,10 @@ class CapacityTrace:
 
     Attributes:
         zone: The availability zone, or whatever name the file has.
-        start: When the first tick begins (UTC).
+        start: The beginning of the first tick (UTC).
         tick_s: The length of a tick in seconds.
-        available: One a tick: True where a spot instance could be had and kept. Read-only.
-        spot_price: One a tick: USD per hour. Read-only.
+        available: One value a tick, True where a spot instance could be had and kept. Read-only.
+        spot_price: One value a tick, USD per hour. Read-only.
         on_demand_price: USD per hour. None where the source does not say.
     """
 
@@ -65,7 +65,7 @@ class CapacityTrace:
 
     @property
     def end(self) -> datetime:
-        """When the last tick is over."""
+        """The end of the last tick."""
         return self.start + timedelta(seconds=self.tick_s * len(self))
 
     @property
@@ -78,7 +78,7 @@ def same_clock(traces: Sequence[CapacityTrace]) -> tuple[CapacityTrace, ...]:
     """Return traces cut to the time they share, so that one index means the same tick in all.
 
     Args:
-        traces: Traces with the same tick whose ticks begin within half a tick of each other.
+        traces: Traces with the same tick. Their ticks begin within half a tick of each other.
 
     Raises:
         TraceError: They have different ticks, or no time in common.
@@ -114,7 +114,7 @@ OPTIONAL_COLUMN = "on_demand_price"
 SUFFIXES = (".csv.gz", ".csv")
 OPPOSITE_COLUMNS = ("preempted", "preemption", "interrupted", "unavailable")
 GAP_IN_TICKS = 1.75
-"""A step this long has lost a row. Probes jitter: the longest step of the V100 traces of 2023 is 1.44 ticks."""
+"""A step this long has lost a row. Probes jitter, as the longest step of the V100 traces of 2023 is 1.44 ticks."""
 MOST_BYTES = 64 * 1024 * 1024
 """A row a minute for two years is half of that."""
 _FEWEST_ROWS = 2
@@ -130,7 +130,7 @@ def read_trace(path: Path) -> CapacityTrace:
             `on_demand_price` in USD per hour. The zone is the file's name.
 
     Raises:
-        TraceError: The file cannot be read, or is not a gapless, ordered trace. Says every line and why.
+        TraceError: The file cannot be read, or is not a gapless, ordered trace. It names every line and the reason.
     """
     rows = list(csv.reader(io.StringIO(text_of(path))))
     source = str(path)
@@ -160,7 +160,7 @@ def read_traces(directory: Path) -> tuple[CapacityTrace, ...]:
 
 
 def write_trace(trace: CapacityTrace, path: Path) -> None:
-    """Write a trace in the form that `read_trace` reads. Gzipped where the name ends in `.gz`."""
+    """Write a trace in the form that `read_trace` reads. It is gzipped if the name ends in `.gz`."""
     lines = [",".join(COLUMNS if trace.on_demand_price is None else (*COLUMNS, OPTIONAL_COLUMN))]
     start_s = trace.start.timestamp()
     last = "" if trace.on_demand_price is None else f",{trace.on_demand_price:g}"

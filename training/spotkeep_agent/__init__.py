@@ -1,11 +1,11 @@
-"""What runs on an EC2 instance beside the training: the volume, the notice, the supervision. Standard library only.
+"""The agent beside the training on an EC2 instance, for volume, notice and supervision. Standard library only.
 
-From what is started down to what it stands on:
+The parts, from the started one down to those that it uses:
 
-    agent.py        one instance from boot to goodbye
-    leaving.py      how the time of a notice is divided
+    agent.py        one instance from boot to end
+    leaving.py      the division of a notice's time
     training/       the training process, its checkpoints' second tier, its logs
-    volume/         the volume protocol: a pure state machine, and what carries its actions out
-    aws/            the few calls to AWS, signed by hand: no SDK, no command line tool
+    volume/         the volume protocol, a pure state machine, and the executor of its actions
+    aws/            the few calls to AWS, signed by hand, without SDK or AWS CLI
     settings.py, identity.py, errors.py
 """

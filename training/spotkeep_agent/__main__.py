@@ -1,4 +1,4 @@
-"""`python3 spotkeep.pyz agent`: what an instance's user data starts."""
+"""The command `python3 spotkeep.pyz agent`, which an instance's user data starts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _METADATA_ENDPOINT = "http://169.254.169.254"
 
 
 def main() -> NoReturn:
-    """Run the agent and exit: 0 when it left, 3 when it left and something is wrong, 1 when it crashed."""
+    """Run the agent and exit with 0 when it left, 3 when it left and something is wrong, 1 when it crashed."""
     logging.basicConfig(level=logging.INFO, format="spotkeep: %(message)s", stream=sys.stderr)
     try:
         agent = Agent(

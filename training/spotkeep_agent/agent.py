@@ -1,7 +1,7 @@
-"""One instance from boot to goodbye: whose it is, lease and volume, what the training needs, the training, the end.
+"""One instance from boot to end, with its run, lease and volume, the inputs of the training, the training and the end.
 
-Whatever happens, in whatever phase: what is durable stays durable, the volume is let go if it can be, and the record
-says how far it came. docs/volume-protocol.md.
+After a fault in any phase, durable data stays durable. The agent unmounts and detaches the volume if it can. The run's
+record shows the last phase. docs/volume-protocol.md has the details.
 """
 
 from __future__ import annotations
@@ -91,14 +91,14 @@ from .volume.volume_directory import DirectoryMachine
 
 EXIT_LEFT, EXIT_FAILED = 0, 3
 HEARTBEAT_SECONDS = 20.0
-"""How often an instance renews its lease: one call each time."""
+"""Seconds between two renewals of an instance's lease, which take one call each."""
 _ASKING_ATTEMPTS = 2
-"""A call for credentials is sent so often before another try is a matter of who waits for them."""
+"""Attempts of one call for credentials. After these the code that needs the credentials decides on another try."""
 _POLL_SECONDS = 0.5
 _RESTART_PAUSE_SECONDS = 5.0
 _LAST_COPY_SECONDS = 900.0
 _SEND_SECONDS = 3600.0
-"""How long the model is sent again: so long S3 may be out of reach, or throttle, at the end of a run."""
+"""Seconds for which the agent retries to send the model, as S3 may be out of reach or throttle at a run's end."""
 _FIRST_SEND_PAUSE_SECONDS, _LONGEST_SEND_PAUSE_SECONDS = 5.0, 60.0
 _UNCONFIRMED_SECONDS = 3600.0
 _FREE_SECONDS = 3600.0
@@ -113,10 +113,10 @@ class Agent:
     """The agent of one instance.
 
     Args:
-        settings: What the environment says.
-        environment: The environment itself: endpoints, credentials, PATH.
+        settings: The settings that the environment holds.
+        environment: The environment itself, with endpoints, credentials and PATH.
         metadata: The metadata of this instance.
-        say: Prints a line.
+        say: The function that prints a line.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Agent:
         self._log: LogStream | None = None
 
     def run(self) -> int:
-        """Do everything. Gives the exit code: 0 when it left, 3 when it left and something is wrong."""
+        """Run the instance to its end. Return 0 when the agent left, 3 when it left and something is wrong."""
         self._settings.state.mkdir(parents=True, exist_ok=True)
         with (self._settings.state / "agent.lock").open("w") as lock:
             # One agent a machine: a second one would hold the same lease. The kernel gives it back when we die.
@@ -359,7 +359,7 @@ class Agent:
         self._phase("image")
 
     def _start(self, job: InstanceJob) -> TrainingProcess:
-        """Start the training: in its container, or as a process of the AMI."""
+        """Start the training in its container, or as a process of the AMI."""
         settings, user, container = self._settings, self._user, self._container
         base, notice_file = settings.mount_point, self._notices.base / _NOTICE_NAME
         if container is None:
@@ -397,7 +397,7 @@ class Agent:
         return restored
 
     def _watch(self, process: TrainingProcess) -> Leaving | None:
-        """Wait for the end of a training. Gives why this instance goes. None when the process ended by itself."""
+        """Wait for the end of a training. Return the reason to leave, or None when the process ended by itself."""
         beaten_at = confirmed_at = time.monotonic()
         advised = False
         while process.exit_code is None:
@@ -430,7 +430,7 @@ class Agent:
         return None
 
     def _advise_to_save(self) -> None:
-        """Pass on that EC2 recommends a rebalance. What the training makes of it is for SPOTKEEP_REBALANCE to say."""
+        """Pass on EC2's rebalance recommendation. SPOTKEEP_REBALANCE decides the training's reaction to it."""
         try:
             self._notices.write(save_advice_file(Path(_NOTICE_NAME)).name, b"")
         except OSError as error:
@@ -439,7 +439,7 @@ class Agent:
     def _close_metadata(self) -> None:
         """Keep the metadata service closed to the training, unless the job opens it.
 
-        Where the agent shares user and network with others, there is nothing to close it with.
+        Where the agent shares user and network with others, it cannot be closed.
 
         Raises:
             MetadataOpenError: If it cannot be closed.
@@ -453,7 +453,7 @@ class Agent:
         close_metadata(self._perform)
 
     def _end_training(self, process: TrainingProcess) -> None:
-        """Leave nothing of the training behind, not even what has fled from its session."""
+        """End every process of the training, even processes outside its session."""
         if self._container is not None:
             self._container.remove()
         process.kill()
@@ -493,7 +493,10 @@ class Agent:
         return Leaving(self._board.why() or notice.source)
 
     def _after_exit(self, process: TrainingProcess) -> Leaving | None:
-        """Decide what an end means. Gives why this instance goes. None to start the script again."""
+        """Decide after the training's exit.
+
+        Return the reason to leave, or None to start the script again.
+        """
         exit_code = process.exit_code or 0
         if exit_code == EXIT_INTERRUPTED and (self._board.notice is not None or self._board.confirm()):
             # The library asks the metadata service, too, and may hear of an interruption first.
@@ -575,7 +578,7 @@ class Agent:
     def _try_to_send(
         self, send: Callable[[Supplies, str], str | None], uri: str
     ) -> tuple[str | None, CheckpointError | OSError | None]:
-        """Send once. Gives the address, None where there is nothing to send, and the error."""
+        """Send once. Return the address, or None with nothing to send, and the error."""
         supplies = Supplies(self._calls, files=self._files, kept=self._kept, cancelled=threading.Event())
         try:
             return send(supplies, uri), None
@@ -583,7 +586,7 @@ class Agent:
             return None, error
 
     def _may_go_on_sending(self) -> bool:
-        """Say whether this instance stays, and the run is still its own. Renews the lease."""
+        """Renew the lease. Return True when this instance stays, and the run is still its own."""
         if self._board.notice is not None:
             return False
         try:
@@ -597,7 +600,7 @@ class Agent:
         return not (record.stop_requested or record.ended)
 
     def _miss_in_s3(self, what: str, problem: str) -> None:
-        """Say that the volume has what S3 has not: the run is done all the same, and that volume is not deleted."""
+        """Report that only the volume has some output. The run is done all the same, and that volume is not deleted."""
         self._on_volume_only = True
         self._event("not-in-s3", what=what, problem=problem)
 
@@ -620,7 +623,7 @@ class Agent:
     # What is reported
 
     def _report(self, **changes: Any) -> None:
-        """Write what the training reports, which renews the lease."""
+        """Write the training's reports to the record, which renews the lease."""
         reported = {**self._report_changes, **changes, "heartbeat_at": time.time()}
         trains = "state" in changes
 
@@ -636,7 +639,7 @@ class Agent:
         self._controller.write(change)
 
     def _record_start(self) -> None:
-        """Before the event: who hears of it looks into the record."""
+        """Record the start before its event, since receivers of the event read the record."""
         try:
             self._report(state=TRAINING)
         except (LeaseLostError, ConnectionError) as error:
@@ -674,7 +677,7 @@ class Agent:
                 copies.offer(step)
 
     def _follow_start(self, kind: object, step: int) -> None:
-        """Report what a recovery took, once it is over: with the first step of the training."""
+        """Report the duration of a recovery, which is over with the first step of the training."""
         if self._stepped:
             return
         if kind == "resume":
@@ -745,12 +748,13 @@ class Agent:
         return record is not None and (record.training.over or record.ended)
 
     def _linger(self) -> None:
-        """Stay as long as it is better that another ends this instance.
+        """Stay as long as it is better that EC2 or the functions end this instance.
 
-        EC2, within the first hour: an instance that it takes then is not billed, one that powers itself off is. Later
-        nothing is gained, and the sooner this instance is gone, the sooner the fleet replaces it.
+        EC2 does not bill an instance that it interrupts in the first hour, but bills one that powers itself off. Later
+        a wait gains nothing. The sooner this instance is gone, the sooner the fleet replaces it.
 
-        The functions, when nothing is left to train: they delete the fleet, which replaces who goes by itself.
+        When the training is done, the functions delete the fleet. A fleet would replace an instance that powers itself
+        off.
 
         Source: "Billing for interrupted Spot Instances", EC2 user guide.
         """

@@ -29,11 +29,11 @@ class EbsVolume:
         id: Its id.
         zone: Its availability zone.
         state: `creating`, `available`, `in-use`, `deleting`, `deleted` or `error`.
-        size_gb: GiB.
+        size_gb: Its size in GiB.
         attachments: Its attachments to instances.
         snapshot: The snapshot that it was made from.
-        operation: The number of the run's operation that made it. None when none did.
-        multi_attach: Several instances may attach it at once.
+        operation: The number of the run's operation that made it, or None when none did.
+        multi_attach: True when several instances may attach it at once.
     """
 
     id: str
@@ -46,7 +46,7 @@ class EbsVolume:
     multi_attach: bool = False
 
     def attachment_to(self, instance: str) -> EbsAttachment | None:
-        """Give its attachment to an instance, if there is one."""
+        """Return its attachment to an instance, if there is one."""
         return next((found for found in self.attachments if found.instance == instance), None)
 
 
@@ -59,9 +59,9 @@ class EbsSnapshot:
         state: `pending`, `completed` or `error`.
         volume: The volume that it was made of.
         size_gb: The size of the volume, in GiB.
-        operation: The number of the run's operation that made it. None when none did.
+        operation: The number of the run's operation that made it, or None when none did.
         progress: For people, for example `37%`.
-        full_bytes: All bytes written to the volume at the time of the snapshot. None where EC2 does not say (yet).
+        full_bytes: All bytes written to the volume at the time of the snapshot, or None where EC2 does not say (yet).
     """
 
     id: str

@@ -1,13 +1,13 @@
-"""What can go wrong on an instance.
+"""The errors of an instance.
 
 ```
 AgentError
-├── InstanceSettingsError        the environment or the instance's tags do not say what is needed (all problems at once)
+├── InstanceSettingsError        the environment or the instance's tags lack a needed setting (all problems at once)
 ├── CredentialsUnavailableError  this instance gets no credentials of its run
 ├── AwsCallRefusedError          AWS refused a call, and will until something changes
 ├── AwsUnavailableError          AWS did not answer, or throttled for too long: a call may have taken effect
-├── VolumeError                  a device or a file system is not what it should be
-├── InputError                   what the run was given does not work, on this instance or on any other
+├── VolumeError                  a device or a file system is not as expected
+├── InputError                   the run's input does not work, on this instance or on any other
 │   ├── DataRefusedError         the source, the data, or the volume for them
 │   ├── DriverMissingError       this instance has NVIDIA GPUs, and its AMI has no driver
 │   └── ImageRefusedError        no instance of this deployment can run the container image
@@ -29,10 +29,10 @@ class AgentError(Exception):
 
 
 class InstanceSettingsError(AgentError):
-    """The environment or the instance's tags do not say what is needed.
+    """The environment or the instance's tags lack a needed setting.
 
     Attributes:
-        problems: One sentence each.
+        problems: One sentence for each problem.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -43,7 +43,7 @@ class InstanceSettingsError(AgentError):
 
 
 class CredentialsUnavailableError(AgentError):
-    """This instance gets no credentials of its run: the function that gives them refuses, or is out of reach."""
+    """This instance gets no credentials of its run, as the function that gives them refuses or is out of reach."""
 
 
 class AwsCallRefusedError(AgentError):
@@ -65,7 +65,7 @@ class AwsUnavailableError(AgentError):
 
 
 class VolumeError(AgentError):
-    """A device or a file system is not what it should be."""
+    """A device or a file system is not as expected."""
 
 
 class DamagedFilesystemError(VolumeError):
@@ -73,11 +73,11 @@ class DamagedFilesystemError(VolumeError):
 
 
 class BusyFilesystemError(VolumeError):
-    """A file system cannot be unmounted: something uses it."""
+    """A file system cannot be unmounted, as a process uses it."""
 
 
 class InputError(AgentError):
-    """The run's input does not work: no other instance would do better, and the run ends."""
+    """The run's input does not work on any instance, and the run ends."""
 
 
 class DataRefusedError(InputError):
@@ -89,11 +89,11 @@ class SourceUnavailableError(AgentError):
 
 
 class OutputNotSentError(AgentError):
-    """The model, or other output, has not reached S3: it is on the volume alone."""
+    """The model, or other output, has not reached S3. It is on the volume alone."""
 
 
 class DriverMissingError(InputError):
-    """This instance has NVIDIA GPUs, and the deployment's AMI has no driver: no other instance has one either."""
+    """This instance has NVIDIA GPUs, but the deployment's AMI has no driver. No other instance has one either."""
 
 
 class GpusUnusableError(AgentError):
@@ -101,11 +101,11 @@ class GpusUnusableError(AgentError):
 
 
 class ImageRefusedError(InputError):
-    """No instance of this deployment can run the container image: the AMI lacks something, or a registry refuses."""
+    """No instance of this deployment can run the container image, as the AMI lacks something or a registry refuses."""
 
 
 class ImageUnavailableError(AgentError):
-    """This instance cannot have the container image now: docker or a registry fails, or it was broken off."""
+    """This instance cannot have the container image now. Docker or a registry failed, or the pull was cancelled."""
 
 
 class MetadataOpenError(AgentError):

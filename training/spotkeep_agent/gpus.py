@@ -1,7 +1,7 @@
-"""The NVIDIA GPUs of an instance, and whether its AMI drives them: asked before the training starts.
+"""A check before the training that the AMI's driver finds the NVIDIA GPUs of the instance.
 
-Source: `nvidia-smi -L`, "NVIDIA System Management Interface" (NVIDIA's documentation): a line `GPU <number>: ...` for
-each GPU that the driver has.
+Source: `nvidia-smi -L`, "NVIDIA System Management Interface" (NVIDIA's documentation). It prints a line `GPU <number>:
+...` for each GPU that the driver has.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def require_driver(gpus: int, *, instance_type: str, environment: Mapping[str, s
     """Make sure that a training finds the GPUs of this instance. Asks nothing where there are none.
 
     Args:
-        gpus: How many the machine has.
-        instance_type: What it is, for people.
-        environment: The agent's own. Its PATH finds `nvidia-smi`.
+        gpus: The number of GPUs of the machine.
+        instance_type: The instance type, for messages.
+        environment: The agent's own, with a PATH that finds `nvidia-smi`.
 
     Raises:
         DriverMissingError: If the AMI has no driver.

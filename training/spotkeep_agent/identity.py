@@ -1,4 +1,4 @@
-"""Which instance this is, and whose: from the instance metadata, which knows the tags where the template allows it."""
+"""The identity of this instance and its run, from the instance metadata, with tags where the template allows it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _PAUSE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class InstanceIdentity:
-    """Who we are.
+    """The identity of this instance.
 
     Attributes:
         instance: The instance's id.
-        zone: Where it is.
+        zone: Its availability zone.
         region: The region of the zone.
         instance_type: For example `g5.xlarge`.
         run: The run's id.
         deployment: The deployment's name.
-        launched_at: When EC2 launched it, seconds since the epoch. None where the document does not say it.
+        launched_at: Time of its launch by EC2, in seconds since the epoch, or None when the document lacks it.
     """
 
     instance: str
@@ -45,10 +45,10 @@ class InstanceIdentity:
 def read_identity(
     metadata: InstanceMetadataService, *, sleep: Callable[[float], None] = time.sleep
 ) -> InstanceIdentity:
-    """Ask the metadata service who we are. It may take a moment to come up, and is asked for half a minute.
+    """Ask the metadata service for this instance's identity, for half a minute, as it may be slow to start.
 
     Raises:
-        InstanceSettingsError: If it does not say. Names all that is missing.
+        InstanceSettingsError: If values are missing, all of which the error names.
     """
     problem = ""
     for attempt in range(_ATTEMPTS):

@@ -1,7 +1,7 @@
-"""How the time of a notice is divided: save first, then let go of the volume in any case, S3 in between. Pure.
+"""The division of a notice's time. Saving comes first, S3 next, and the release of the volume in any case. Pure.
 
-The volume survives the instance, so a checkpoint on it is safe once it is unmounted. S3 is the second tier and gets
-what time the volume does not need. An unmount that comes too late is a crash of the file system, which costs the next
+The volume survives the instance, so a checkpoint on it is safe once it is unmounted. S3 is the second tier and gets the
+time that the volume does not need. An unmount that comes too late is a crash of the file system, which costs the next
 instance a check, and no data.
 """
 
@@ -16,12 +16,12 @@ _SAVE_SHARE = 0.7
 
 @dataclass(frozen=True)
 class NoticeBox:
-    """Until when each part may take, in seconds from the moment the notice was seen.
+    """The end of each part, in seconds from the moment the agent saw the notice.
 
     Attributes:
-        save: The training saves and leaves. Then it is killed.
-        copy: The newest checkpoint goes to S3.
-        let_go: Unmount, detach, give the lease back.
+        save: End of the training's save and exit, after which it is killed.
+        copy: End of the copy of the newest checkpoint to S3.
+        let_go: End of unmounting, detaching and giving the lease back.
     """
 
     save: float
@@ -30,10 +30,10 @@ class NoticeBox:
 
 
 def divide(seconds: float) -> NoticeBox:
-    """Divide what a notice leaves.
+    """Divide the time that a notice leaves.
 
     Args:
-        seconds: Until the machine is gone.
+        seconds: Seconds until the machine is gone.
     """
     let_go = max(seconds - min(_SPARE_SECONDS, seconds * 0.05), 0.0)
     copy = max(let_go - min(_LET_GO_SECONDS, let_go * 0.2), 0.0)

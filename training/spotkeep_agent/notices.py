@@ -1,7 +1,7 @@
-"""Listens for what ends this instance's work: EC2's notices, SIGTERM, a rebalance recommendation.
+"""A listener for the ends of this instance's work, such as EC2's notices, SIGTERM and a rebalance recommendation.
 
-That EC2 takes the capacity, only the metadata service says. SIGTERM says that systemd stops the agent: a person did
-so, or the machine shuts down.
+Only the metadata service says that EC2 takes the capacity. SIGTERM says that systemd stops the agent, for a person or
+because the machine shuts down.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ _POLL_SECONDS = (
 
 
 class NoticeBoard:
-    """The notice that ends first. The metadata service is asked in one thread, and SIGTERM waited for in another.
+    """The notice that ends first. One thread asks the metadata service, and another waits for SIGTERM.
 
     Args:
         metadata: The metadata of this instance.
-        time_scale: How many times more often than AWS advises it asks them.
+        time_scale: The factor by which it asks more often than AWS advises.
 
     Attributes:
-        notice: The reason to leave that ends first. None to stay.
-        from_ec2: Whether the metadata service is one of those who say so.
-        taken_at: When EC2 takes this instance, seconds since the epoch. None while it has not announced that.
+        notice: The reason to leave that ends first, or None to stay.
+        from_ec2: True when the metadata service has given a notice.
+        taken_at: The time at which EC2 takes this instance, in seconds since the epoch, or None before it announces
+            one.
         signalled: Set with the first SIGTERM.
-        rebalance_recommended: Whether EC2 has recommended a rebalance.
+        rebalance_recommended: True when EC2 has recommended a rebalance.
     """
 
     def __init__(self, metadata: InstanceMetadataService, *, time_scale: float = 1.0) -> None:
@@ -62,7 +63,7 @@ class NoticeBoard:
             threading.Thread(target=target, name="notices", daemon=True).start()
 
     def follow_rebalance(self, mode: str) -> None:
-        """Say what a rebalance recommendation means: `leave`, or anything else to leave it to others."""
+        """Set the reaction to a rebalance recommendation, `leave` or a value with which this board ignores it."""
         self._rebalance = mode
         if self.rebalance_recommended:
             self._on_rebalance()
@@ -91,7 +92,7 @@ class NoticeBoard:
         return f"notice: {self.notice.source}" if self.from_ec2 else f"{self.notice.source}, and no notice of EC2's"
 
     def confirm(self) -> bool:
-        """Ask the metadata service now whether EC2 takes this instance. True, too, where it cannot be asked."""
+        """Ask the metadata service now. Return True when EC2 takes this instance, or the service cannot be asked."""
         try:
             action = self._metadata.spot_action()
         except MetadataUnavailableError:

@@ -1,4 +1,4 @@
-"""What the environment tells the agent. User data sets the first four. Hosts and tests the others."""
+"""The agent's settings from its environment. User data sets the first four, hosts and tests set the others."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class AgentSettings:
     Attributes:
         run_table: Name of the run table.
         credentials_function: Name of the function that gives this instance the credentials of its run.
-        region: The region of the deployment. Empty for the instance's own.
+        region: The region of the deployment, or empty for the instance's own.
         deployment: Its name.
-        root: `/`, or below which all of this instance is on a machine that it shares with others. There its volumes are
-            directories, and no process is root.
-        user: Who trains, where the agent is root.
-        linger_seconds: How long it stays after the end of the training, for the fleet to be deleted: an instance that
-            goes by itself is replaced.
-        time_scale: How many times more often than on AWS it reads the metadata and its run's record: where two minutes
-            pass in seconds, it would hear of nothing otherwise.
+        root: `/`, or the folder of this instance's files on a machine that it shares with others. In such a folder its
+            volumes are directories, and no process is root.
+        user: The user that trains, where the agent is root.
+        linger_seconds: Seconds for which it stays after the end of the training, until the fleet is deleted. The fleet
+            would replace an instance that powers itself off.
+        time_scale: The factor by which it reads the metadata and its run's record more often than on AWS. The local AWS
+            lets two minutes pass in seconds.
     """
 
     run_table: str
@@ -49,27 +49,27 @@ class AgentSettings:
 
     @property
     def directories(self) -> bool:
-        """Whether volumes are directories."""
+        """True when volumes are directories."""
         return self.root != Path("/")
 
     @property
     def mount_point(self) -> Path:
-        """Where the volume is mounted: the base directory of the job."""
+        """The mount point of the volume, which is the base directory of the job."""
         return self.root / "opt/ml"
 
     @property
     def devices(self) -> Path:
-        """Where devices are linked by their ids."""
+        """The folder in which devices are linked by their ids."""
         return self.root / "dev/disk/by-id"
 
     @property
     def pci_devices(self) -> Path:
-        """What says which accelerators this instance has."""
+        """The folder of PCI devices, which shows the accelerators of this instance."""
         return self.root / "sys/bus/pci/devices"
 
     @property
     def state(self) -> Path:
-        """Where the agent keeps its lock and the notice file."""
+        """The folder of the agent's lock and the notice file."""
         return self.root / "run/spotkeep"
 
 
@@ -77,7 +77,7 @@ def read_settings(environment: Mapping[str, str]) -> AgentSettings:
     """Read the environment.
 
     Raises:
-        InstanceSettingsError: If something is missing or makes no sense. Names all of it.
+        InstanceSettingsError: If values are missing or make no sense, all of which the error names.
     """
     needed = (RUN_TABLE_VARIABLE, CREDENTIALS_FUNCTION_VARIABLE, DEPLOYMENT_VARIABLE)
     problems = [f"{name} is not set" for name in needed if not environment.get(name)]

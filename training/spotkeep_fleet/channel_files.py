@@ -1,17 +1,17 @@
-"""Which file of a channel each object of S3 becomes: SageMaker's rule, for EC2 instances and for the local SageMaker.
+"""The file of a channel that each object of S3 becomes, by SageMaker's rule. EC2 and the local SageMaker follow it.
 
 A channel has all objects with its prefix at the beginning of their keys. Below the folder that the prefix names, a file
 has the rest of its key as its path. Where the prefix is the beginning of longer names, a file has its whole name. With
 the prefix `data/train`, `data/train-1.csv` is the file `train-1.csv`, and `data/train/a.csv` is `a.csv`. An empty
 object with a slash at the end of its key is a folder to consoles, and no file.
 
-S3 takes almost any key, a file system does not. An object that cannot be a file is an error that names the keys.
-Without it, or with one in the place of another, a job would train on other data than it names.
+S3 takes almost any key, a file system does not. An object that cannot be a file raises an error that names the keys.
+Otherwise a job would train without it, or with one object in the place of another.
 
 Sources:
     https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_S3DataSource.html
-    https://github.com/aws/sagemaker-python-sdk/issues/3612: how SageMaker names the files of a partial prefix
-    https://github.com/aws-samples/generative-ai-on-amazon-sagemaker/pull/242: SageMaker refuses two slashes in a row
+    https://github.com/aws/sagemaker-python-sdk/issues/3612 (SageMaker's names for the files of a partial prefix)
+    https://github.com/aws-samples/generative-ai-on-amazon-sagemaker/pull/242 (SageMaker refuses two slashes in a row)
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _Object = TypeVar("_Object", bound=_StoredObject)
 
 
 def channel_files(objects: Iterable[_Object], *, bucket: str, prefix: str) -> list[tuple[_Object, str]]:
-    """Give each object of a channel with the path of its file, relative to the channel's folder.
+    """Return each object of a channel with the path of its file, relative to the channel's folder.
 
     Args:
         objects: All objects with the prefix at the beginning of their keys, in any order.
@@ -101,11 +101,11 @@ def channel_files(objects: Iterable[_Object], *, bucket: str, prefix: str) -> li
 
 
 def file_path(key: str, *, prefix: str) -> str:
-    """Give the path that an object's file has in the folder of its channel.
+    """Return the path that an object's file has in the folder of its channel.
 
     Args:
         key: The key of the object.
-        prefix: The channel's: a folder, a whole key, or the beginning of several.
+        prefix: The channel's prefix, which is a folder, a whole key, or the beginning of several.
     """
     folder = prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
     if key.startswith(folder):
@@ -114,16 +114,16 @@ def file_path(key: str, *, prefix: str) -> str:
 
 
 def has_an_empty_name(key: str) -> bool:
-    """Say whether a key, or the beginning of one, has an empty name between two slashes: SageMaker copies no such one.
+    """Return True if a key, or its beginning, has an empty name between two slashes. SageMaker copies no such object.
 
     Args:
-        key: Without its bucket.
+        key: The key, without its bucket.
     """
     return key.startswith("/") or "//" in key
 
 
 def _problem(key: str, path: str) -> str | None:
-    """Say why a key cannot be a file. None where it can."""
+    """Return the reason for which a key cannot be a file. None where it can."""
     if has_an_empty_name(key):
         return "has an empty name between two slashes, which SageMaker refuses"
     parts = path.split("/")

@@ -1,4 +1,4 @@
-"""Which registry of Amazon ECR an image is in: its name says it. Any other registry is asked without credentials.
+"""The registry of Amazon ECR in an image's name. Any other registry is asked without credentials.
 
 Source: "Amazon ECR registry concepts", section registry URI (Amazon ECR user guide).
 """
@@ -19,8 +19,8 @@ class EcrRegistry:
     """A private registry of Amazon ECR.
 
     Attributes:
-        host: `123456789012.dkr.ecr.us-east-1.amazonaws.com`.
-        region: Where it is.
+        host: Its host name, such as `123456789012.dkr.ecr.us-east-1.amazonaws.com`.
+        region: Its AWS region.
     """
 
     host: str
@@ -28,12 +28,12 @@ class EcrRegistry:
 
     @property
     def right_host(self) -> str:
-        """The host as it is in the registry's region: in China it ends with `.cn`, and there alone."""
+        """The host as it is in the registry's region. It ends with `.cn` in China, and there alone."""
         return self.host.removesuffix(".cn") + (".cn" if self.region.startswith("cn-") else "")
 
 
 def ecr_registry(image: str) -> EcrRegistry | None:
-    """Give the private registry of an image. None where it is in another registry.
+    """Return the private registry of an image. None where it is in another registry.
 
     Args:
         image: With its tag or digest.
@@ -44,7 +44,7 @@ def ecr_registry(image: str) -> EcrRegistry | None:
 
 
 def names_a_registry(image: str) -> bool:
-    """Say whether an image begins with the host of a registry. Docker reads any other as one of Docker Hub.
+    """Return True if an image begins with the host of a registry. Docker reads any other as one of Docker Hub.
 
     Source: https://github.com/distribution/reference (normalize.go, splitDockerDomain)
 
@@ -56,7 +56,7 @@ def names_a_registry(image: str) -> bool:
 
 
 def is_in_public_gallery(image: str) -> bool:
-    """Say whether an image is in AWS's registry of public images.
+    """Return True if an image is in AWS's registry of public images.
 
     Args:
         image: With its tag or digest.

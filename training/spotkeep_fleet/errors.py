@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 
 class DocumentError(Exception):
-    """A document is not what it should be.
+    """A document is not as it should be.
 
     Attributes:
-        problems: One sentence each: where, what was found, what to do.
+        problems: One sentence for each problem, with its place, the value found and the remedy.
     """
 
     def __init__(self, what: str, problems: Sequence[str]) -> None:

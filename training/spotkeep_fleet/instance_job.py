@@ -16,12 +16,12 @@ from .training_spec import S3_URI, TrainingSpec, spec_from
 
 FLEET_JOB_SORT_KEY = "fleet-job"
 FLEET_JOB_PARTITION_PREFIX = "fleet-job#"
-"""In the run table IAM lets an instance read its run's partition with this prefix, and that of its fleet record."""
+"""The beginning of the partition key of a run's job. IAM lets an instance read its run's partition with this prefix."""
 
 REBALANCE_MODES = ("leave", "save", "ignore")
 METADATA_MODES = ("closed", "open")
 INITIALIZATION_RATES_MIB_S = (100, 300)
-"""The bounds of VolumeInitializationRate: "Initialize Amazon EBS volumes", EBS user guide."""
+"""The bounds of VolumeInitializationRate, in MiB/s. Source: "Initialize Amazon EBS volumes", EBS user guide."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,15 @@ class VolumeSpec:
     """The volume of a run.
 
     Attributes:
-        size_gb: GiB. A volume that is restored is at least as large as its snapshot.
-        type: `gp3`, `io2`, ...
-        iops: Provisioned, where the type takes them. None for the type's own.
-        throughput_mib_s: Provisioned, for gp3. None for the type's own.
-        initialization_rate_mib_s: How fast a volume is filled from its snapshot, 100 to 300. None: lazily, on access.
-        kms_key_id: What encrypts it. None for the account's own EBS key. It is always encrypted.
+        size_gb: Its size in GiB. A restored volume is at least as large as its snapshot.
+        type: The EBS volume type, such as `gp3` or `io2`.
+        iops: Provisioned IOPS, where the type takes them. None for the type's own.
+        throughput_mib_s: Provisioned throughput in MiB/s, for gp3. None for the type's own.
+        initialization_rate_mib_s: The rate at which EBS fills a volume from its snapshot, 100 to 300 MiB/s. None for
+            lazily, on access.
+        kms_key_id: The KMS key that encrypts it. None for the account's own EBS key. It is always encrypted.
         snapshot_id: The snapshot of the first volume. None for an empty one.
-        tags: The user's own of volumes and snapshots, and the owner's.
+        tags: The user's own tags of volumes and snapshots, and the owner's.
     """
 
     size_gb: int
@@ -62,12 +63,13 @@ class InstanceJob:
         log_group: CloudWatch log group. None for no logs there.
         event_bus: EventBridge bus of the agent's events. None for none.
         max_script_retries: The number of times that the agent starts a failed script again, over the whole run.
-        rebalance: The answer to a rebalance recommendation: `save` and go on, `leave` as on a notice, or `ignore`.
+        rebalance: The answer to a rebalance recommendation, which is `save` and go on, `leave` as on a notice, or
+            `ignore`.
         instance_metadata: `open` where the training reaches the instance metadata service, and with it the instance's
-            role. Else `closed`.
+            role. Otherwise `closed`.
         attempt: The run's attempt, for the script and the logs.
         launch: The id of its launch, which every event carries. None for events without.
-        image: The container image that the command runs in. None for the AMI itself.
+        image: The container image in which the command runs. None for the AMI itself.
     """
 
     training: TrainingSpec
@@ -85,12 +87,12 @@ class InstanceJob:
     image: str | None = None
 
     def document(self) -> dict[str, Any]:
-        """Give it as JSON values."""
+        """Return the job as JSON values."""
         return {**asdict(self), "training": self.training.document()}
 
 
 def fleet_job_key(run: str) -> tuple[str, str]:
-    """Give the partition key and the sort key (`pk`, `sk`) of a run's job in the run table."""
+    """Return the partition key and the sort key (`pk`, `sk`) of a run's job in the run table."""
     return FLEET_JOB_PARTITION_PREFIX + run, FLEET_JOB_SORT_KEY
 
 
@@ -100,19 +102,19 @@ def encode_job(job: InstanceJob) -> str:
 
 
 def decode_job(text: str) -> InstanceJob:
-    """Read what `encode_job` wrote.
+    """Read a text of `encode_job`.
 
     Raises:
-        DocumentError: If it is no such text. Names everything that is wrong with it.
+        DocumentError: The text is no such one. The error names every fault of it.
     """
     return read_json_text(text, "job", job_from)
 
 
 def read_job(document: Any) -> InstanceJob:
-    """Read what `InstanceJob.document` gave.
+    """Read a document of `InstanceJob.document`.
 
     Raises:
-        DocumentError: If anything is wrong. Names all of it.
+        DocumentError: The document has a fault. The error names all of them.
     """
     return read_whole(document, "job", job_from)
 

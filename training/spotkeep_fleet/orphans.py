@@ -1,10 +1,11 @@
-"""Which volumes and snapshots of a run are not needed any more: the decision about orphans. Pure.
+"""The decision about orphans, which are volumes and snapshots that a run does not need any more. Pure.
 
-Every volume and snapshot that an instance makes carries the number of its operation, and the record knows the last
-number begun and the one under way. So what a crash left is distinguished from what is being made without looking at a
-clock: it belongs to an operation that is over.
+Every volume and snapshot that an instance makes carries the number of its operation. The record knows the last number
+begun and the one under way. So the remains of a crash are known without a clock, because they belong to an operation
+that is over.
 
-List the resources first and read the record afterwards: what is recorded in between is then never taken for an orphan.
+A caller lists the resources first and reads the record afterwards. Then a resource that is recorded in between is never
+taken for an orphan.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Resource:
         kind: `volume` or `snapshot`.
         id: Its id.
         operation: The number in its tag `spotkeep:operation`. None when it has none.
-        attached: Whether it is attached to an instance.
+        attached: True while it is attached to an instance.
     """
 
     kind: str
@@ -33,15 +34,16 @@ class Resource:
 
 
 def orphans(record: FleetRecord, resources: tuple[Resource, ...], *, keep_volume: bool = True) -> tuple[Retired, ...]:
-    """Say what may be deleted.
+    """Return the resources that may be deleted.
 
-    Never what has no operation (Spotkeep did not make it), what is attached, the current volume of a run that is not
-    over, or what the operation under way has made or may be making.
+    A resource without an operation never is, because Spotkeep did not make it. Neither is an attached volume, nor the
+    current volume of a run that is not over. The same holds for all that the operation under way has made or may be
+    making.
 
     Args:
-        record: The run's, read after the resources were listed.
+        record: The run's record, read after the resources were listed.
         resources: All volumes and snapshots with the run's tag.
-        keep_volume: Whether the current volume stays after the end of the run, as its retention rule says.
+        keep_volume: True where the current volume stays after the end of the run, by its retention rule.
     """
     return tuple(
         Retired(found.kind, found.id)
@@ -55,9 +57,9 @@ def orphans(record: FleetRecord, resources: tuple[Resource, ...], *, keep_volume
 
 
 def rebuilt(*, run: str, resources: Sequence[Resource], volume: CurrentVolume | None) -> FleetRecord:
-    """Give a record in place of one that is missing or unreadable, of a run of which no instance lives.
+    """Return a record in place of a missing or unreadable one, for a run without live instances.
 
-    What EC2 alone does not show is left to a person: nothing of it is deleted, and nothing is mounted.
+    Facts that EC2 does not show are left to a person. No resource in doubt is deleted or mounted.
 
     Args:
         run: The run's id.

@@ -1,7 +1,7 @@
-"""Reads a JSON object field by field, and tells all that is wrong with it at once.
+"""Reads a JSON object field by field, and reports all of its faults at once.
 
-What it reads may be written by a training script, so everything has bounds: numbers are finite and not negative, texts
-and lists have a length, and a text is one that can be written again.
+A training script may have written the object, so everything has bounds. Numbers are finite and not negative, texts and
+lists have a length, and a text is one that can be written again.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _T = TypeVar("_T")
 _NUMBER: tuple[type, ...] = (int, float)
 
 LARGEST_NUMBER = 2**53 - 1
-"""Up to here every whole number is a JSON number that all readers agree on: RFC 8259, section 6."""
+"""The largest whole number up to which all JSON readers agree. Source: RFC 8259, section 6."""
 LATEST_SECONDS = 2**33
-"""The latest time, in seconds since the epoch: in the year 2242."""
+"""The latest time, in seconds since the epoch. It lies in the year 2242."""
 LONGEST_DOCUMENT = 2**18
-"""Characters of a document. DynamoDB keeps 400 KB in an item."""
+"""The most characters of a document. DynamoDB keeps 400 KB in an item."""
 LONGEST_TEXT = 2**16
-"""Characters of one text."""
+"""The most characters of one text."""
 MOST_ITEMS = 1000
 """The most items of one list or object."""
 _MOST_PROBLEMS = 20
@@ -33,9 +33,9 @@ class Reader:
     """One JSON object that is being read.
 
     Args:
-        document: What was found.
+        document: The value from JSON.
         where: Its place, for messages.
-        problems: Where problems are collected. Shared by the readers of nested objects.
+        problems: The list that collects problems. The readers of nested objects share it.
     """
 
     def __init__(self, document: Any, *, where: str, problems: list[str]) -> None:
@@ -104,7 +104,7 @@ class Reader:
         return self.text(name) if isinstance(self._document.get(name), str) else self.texts(name)
 
     def text_mapping(self, name: str) -> dict[str, str]:
-        """Read an object whose values are texts. Absent, it is empty."""
+        """Read an object with texts as its values. Absent, it is empty."""
         found = self._value(name, (dict,), "an object of texts", {}, required=False)
         if not all(isinstance(item, str) and _writable(item) for pair in found.items() for item in pair):
             self.problems.append(f"{self.where}.{name} holds a value that is no text")
@@ -126,7 +126,7 @@ class Reader:
         )
 
     def each_named(self, name: str, read: Callable[[Reader], _T]) -> dict[str, _T]:
-        """Read an object whose values are objects. Absent, it is empty."""
+        """Read an object with objects as its values. Absent, it is empty."""
         found = self._value(name, (dict,), "an object of objects", {}, required=False)
         if not all(_writable(each) for each in found):
             self.problems.append(f"{self.where}.{name} holds a name that is no text")
@@ -161,15 +161,15 @@ class Reader:
 
 
 def read_json_text(text: str, what: str, read: Callable[[Reader], _T]) -> _T:
-    """Read a document from its JSON text, or name what is wrong with it.
+    """Read a document from its JSON text, or name its faults.
 
     Args:
         text: The text.
-        what: What it should be, for the message.
+        what: The kind of document, for the message.
         read: Reads its fields.
 
     Raises:
-        DocumentError: If anything is wrong.
+        DocumentError: The document has a fault.
     """
     if len(text) > LONGEST_DOCUMENT:
         raise DocumentError(f"the {what}", [f"it has {len(text)} characters; at most {LONGEST_DOCUMENT} are read"])
@@ -181,15 +181,15 @@ def read_json_text(text: str, what: str, read: Callable[[Reader], _T]) -> _T:
 
 
 def read_whole(document: Any, what: str, read: Callable[[Reader], _T]) -> _T:
-    """Read a document, or name everything that is wrong with it.
+    """Read a document, or name all of its faults.
 
     Args:
-        document: What JSON gave.
-        what: What it should be, for the message.
+        document: The value from JSON.
+        what: The kind of document, for the message.
         read: Reads its fields.
 
     Raises:
-        DocumentError: If anything is wrong.
+        DocumentError: The document has a fault.
     """
     problems: list[str] = []
     result = read(Reader(document, where=what.replace(" ", "_"), problems=problems))
@@ -200,7 +200,7 @@ def read_whole(document: Any, what: str, read: Callable[[Reader], _T]) -> _T:
 
 
 def _writable(text: str) -> bool:
-    """Return whether a text is short enough, and Unicode: half of a surrogate pair can be read, and written nowhere."""
+    """Return True if a text is short enough, and Unicode. Half of a surrogate pair can be read, but never written."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

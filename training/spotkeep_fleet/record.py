@@ -1,11 +1,11 @@
-"""The fleet record: what the instances of a run know of each other, and what they tell the functions.
+"""The fleet record, which the instances of a run share with each other and with the functions.
 
-It is one item of the run table, `fleet#<run>` / `fleet`, beside the run's own items and with a version of its own.
-Each writer names the version that it read, so of two writers one is refused and reads again. The launcher opens it,
-the agent on the instance that holds the lease moves it on, the controller ends it. Instances write it, so nothing that
-is executed lies in it: that is in `instance_job`.
+It is one item of the run table, `fleet#<run>` / `fleet`, beside the run's own items and with a version of its own. Each
+writer names the version that it read. So DynamoDB refuses one of two writers, and that one reads again. The launcher
+opens it, the agent on the instance that holds the lease moves it on, the controller ends it. Instances write it, so it
+holds nothing that is executed. That is in `instance_job`.
 
-docs/volume-protocol.md says what is written before each step, and what a crash leaves.
+docs/volume-protocol.md describes the write before each step, and the state after a crash.
 """
 
 from __future__ import annotations
@@ -20,23 +20,25 @@ from .reading import Reader, read_json_text
 
 FLEET_SORT_KEY = "fleet"
 FLEET_PARTITION_PREFIX = "fleet#"
-"""IAM binds an instance to the partition of its own run (`dynamodb:LeadingKeys`), and to no sort key: so the record has
-a partition of its own, and an instance writes neither what the functions keep of a run nor another run's record."""
+"""The beginning of the partition key of every fleet record. Each record has a partition of its own.
+
+IAM binds an instance to the partition of its own run (`dynamodb:LeadingKeys`), and to no sort key. So an instance
+writes neither the functions' items of a run nor another run's record."""
 LEASE_SECONDS = 90.0
-"""How long a lease lasts without being renewed. It guards the record. The data are guarded by the attachment."""
+"""The time in seconds that a lease lasts without renewal. It guards the record. The attachment guards the data."""
 
 BLANK, SNAPSHOT, VOLUME = "blank", "snapshot", "volume"
 WAITING, TRAINING, FINISHED, FAILED, INPUT_ERROR = "waiting", "training", "finished", "failed", "input-error"
 LONGEST_FAILURE = 1024
-"""The longest reason of a failure, in characters. As SageMaker's FailureReason."""
+"""The longest reason of a failure, in characters, the same as for SageMaker's FailureReason."""
 LONGEST_PROBLEM = 4096
-"""The longest text of what went wrong last, in characters."""
+"""The longest text of the last problem, in characters."""
 MOST_SETBACKS = 5
-"""How many instances in a row may leave with something wrong before they trained. Each of them costs a boot."""
+"""The most instances in a row that may leave with a problem before they trained. Each of them costs a boot."""
 MOST_NOTICED = 20
-"""How many instances that left on a notice the record keeps. The functions read it every five minutes."""
+"""The most instances that left on a notice in the record. The functions read it every five minutes."""
 LARGEST_VOLUME_GIB = 2**16
-"""64 TiB: "Amazon EBS volume constraints", EBS user guide."""
+"""The largest volume, 64 TiB. Source: "Amazon EBS volume constraints", EBS user guide."""
 _FORMAT = 1
 _KINDS = (BLANK, SNAPSHOT, VOLUME)
 _STATES = (WAITING, TRAINING, FINISHED, FAILED, INPUT_ERROR)
@@ -44,11 +46,11 @@ _STATES = (WAITING, TRAINING, FINISHED, FAILED, INPUT_ERROR)
 
 @dataclass(frozen=True)
 class Lease:
-    """Which instance works on the run.
+    """The claim of one instance to work on the run.
 
     Attributes:
         holder: Its id.
-        fence: The fencing token: each lease of a run has a higher one than the last.
+        fence: The fencing token. Each lease of a run has a higher one than the last.
         expires_at: Seconds since the epoch.
     """
 
@@ -63,9 +65,9 @@ class CurrentVolume:
 
     Attributes:
         id: Its id.
-        zone: Where it is. It can be attached nowhere else.
-        size_gb: GiB.
-        damage: What is wrong with its file system. None when nothing is known to be.
+        zone: Its Availability Zone. It can be attached nowhere else.
+        size_gb: Its size in GiB.
+        damage: The fault of its file system. None when no fault is known.
     """
 
     id: str
@@ -76,16 +78,17 @@ class CurrentVolume:
 
 @dataclass(frozen=True)
 class VolumeMove:
-    """A volume in the making. Until it is verified and current, nothing that exists is given up (I5).
+    """A volume in the making. Until it is verified and current, no existing volume is given up (I5).
 
     Attributes:
-        operation: Its number: the idempotency token and the tag of what it makes. A new target has a new number.
-        zone: Where the new volume shall be.
-        source: What from: `blank`, a given `snapshot`, or the current `volume`.
-        source_id: The given snapshot's, or the current volume's, id. None for blank.
+        operation: Its number. It is the idempotency token and the tag of all that the move makes. A new target has a
+            new number.
+        zone: The Availability Zone of the new volume.
+        source: Its origin, which is `blank`, a given `snapshot`, or the current `volume`.
+        source_id: The id of the given snapshot or the current volume. None for blank.
         snapshot: The snapshot of the current volume, once it is known.
         successor: The new volume, once it is known.
-        failures: How often it had to begin again.
+        failures: The number of times that it had to begin again.
     """
 
     operation: int
@@ -99,7 +102,7 @@ class VolumeMove:
 
 @dataclass(frozen=True)
 class Retired:
-    """Something of the run that is not needed any more, and that is to be deleted.
+    """A resource of the run that is not needed any more, and that is to be deleted.
 
     Attributes:
         kind: `volume` or `snapshot`.
@@ -112,12 +115,12 @@ class Retired:
 
 @dataclass(frozen=True)
 class StoredSnapshot:
-    """A snapshot that is there, and billed.
+    """A snapshot that exists and is billed.
 
     Attributes:
         id: Its id.
-        gib: What it holds: what EC2 says of its full size. Until then the size of its volume, which is at least that.
-        since: When it was recorded, seconds since the epoch.
+        gib: Its full size in GiB, by EC2. Until EC2 says it, the size of its volume, which is at least as large.
+        since: The time of its record, in seconds since the epoch.
     """
 
     id: str
@@ -131,7 +134,7 @@ class Departure:
 
     Attributes:
         instance: Its id.
-        at: When its training had ended, seconds since the epoch. EC2 takes it later.
+        at: The time at which its training had ended, in seconds since the epoch. EC2 takes it later.
     """
 
     instance: str
@@ -140,24 +143,24 @@ class Departure:
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """What the training reports.
+    """The report of the training.
 
     Attributes:
         state: `waiting` for its first start, `training`, `finished` (exit code 0), `failed` (the script, for good) or
-            `input-error`: its input (data, source, image, permissions) works on no instance.
+            `input-error`. With the last, its input (data, source, image, permissions) works on no instance.
         exit_code: The exit code of the last process that ended of its own accord.
-        failure: Why it failed, in at most LONGEST_FAILURE characters.
-        script_failures: How often the script failed. Bounded by the job's max_script_retries.
-        interruptions: How often an instance left after a notice of EC2's.
-        noticed: The last of these instances, the newest last. Of one that powered itself off after a notice, EC2 says
-            that it went by itself.
+        failure: The reason of its failure, in at most LONGEST_FAILURE characters.
+        script_failures: The number of failures of the script. Bounded by the job's max_script_retries.
+        interruptions: The number of times that an instance left after a notice of EC2's.
+        noticed: The last of these instances, the newest last. EC2 does not name the notice as the reason
+            when such an instance powers itself off.
         step: Completed steps.
         total_steps: The steps of the whole training, if known.
         durable_step: The newest checkpoint that was durable on the volume.
         uploaded_step: The newest checkpoint that is in S3.
         paused_step: The completed steps of a script that has paused, and left with exit code 0.
-        heartbeat_at: When the agent last wrote, seconds since the epoch.
-        output_uri: Where the model is, once it is there.
+        heartbeat_at: The time of the agent's last write, in seconds since the epoch.
+        output_uri: The address of the model, once it is there.
     """
 
     state: str = WAITING
@@ -176,32 +179,32 @@ class TrainingReport:
 
     @property
     def over(self) -> bool:
-        """Whether no instance has anything left to train."""
+        """True once no instance has anything more to train."""
         return self.state in (FINISHED, FAILED, INPUT_ERROR)
 
 
 @dataclass(frozen=True)
 class FleetRecord:
-    """Everything above, for one run.
+    """The fleet record of one run, with its lease, volumes and reports.
 
     Attributes:
         run: The run's id.
-        version: Counts the writes.
+        version: The number of writes.
         fence: The highest fencing token given out.
-        lease: Who works on the run. None when no instance does.
+        lease: The lease of the instance that works on the run. None when no instance does.
         volume: The current volume. None before there is one, and when it is lost.
         move: The volume in the making.
         operations: The number of the last operation begun.
-        retired: To be deleted.
-        kept: Volumes that are not ours to delete: damaged ones, and such as a user brought. A person decides.
-        snapshots: Those that moves have made and that are still there.
-        snapshot_gib_hours: What the deleted snapshots of this attempt held, for as long as they were there.
-        training: What the training reports.
-        stop_requested: Whether a user asked the run to stop: the training saves and leaves.
-        ended: Whether the run is over: no instance begins anything.
-        problem: What went wrong last with lease, volume or saving, for `spotkeep describe`. None once it is well again.
-        setbacks: How many instances in a row left with something wrong. None once one trains. A run that is taken up
-            again begins at none.
+        retired: The volumes and snapshots to be deleted.
+        kept: Volumes that Spotkeep may not delete, because they are damaged or a user brought them. A person decides.
+        snapshots: The snapshots that moves have made and that are still there.
+        snapshot_gib_hours: GiB times hours of the deleted snapshots of this attempt.
+        training: The report of the training.
+        stop_requested: True after a user asked the run to stop. The training saves and leaves.
+        ended: True once the run is over. No instance begins anything then.
+        problem: The last problem with lease, volume or saving, for `spotkeep describe`. None once it is solved.
+        setbacks: The number of instances in a row that left with a problem. Zero once one trains. A run that is taken
+            up again begins at zero.
     """
 
     run: str
@@ -222,17 +225,17 @@ class FleetRecord:
     setbacks: int = 0
 
     def next_version(self) -> FleetRecord:
-        """Give the record as it is written over this one."""
+        """Return the record that is written over this one."""
         return replace(self, version=self.version + 1)
 
 
 def fleet_key(run: str) -> tuple[str, str]:
-    """Give the partition key and the sort key (`pk`, `sk`) of a run's record in the run table."""
+    """Return the partition key and the sort key (`pk`, `sk`) of a run's record in the run table."""
     return FLEET_PARTITION_PREFIX + run, FLEET_SORT_KEY
 
 
 def new_record(*, run: str, volume: CurrentVolume | None = None) -> FleetRecord:
-    """Give the record of a new run.
+    """Return the record of a new run.
 
     Args:
         run: Its id.
@@ -242,10 +245,10 @@ def new_record(*, run: str, volume: CurrentVolume | None = None) -> FleetRecord:
 
 
 def reopened(record: FleetRecord) -> FleetRecord:
-    """Give the record of a run whose next attempt begins: on the same volume, with nothing reported yet.
+    """Return the record of a run for its next attempt, on the same volume and with nothing reported yet.
 
     Args:
-        record: As the attempt before left it: ended, so no instance writes it.
+        record: The record after the attempt before. It is ended, so no instance writes it.
     """
     report = TrainingReport(
         interruptions=record.training.interruptions,
@@ -271,10 +274,10 @@ def encode(record: FleetRecord) -> str:
 
 
 def decode(text: str) -> FleetRecord:
-    """Read what `encode` wrote.
+    """Read a text of `encode`.
 
     Raises:
-        DocumentError: If it is no such text. Names everything that is wrong with it.
+        DocumentError: The text is no such one. The error names every fault of it.
     """
     return read_json_text(text, "fleet record", _record_from)
 

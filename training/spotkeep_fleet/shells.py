@@ -1,7 +1,7 @@
-"""A person's shell in a run, through Systems Manager: what a session is called, and what it runs on an instance.
+"""A person's shell in a run, through Systems Manager, with the target of a session and its command on an instance.
 
-Session Manager opens sessions on instances as `ssm-user`, who may become root. A shell in a run is that of the user who
-trains: it does what the script can do, and no more. What was started in it ends with the training.
+Session Manager opens sessions on instances as `ssm-user`, who may become root. A shell in a run belongs to the user of
+the training. It can do as much as the script, and no more. Its processes end with the training.
 
 Sources: https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html
     https://docs.aws.amazon.com/systems-manager/latest/userguide/session-manager-getting-started-ssm-user-permissions.html
@@ -14,9 +14,9 @@ import shlex
 COMMAND_DOCUMENT = "AWS-StartInteractiveCommand"
 """AWS's document of sessions that run a command. Without a document a session is a shell."""
 TRAINING_JOB_TARGET = "sagemaker-training-job"
-"""How targets begin that are containers of training jobs."""
+"""The beginning of targets that are containers of training jobs."""
 TRAINING_USER = "spotkeep"
-"""Who trains on an instance."""
+"""The user of the training on an instance."""
 FRAMEWORKS = ("opt/pytorch", "opt/tensorflow")
 """The virtual environments of AWS's Deep Learning AMIs. Source: `python_location` in their release notes, for example
 https://docs.aws.amazon.com/dlami/latest/devguide/aws-deep-learning-x86-gpu-pytorch-2.11-amazon-linux-2023.html"""
@@ -24,20 +24,20 @@ _JOB_DIRECTORY = "/opt/ml"
 
 
 def training_job_target(job_name: str, host: int) -> str:
-    """Give what a container of a training job is called as the target of a session.
+    """Return the name of a container of a training job as the target of a session.
 
     Args:
         job_name: The job's name.
-        host: Which of its instances, from 1.
+        host: The number of its instance, from 1.
     """
     return f"{TRAINING_JOB_TARGET}:{job_name}_algo-{host}"
 
 
 def shell_on_an_instance(command: str | None = None) -> str:
-    """Give the command line of a session on an instance: in the folder of the job, with its Python, as its user.
+    """Return the command line of a session on an instance, in the job's folder, with its Python and as its user.
 
     Args:
-        command: What to run instead of an interactive shell, as a shell reads it.
+        command: The command to run instead of an interactive shell, as a shell reads it.
     """
     path = ":".join(f"/{framework}/bin" for framework in FRAMEWORKS)
     shell = "exec bash --login" if command is None else f"exec bash -c {shlex.quote(command)}"

@@ -1,9 +1,9 @@
 """Signs requests to AWS (Signature Version 4), fetches one object of S3, and becomes it. User data carries this file.
 
-An instance that boots has Python and nothing of ours. The agent signs its own requests with these lines, too.
+A booting instance has Python and no file of Spotkeep. The agent signs its requests with this code, too.
 
-Sources: "Create a signed AWS API request" (IAM user guide); "Retrieve security credentials from instance
-metadata" (EC2).
+Sources: "Create a signed AWS API request" (IAM user guide). "Retrieve security credentials from instance metadata"
+(EC2).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ROLE_PATH = "/latest/meta-data/iam/security-credentials/"
 
 
 class Credentials(NamedTuple):
-    """What requests are signed with. `expires_at` is in seconds since the epoch, None for never."""
+    """The keys that sign requests. `expires_at` is in seconds since the epoch, None for never."""
 
     access_key: str
     secret_key: str
@@ -61,17 +61,17 @@ def signed_headers(
     credentials: Credentials,
     at: float,
 ) -> dict[str, str]:
-    """Give the headers of a request with its signature.
+    """Return the headers of a request with its signature.
 
     Args:
         method: HTTP method.
         url: Percent-encoded, with its query's names in order.
         region: For example `us-east-1`.
-        service: Its signing name: `ec2`, `s3`, `dynamodb`, `logs`, `events`, `lambda`, `sts`.
-        headers: All that are to be signed. `host` is added.
+        service: Its signing name, such as `ec2`, `s3`, `dynamodb`, `logs` or `sts`.
+        headers: All headers to sign. `host` is added.
         body: Request body.
-        credentials: Whose request it is.
-        at: Seconds since the epoch.
+        credentials: The keys that sign the request.
+        at: The time, in seconds since the epoch.
     """
     parts = urlsplit(url)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(at))
@@ -106,7 +106,7 @@ def signed_headers(
 
 
 def find_credentials(environment: Mapping[str, str]) -> Credentials:
-    """Give the credentials of the environment, or those of the instance's role.
+    """Return the credentials of the environment, or those of the instance's role.
 
     Raises:
         FetchError: If there are none.
@@ -139,7 +139,7 @@ def read_credentials(found: Mapping[str, str]) -> Credentials:
 
 
 def object_url(bucket: str, key: str, *, region: str, environment: Mapping[str, str]) -> str:
-    """Give the address of an object, or of a bucket when the key is empty."""
+    """Return the address of an object, or of a bucket when the key is empty."""
     path = quote(key, safe="/-_.~")
     endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
     if endpoint:
@@ -192,7 +192,7 @@ def fetch(uri: str, *, sha256: str, region: str, environment: Mapping[str, str])
         uri: `s3://bucket/key`.
         sha256: Its hash, hexadecimal.
         region: Its bucket's.
-        environment: Where endpoint and credentials may be set.
+        environment: May set endpoint and credentials.
 
     Raises:
         FetchError: If it cannot be had after several attempts, or is another one.
@@ -239,11 +239,11 @@ def _metadata(root: str, method: str, path: str, headers: Mapping[str, str]) -> 
 
 
 def unpack(content: bytes, folder: str) -> None:
-    """Unpack the agent: of files, not of an archive, Python keeps what it has compiled.
+    """Unpack the agent. Python keeps compiled modules of files, but not of an archive.
 
     Args:
         content: A zipapp.
-        folder: Where to. It is there whole or not at all.
+        folder: The target. It is there whole or not at all.
     """
     draft = folder + ".draft"
     shutil.rmtree(draft, ignore_errors=True)

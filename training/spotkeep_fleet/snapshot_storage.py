@@ -1,9 +1,9 @@
-"""How long a run's snapshots were there, and what they held: for the bill. Pure.
+"""The lifetime and size of a run's snapshots, for the bill. Pure.
 
-A move makes a snapshot, and deletes it minutes later when the volume that was made from it is current. EBS bills what
-a snapshot holds for as long as it is there. The first snapshot of a volume holds all blocks that were written to it,
-which is what EC2 calls its full size. Each of these is the first of its volume, but for a volume of the user's own that
-is moved more than once: of it the full size is the most that a later snapshot can hold.
+A move makes a snapshot, and deletes it minutes later when the new volume made from it is current. EBS bills the data of
+a snapshot while it exists. The first snapshot of a volume holds all blocks that were written to it. EC2 calls that its
+full size. Each of these snapshots is the first of its volume. The exception is a volume of the user's own that is moved
+more than once. A later snapshot of that volume holds at most its full size.
 
 Sources:
     https://docs.aws.amazon.com/ebs/latest/userguide/how_snapshots_work.html
@@ -23,13 +23,13 @@ _SECONDS_PER_HOUR = 3600.0
 def with_snapshots_counted(
     record: FleetRecord, *, volume_gb: int, known_gib: Mapping[str, float], now: float
 ) -> FleetRecord:
-    """Take into account which snapshots a record names: a new one begins to count, one it names no more has counted.
+    """Count the snapshots that a record names. A new one begins to count, and one that it names no more has counted.
 
     Args:
-        record: As it is about to be written.
+        record: The record before its next write.
         volume_gb: The size of the run's volumes, in GiB. That of the current one is used where there is one.
-        known_gib: What snapshots hold, by id, as far as EC2 has said.
-        now: Seconds since the epoch.
+        known_gib: The full size of snapshots in GiB, by id, as far as EC2 has said.
+        now: The time, in seconds since the epoch.
     """
     named = _named(record)
     there = {stored.id: stored for stored in record.snapshots}
@@ -46,12 +46,13 @@ def with_snapshots_counted(
 
 
 def snapshot_gib_hours(record: FleetRecord, *, since: float, until: float) -> float:
-    """Return what a run's snapshots held in its attempt, times the hours they were there.
+    """Return GiB times hours of a run's snapshots in its attempt.
 
     Args:
-        record: The run's.
-        since: When the attempt began, seconds since the epoch. What was there before is on the bill of another.
-        until: When it was over.
+        record: The run's record.
+        since: The start of the attempt, in seconds since the epoch. Storage before that is on the bill of another
+            attempt.
+        until: The end of the attempt.
     """
     there = sum(_gib_hours(replace(stored, since=max(stored.since, since)), until=until) for stored in record.snapshots)
     return record.snapshot_gib_hours + there
@@ -62,7 +63,7 @@ def _gib_hours(stored: StoredSnapshot, *, until: float) -> float:
 
 
 def _named(record: FleetRecord) -> tuple[str, ...]:
-    """Return snapshots that moves made: that of the move under way, and those that are to be deleted."""
+    """Return the snapshots that moves made, which are that of the move under way and those to be deleted."""
     retired = [each.id for each in record.retired if each.kind == SNAPSHOT]
     current = [] if record.move is None or record.move.snapshot is None else [record.move.snapshot]
     return tuple(dict.fromkeys([*current, *retired]))

@@ -1,8 +1,8 @@
-"""The training spec: one job as `spotkeep.pyz run` does it, on SageMaker, in a queue and on EC2.
+"""The training spec, which is one job as `spotkeep.pyz run` does it, on SageMaker, in a queue and on EC2.
 
-The launcher writes it once, from the judged job file. For SageMaker and queues it is an object of the run in S3, which
-an input channel brings. On EC2 it is a part of the item that only functions write (`instance_job`), and the agent puts
-it into a file. Both files are named by the SHA-256 of their bytes, and the runner refuses other bytes.
+The launcher writes it once, from the judged job file. For SageMaker and queues it is an object of the run in S3. An
+input channel brings it to the job. On EC2 it is a part of the item that only functions write (`instance_job`), and the
+agent puts it into a file. Both files are named by the SHA-256 of their bytes, and the runner refuses other bytes.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any
 from .reading import Reader, read_json_text
 
 SPEC_CHANNEL = "spotkeep-spec"
-"""The input channel of the spec: below a job's `input/data` its folder has this name."""
+"""The input channel of the spec. Its folder below a job's `input/data` has this name."""
 SPEC_VARIABLE = "SPOTKEEP_TRAINING_SPEC"
 """The environment variable that names the path of the spec's file, from `/opt/ml`."""
 _MARKS = frozenset(
     {"SPOTKEEP_RUN", "SPOTKEEP_ATTEMPT", "SPOTKEEP_LAUNCH", "SPOTKEEP_EVENTS", "SAGEMAKER_BASE_DIR", SPEC_VARIABLE}
 )
-"""Variables that the launcher and the agent set: whose job it is, and how it is followed. No user changes them."""
+"""Variables that the launcher and the agent set. They name the job and the ways to follow it. No user changes them."""
 PAUSE_VARIABLE = "SPOTKEEP_PAUSE_AT_STEP"
 MLFLOW_TRACKING_URI = "MLFLOW_TRACKING_URI"
 MLFLOW_EXPERIMENT = "MLFLOW_EXPERIMENT_NAME"
 
 ARGUMENTS = (HYPERPARAMETERS, JSON, NO_ARGUMENTS) = ("hyperparameters", "json", "none")
-"""The arguments behind the command: hyperparameters in the way of SageMaker's toolkit, or as JSON, or nothing."""
+"""Arguments behind the command. They are hyperparameters, as SageMaker's toolkit passes them, as JSON, or none."""
 NO_INSTALLATION = "none"
 
 NOT_STARTED = "not started: "
@@ -45,7 +45,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class JobSource:
-    """The training's source: an archive in S3, or a commit of a git repository.
+    """The training's source, which is an archive in S3 or a commit of a git repository.
 
     Attributes:
         uri: The URI of the archive.
@@ -106,25 +106,26 @@ class MlflowPlace:
 
 @dataclass(frozen=True)
 class TrainingSpec:
-    """Everything that the runner does for the script.
+    """All that the runner does for the script.
 
     Attributes:
         command: The training command and its arguments, or a block of lines for bash.
         environment: The user's variables.
-        hyperparameters: As SageMaker's, which are text.
+        hyperparameters: The hyperparameters as text, like SageMaker's.
         arguments: The arguments behind the command, one of `ARGUMENTS`.
-        install: The packages to install first: `auto`, `none`, or the path of a requirements file in the source.
+        install: The packages to install first, which is `auto`, `none`, or the path of a requirements file in the
+            source.
         requirements: A list of packages, instead of `install`.
-        setup: A command that runs once a machine, after the installation: its words, or a block of lines for bash.
-            Empty for none.
+        setup: A command that runs once on each machine, after the installation. It is a list of words, or a block of
+            lines for bash. Empty for none.
         environments: `s3://bucket/prefix/`, the place of installed packages for the job's next machine. None on EC2,
             where the volume keeps them.
-        warm_pool: The job leaves its host to the next job, and its installed packages with it.
+        warm_pool: True where the job leaves its host to the next job, with its installed packages.
         source: The source. None when the image holds it.
         metrics: The metrics to search for, by name.
         pause_at_step: The script saves and leaves after this step. None for no pause.
         number: The run's number in its group, on EC2. None on SageMaker.
-        mlflow: The place where MLflow logs. None where the job file names none.
+        mlflow: The place to which MLflow logs. None where the job file names none.
     """
 
     command: tuple[str, ...] | str
@@ -144,7 +145,7 @@ class TrainingSpec:
 
     @property
     def script_variables(self) -> dict[str, str]:
-        """The user's variables, and those by which the script and its libraries know what the spec says."""
+        """The user's variables, and those that give the spec's settings to the script and its libraries."""
         variables = {name: value for name, value in self.environment.items() if name not in _MARKS}
         if self.pause_at_step is not None:
             variables[PAUSE_VARIABLE] = str(self.pause_at_step)
@@ -158,26 +159,26 @@ class TrainingSpec:
         return variables
 
     def document(self) -> dict[str, Any]:
-        """Give it as JSON values."""
+        """Return the spec as JSON values."""
         words = {"command": self.command, "requirements": self.requirements, "setup": self.setup}
         return {**asdict(self), **{name: each if isinstance(each, str) else list(each) for name, each in words.items()}}
 
 
 def encode_spec(spec: TrainingSpec) -> bytes:
-    """Write a spec: the same bytes for the same spec."""
+    """Write a spec. The same spec gives the same bytes."""
     return json.dumps(spec.document(), separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
 def spec_file_name(content: bytes) -> str:
-    """Give the name of the file with these bytes, in S3 and on the machine."""
+    """Return the name of the file with these bytes, in S3 and on the machine."""
     return f"{hashlib.sha256(content).hexdigest()}.json"
 
 
 def decode_spec(text: str) -> TrainingSpec:
-    """Read what `encode_spec` wrote.
+    """Read a text of `encode_spec`.
 
     Raises:
-        DocumentError: If it is no such text. Names everything that is wrong with it.
+        DocumentError: The text is no such one. The error names every fault of it.
     """
     return read_json_text(text, "training spec", spec_from)
 

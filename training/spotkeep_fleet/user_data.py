@@ -1,7 +1,7 @@
-"""The text that an instance boots with: fetches the agent, checks that it is the deployed one, becomes it. Pure.
+"""The user data with which an instance boots. It fetches the agent, checks its hash and becomes it. Pure.
 
-It is the same for every run: which run an instance belongs to is in its tags. Rendered at synth into the launch
-template. What AWS boots is what a local host boots.
+It is the same for every run. The run of an instance is in its tags. The CDK renders it at synth into the launch
+template. A local host boots the same text as an instance on AWS.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 MAX_BYTES = 16_384
-"""The most bytes of user data before encoding: "Run commands when you launch an EC2 instance", EC2 user guide."""
+"""The most bytes of user data, not encoded. Source: "Run commands when you launch an EC2 instance", EC2 user guide."""
 AGENT_HOME = "/opt/spotkeep"
 
 # -IS: as root, Python imports its standard library alone, and no package or setting that the image has for it.
@@ -90,15 +90,16 @@ exit $code
 
 @dataclass(frozen=True)
 class BootInputs:
-    """What the text depends on.
+    """The values in the text that differ between deployments.
 
     Attributes:
-        bundle_uri: `s3://` address of spotkeep.pyz. May hold tokens of the CDK.
-        bundle_sha256: SHA-256 of its bytes, hexadecimal.
+        bundle_uri: The `s3://` address of spotkeep.pyz. May hold tokens of the CDK.
+        bundle_sha256: The SHA-256 of its bytes, hexadecimal.
         region: The region of the deployment. May be a token.
-        run_table: Name of the run table. May be a token.
+        run_table: The name of the run table. May be a token.
         deployment: The deployment's name.
-        credentials_function: Name of the function that gives an instance the credentials of its run. May be a token.
+        credentials_function: The name of the function that gives an instance the credentials of its run. May be a
+            token.
     """
 
     bundle_uri: str
@@ -110,7 +111,7 @@ class BootInputs:
 
 
 def user_data(inputs: BootInputs) -> str:
-    """Give the text, which EC2 wants in Base64."""
+    """Return the text. EC2 takes it in Base64."""
     environment = {
         "SPOTKEEP_DEPLOYMENT": inputs.deployment,
         "SPOTKEEP_RUN_TABLE": inputs.run_table,

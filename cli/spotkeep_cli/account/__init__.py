@@ -1,1 +1,1 @@
-"""What is in the account beside the runs: orphans, quotas, service-linked roles."""
+"""The account's resources beside the runs, such as orphans, quotas and service-linked roles."""

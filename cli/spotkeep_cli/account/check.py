@@ -1,4 +1,7 @@
-"""Checks the account with the user's own credentials: orphans, as the controller finds them, and quotas that matter."""
+"""Checks the account with the user's own credentials.
+
+It finds orphans, as the controller does, and the quotas that matter.
+"""
 
 from __future__ import annotations
 
@@ -39,25 +42,25 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.record import Run
 
 MOST_RUNS: Final = 50
-"""How many of the newest runs are read for the instance types that matter."""
+"""Number of newest runs that are read for the instance types that matter."""
 
 
 _DENIED: Final = "AccessDeniedException"
 _LONGEST_JOB: Final = timedelta(seconds=MAX_WAIT_SECONDS)
-"""SageMaker ends every job by then, which bounds the history that a list goes through."""
+"""The longest time of a job. SageMaker ends every job by then, so a list needs no older history."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AccountCheck:
-    """What there is in the account.
+    """The result of a check of the account.
 
     Attributes:
-        findings: What was found, the dearest first.
-        unreadable: What could not be read, and why.
+        findings: The findings, the dearest first.
+        unreadable: The resources that could not be read, with the reason.
         quotas: The quotas of the instance types that matter.
-        quotas_unreadable: Why quotas could not be read.
+        quotas_unreadable: The reason that quotas could not be read.
         service_roles: Those that the deployment's fleets and drills need.
-        wanted: How many instances runs and queues need at the same time, by type and usage.
+        wanted: Number of instances that runs and queues need at the same time, by type and usage.
         last_report: The controller's last report. None when there has been none.
         surprises: By live run, each way in which the job of another client differs from a user's expectation.
     """
@@ -73,18 +76,18 @@ class AccountCheck:
 
     @property
     def wrong(self) -> int:
-        """How many findings should not be."""
+        """Number of findings that should not exist."""
         return sum(finding.wrong for finding in self.findings)
 
     @property
     def missing_quotas(self) -> tuple[tuple[Quota, int], ...]:
-        """Quotas that are too small for a run or for the queues, each with how many instances are needed."""
+        """Quotas that are too small for a run or for the queues, each with the number of needed instances."""
         needed = [(quota, self.wanted.get((quota.instance_type, quota.usage), 0)) for quota in self.quotas]
         return tuple((quota, instances) for quota, instances in needed if quota.instances < instances)
 
     @property
     def usd_per_hour(self) -> float | None:
-        """What all findings cost together. None when no price of them is known."""
+        """The cost of all findings together in USD an hour. None when no price of them is known."""
         known = [finding.usd_per_hour for finding in self.findings if finding.usd_per_hour is not None]
         return sum(known) if known else None
 
@@ -106,19 +109,19 @@ class AccountCheck:
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return what should not be first, and of that the dearest."""
+    """Return the findings with wrong ones first, and among equals the dearest first."""
     return tuple(sorted(findings, key=lambda each: (not each.wrong, -(each.usd_per_hour or 0.0), each.since)))
 
 
 def wanted_quotas(
     runs: Collection[Run], *, queue_instances: Mapping[str, int] | None = None
 ) -> dict[tuple[str, Usage], int]:
-    """Return how many instances are needed at the same time: by the largest run, and by all queues together.
+    """Return the number of instances needed at the same time, by the largest run and by all queues together.
 
     Args:
         runs: The newest.
-        queue_instances: How many instances of each type the deployment's queues may have at work. They are taken for
-            spot instances, unless the runs in queues have been on demand alone.
+        queue_instances: The most instances of each type that the deployment's queues may have at work. They count as
+            spot instances, unless all runs in queues have been on demand.
     """
     wanted: dict[tuple[str, Usage], int] = {}
     in_queues: set[Usage] = set()
@@ -142,14 +145,14 @@ def wanted_quotas(
 
 
 def check_account(deployment: DeploymentClient, *, clock: Callable[[], datetime]) -> AccountCheck:
-    """Find what the controller finds, and read the quotas of the types that runs use. Changes nothing.
+    """Find orphans as the controller does, and read the quotas of the types that runs use. Changes nothing.
 
     Args:
         deployment: The deployment, whose credentials are the user's own.
         clock: The time, aware.
 
     Raises:
-        NoConnectionError: The run table cannot be read. The check names everything else that cannot be.
+        NoConnectionError: The run table cannot be read. The check names every other unreadable resource.
     """
     table = RunTable.of(client=deployment.client("dynamodb"), table_name=deployment.connection.run_table)
     with translated_aws_errors("reading what the account holds", options=deployment.options):
@@ -297,13 +300,13 @@ class OwnTrainingJobs(SageMakerTrainingJobs):
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceRole:
-    """A service-linked role, and whether it is there.
+    """A service-linked role, with its existence.
 
     Attributes:
         name: Its name.
-        service: Whose it is: `ec2fleet.amazonaws.com`.
-        exists: Whether it is there. None where IAM did not say.
-        problem: Why IAM did not say.
+        service: The service that owns it, such as `ec2fleet.amazonaws.com`.
+        exists: True if it is there. None where IAM gave no answer.
+        problem: The reason that IAM gave no answer.
     """
 
     name: str

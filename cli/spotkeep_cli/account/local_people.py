@@ -1,4 +1,4 @@
-"""Lets the developer of a local AWS train on what was deployed there, as an administrator of AWS does: by a policy."""
+"""Lets the developer of a local AWS train on its deployment, by a policy as an administrator of AWS does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SageMaker's quotas that decide whether a training job can start, as Service Quotas lists them."""
+"""SageMaker's quotas on the start of training jobs, as Service Quotas lists them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Usage(StrEnum):
-    """What a quota is for, in the words of its name.
+    """The use of a quota, in the words of its name.
 
     Source: https://docs.aws.amazon.com/general/latest/gr/sagemaker.html (Service quotas)
     """
@@ -25,13 +25,13 @@ class Usage(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Quota:
-    """How many instances of a type may be at work, or wait, at the same time.
+    """The most instances of a type that may be at work, or wait, at the same time.
 
     Attributes:
         instance_type: The type.
-        usage: For what.
-        instances: How many.
-        code: By which it is raised.
+        usage: The use that it limits.
+        instances: Number of instances.
+        code: The code for a request to raise it.
     """
 
     instance_type: str

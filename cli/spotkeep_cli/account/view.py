@@ -1,4 +1,7 @@
-"""The account for a person: findings with what each costs or risks and what mends it, quotas, service-linked roles."""
+"""Shows the account to a person.
+
+It has the findings with cost or risk and remedy, the quotas and the service-linked roles.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _FIRST_USES = {
 
 
 def account_report(check: AccountCheck, *, now: datetime, width: int) -> list[RenderableType]:
-    """Return what was found, in a table. Then each finding in words, and the quotas."""
+    """Return the findings in a table, then each finding in words, and the quotas."""
     parts: list[RenderableType] = []
     if check.findings:
         parts.append(findings_table(check, now=now, width=width))
@@ -64,7 +67,7 @@ def account_report(check: AccountCheck, *, now: datetime, width: int) -> list[Re
 
 
 def findings_table(check: AccountCheck, *, now: datetime, width: int) -> Table:
-    """Return one row a finding: what, about what, since when, what it costs, what the controller does."""
+    """Return one row a finding, with its kind, its resource, its age, its cost and the controller's action."""
     found = check.findings
     columns = [
         Column(heading="FINDING", cells=[_marked(each) for each in found], footer="together"),
@@ -81,7 +84,7 @@ def findings_table(check: AccountCheck, *, now: datetime, width: int) -> Table:
 
 
 def quotas_table(quotas: tuple[Quota, ...], *, width: int) -> Table:
-    """Return one row an instance type, one column a usage: how many instances at the same time."""
+    """Return one row an instance type and one column a usage, with the number of instances at the same time."""
     types = sorted({quota.instance_type for quota in quotas})
     instances = {(quota.instance_type, quota.usage): str(quota.instances) for quota in quotas}
 
@@ -99,7 +102,7 @@ def quotas_table(quotas: tuple[Quota, ...], *, width: int) -> Table:
 
 
 def last_pass(report: OrphanReport | None, *, now: datetime) -> str:
-    """Say when the controller made its last pass over orphans, and what it did."""
+    """Return the time of the controller's last pass over orphans, and its result."""
     if report is None:
         return "The controller has made no pass over orphans yet."
     removed, would = report.count(OrphanOutcome.REMOVED), report.count(OrphanOutcome.WOULD_REMOVE)
@@ -119,7 +122,7 @@ def _in_words(finding: Finding) -> list[RenderableType]:
 
 
 def _to_copy(command: str) -> RenderableType:
-    """Return a command on a line of its own, which is never wrapped, so that it can be copied."""
+    """Return a command on a line of its own. The line is never wrapped, so that it can be copied."""
     line = Text.assemble("    ", (command, "bold"), no_wrap=True, overflow="ignore")
     return Group(line)  # A console joins texts that it prints, and wraps what comes of it.
 

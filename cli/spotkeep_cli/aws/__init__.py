@@ -1,1 +1,1 @@
-"""AWS behind a deployment: the connection, the launcher, logs, objects and queues."""
+"""AWS behind a deployment, with the connection, the launcher, logs, objects and queues."""

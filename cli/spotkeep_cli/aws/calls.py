@@ -1,4 +1,7 @@
-"""How the command line calls AWS: the clients, where a deployment keeps its things, AWS's errors in a user's words."""
+"""Calls AWS for the command line.
+
+It has the clients, the names of a deployment's resources, and AWS's errors in a user's words.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ _STALE = {"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "Unre
 
 
 class Connection(BaseModel):
-    """What `/<deployment>/connection` says. Fields this version does not know are left alone."""
+    """The content of the SSM parameter `/<deployment>/connection`. Fields this version does not know are left alone."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -44,23 +47,29 @@ class Connection(BaseModel):
     launcher_function: str
     controller_function: str
     launcher_url: str = Field(default="", pattern=r"^(https://\S+|http://127\.0\.0\.1:\d+/\S+)?$")
-    """Where the launcher is called. Empty in a region without function URLs, where it is invoked directly."""
+    """The URL of the launcher. Empty in a region without function URLs.
+
+    The command line invokes the launcher directly there.
+    """
     run_table: str
     checkpoint_bucket: str
     isolated_teams: str = ""
-    """The teams whose runs are stored apart, separated by spaces."""
+    """The teams with separate storage for their runs, separated by spaces."""
     notification_topic_arn: str
     dead_notification_queue_url: str
-    """Where the notifications are that could not be sent."""
+    """The URL of the queue with the notifications that could not be sent."""
     fleet_log_group: str = ""
-    """Where the instances of runs on EC2 write. Empty in a deployment without fleets."""
+    """The log group of the instances of runs on EC2. Empty in a deployment without fleets."""
     drill_template_id: str = ""
     """The experiment that takes an instance away. Empty in a deployment without drills."""
     queue_instances: str = Field(default="", pattern=r"^(\S+=\d+( \S+=\d+)*)?$")
-    """How many instances of each type the queues may have at work, all together: `ml.g5.2xlarge=20 ml.m5.large=4`."""
+    """The most instances of each type that all queues together may have at work.
+
+    An example is `ml.g5.2xlarge=20 ml.m5.large=4`.
+    """
 
     def instances_of_queues(self) -> dict[str, int]:
-        """Return how many instances of each type the queues may have at work, all together."""
+        """Return the most instances of each type that all queues together may have at work."""
         pairs = (entry.split("=") for entry in self.queue_instances.split())
         return {instance_type: int(instances) for instance_type, instances in pairs}
 
@@ -69,11 +78,11 @@ class Connection(BaseModel):
 def translated_aws_errors(
     doing: str, *, options: ConnectionOptions, payload: Mapping[str, Any] | None = None
 ) -> Iterator[None]:
-    """Turn what botocore raises into one line and a hint.
+    """Turn botocore's errors into one line and a hint.
 
     Args:
-        doing: What was being done, for the message: `reading the run table`.
-        options: How the user named the deployment.
+        doing: The current action, for the message, such as `reading the run table`.
+        options: The user's options for the deployment.
         payload: The launch document, whose token makes a repeat safe.
 
     Raises:
@@ -125,7 +134,7 @@ def _reconnect_hint(*, options: ConnectionOptions, payload: Mapping[str, Any] | 
 
 
 def repeat_hint(payload: Mapping[str, Any]) -> str:
-    """Return how to ask again without launching twice."""
+    """Return a hint to repeat the request without launching twice."""
     if not payload.get("token"):
         return "try again: asking twice does no harm"
     return (

@@ -1,7 +1,8 @@
-"""Finds a deployment: one SSM parameter, `/<deployment>/connection`, says where everything is.
+"""Finds a deployment.
 
-In AWS the usual credentials apply (environment, profile, instance role). With `--local` the running local AWS of
-this project is used instead, and nothing else can be reached.
+One SSM parameter, `/<deployment>/connection`, names all its resources. In AWS the usual credentials apply (environment,
+profile, instance role). With `--local` the running local AWS of this project is used instead, and nothing else can be
+reached.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from spotkeep_planner.spot_market import SpotMarket
 
 STATE_DIRECTORY = ".spotkeep"
-"""Where a project keeps what is not deployed: the local AWS, reports, caches."""
+"""The folder of a project's undeployed files, such as the local AWS, reports and caches."""
 LOCAL_STATE_VARIABLE = "SPOTKEEP_LOCAL_STATE"
 """Names the local AWS's state directory, where it is not `.spotkeep/local` of this project."""
 INSTALLED_FROM = Path(__file__).resolve().parents[3]
@@ -37,7 +38,9 @@ _RETRIES = {
     "retry_mode": ("retry_mode", "AWS_RETRY_MODE", "standard", None),
     "max_attempts": ("max_attempts", "AWS_MAX_ATTEMPTS", 5, int),
 }
-"""Setting of the user's configuration, its variable, and our default: botocore's is another from version to version.
+"""Botocore's session variables of retries, with our defaults.
+
+Botocore's own defaults change from version to version.
 
 Source: https://docs.aws.amazon.com/boto3/latest/guide/retries.html
 """
@@ -100,24 +103,31 @@ def _botocore_session(profile: str | None) -> botocore.session.Session:
 
 
 def local_state_directory(*, start: Path | None = None) -> Path:
-    """Return where the local AWS keeps its state: `.spotkeep/local` here, or what `SPOTKEEP_LOCAL_STATE` names."""
+    """Return the folder of the local AWS's state.
+
+    It is `.spotkeep/local` here, or the folder in `SPOTKEEP_LOCAL_STATE`.
+    """
     if named := os.environ.get(LOCAL_STATE_VARIABLE):
         return Path(named)
     return project_directory(start=start) / STATE_DIRECTORY / "local"
 
 
 def project_directory(*, start: Path | None = None) -> Path:
-    """Return the directory whose `.spotkeep` holds what is not deployed: that of the app, else the current one."""
+    """Return the directory whose `.spotkeep` holds undeployed files.
+
+    It is the directory of the app, else the current one.
+    """
     return app_directory(start=start) or start or Path.cwd()
 
 
 def app_directory(*, start: Path | None = None) -> Path | None:
-    """Return where Spotkeep's app is deployed from: the nearest checkout upwards, else that of this command.
+    """Return the directory that Spotkeep's app is deployed from.
 
-    What lies in a project's `.spotkeep` is its state, and no part of it.
+    It is the nearest checkout upwards, else the checkout of this command. Files in a project's `.spotkeep` are its
+    state, and no part of it.
 
     Args:
-        start: Where to begin. The current directory by default.
+        start: The directory to begin in. The current directory by default.
 
     Returns:
         None without a checkout upwards, where the command was installed without one (from a wheel).
@@ -128,7 +138,7 @@ def app_directory(*, start: Path | None = None) -> Path | None:
 
 
 def _holds_the_app(folder: Path) -> bool:
-    """Return whether it has a `cdk.json` with Spotkeep's settings: a user's project may have a CDK app of its own."""
+    """Return True if it has a `cdk.json` with Spotkeep's settings. A user's project may have a CDK app of its own."""
     try:
         return b'"spotkeep"' in read_file(folder / "cdk.json", most_bytes=_MOST_SETTINGS_BYTES)
     except OSError:

@@ -1,4 +1,4 @@
-"""Which deployment a command line means."""
+"""The choice of a deployment on a command line."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions:
-    """Which deployment the user means.
+    """The user's choice of a deployment.
 
     Attributes:
-        deployment: The `deployment` setting it was deployed with.
+        deployment: The `deployment` setting that it was deployed with.
         region: The AWS region. None for the AWS configuration's own.
         profile: The AWS profile. None for the AWS configuration's own.
-        local: Whether it is the one in the local AWS.
+        local: True for the deployment in the local AWS.
     """
 
     deployment: str = "spotkeep"
@@ -23,7 +23,7 @@ class ConnectionOptions:
 
     @property
     def command(self) -> str:
-        """How to call `spotkeep` so that it means the same deployment again."""
+        """The words to call `spotkeep` with, so that it means the same deployment again."""
         parts = ["spotkeep"]
         if self.local:
             parts.append("--local")

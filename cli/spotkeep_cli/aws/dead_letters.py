@@ -1,4 +1,7 @@
-"""The dead-letter queue of notifications, in SQS: each message stands for one notification that could not be sent."""
+"""The dead-letter queue of notifications, in SQS.
+
+Each message stands for one notification that could not be sent.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ if TYPE_CHECKING:
     from spotkeep_cli.aws.connection_options import ConnectionOptions
 
 HIDDEN_SECONDS: Final = 300
-"""For so long a taken message is hidden from other readers, unless it is given back: longer than a replay takes."""
+"""Seconds that a taken message is hidden from other readers, unless it is given back.
+
+They are more than a replay takes.
+"""
 _WAIT_SECONDS: Final = 1
 """A receive that does not wait asks a part of SQS's servers only.
 Source: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-short-and-long-polling.html"""
@@ -29,7 +35,7 @@ class DeadLetter:
     Attributes:
         notification_id: The notification it is about.
         subject_id: The run that the notification is about.
-        receipt: By which it is deleted or given back.
+        receipt: The receipt handle, to delete it or give it back.
     """
 
     notification_id: str
@@ -43,7 +49,7 @@ class DeadLetters:
     Args:
         client: A boto3 client of SQS.
         queue_url: The queue.
-        options: How the user named the deployment, for hints.
+        options: The user's options for the deployment, for hints.
     """
 
     def __init__(self, client: SQSClient, *, queue_url: str, options: ConnectionOptions) -> None:
@@ -102,7 +108,7 @@ class DeadLetters:
 
 
 def _letter_of(message: Any) -> DeadLetter | None:
-    """Return the message. None for one that no function of ours wrote, which is left alone."""
+    """Return the message. None for a message that no function of ours wrote. It is left alone."""
     try:
         body = json.loads(message["Body"])
         return DeadLetter(

@@ -1,6 +1,6 @@
-"""A deployed Spotkeep as the commands see it: boto3 clients, with AWS's errors in a user's words.
+"""A deployed Spotkeep as the commands see it, with boto3 clients and AWS's errors in a user's words.
 
-What it calls AWS with is in `aws_calls`. `connection` finds the deployment.
+The calls to AWS are in `aws_calls`. `connection` finds the deployment.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class DeploymentClient:
     """One deployed Spotkeep, in AWS or in the local AWS.
 
     Args:
-        connection: Where everything is.
+        connection: The names of the deployment's resources.
         client: Makes a boto3 client of a service, with the right credentials and region.
-        options: How the user named the deployment, for hints.
-        launcher_url: Where the launcher is called. None where it is invoked directly.
+        options: The user's options for the deployment, for hints.
+        launcher_url: The URL of the launcher. None where it is invoked directly.
         sleep: Waits between two tries.
     """
 
@@ -66,7 +66,7 @@ class DeploymentClient:
 
     @property
     def systems_manager_url(self) -> str:
-        """Where Systems Manager is."""
+        """The URL of Systems Manager."""
         return str(self.client("ssm").meta.endpoint_url)
 
     @property
@@ -126,11 +126,11 @@ class DeploymentClient:
         return DirectInvocation(function, client=self.client, options=self.options)
 
     def job_log(self, *job_names: str, backend: BackendName = "sagemaker") -> AttemptLog:
-        """Return the log of an attempt: SageMaker and the instances of fleets have a log group each.
+        """Return the log of an attempt. SageMaker and the instances of fleets have a log group each.
 
         Args:
-            job_names: Its job. In a queue all that AWS Batch made for it.
-            backend: What runs it.
+            job_names: Its job. In a queue, all jobs that AWS Batch made for it.
+            backend: The backend that runs it.
         """
         from spotkeep_cli.aws.job_log import AttemptLog
 
@@ -138,10 +138,10 @@ class DeploymentClient:
         return AttemptLog(self.client("logs"), job_names=job_names, options=self.options, group=group)
 
     def training_job_request(self, name: str) -> dict[str, Any]:
-        """Return what DescribeTrainingJob and ListTags say of a job that carries the deployment's tag.
+        """Return the answers of DescribeTrainingJob and ListTags for a job with the deployment's tag.
 
         Raises:
-            NoConnectionError: SageMaker refused: there is no such job, or it has not the tag.
+            NoConnectionError: SageMaker refused. There is no such job, or it lacks the tag.
         """
         sagemaker = self.client("sagemaker")
         with translated_aws_errors(f"describing the training job {name}", options=self.options):
@@ -150,7 +150,7 @@ class DeploymentClient:
         return job | {"Tags": tags}
 
     def upload_source(self, uri: str, *, content: bytes) -> None:
-        """Put a source archive into the bucket. Its address holds its hash: a repeat changes nothing.
+        """Put a source archive into the bucket. Its address holds its hash, so a repeat changes nothing.
 
         Raises:
             NoConnectionError: S3 refused or could not be reached.
@@ -160,7 +160,7 @@ class DeploymentClient:
             self.client("s3").put_object(Bucket=bucket, Key=key, Body=content)
 
     def stored_objects(self, uri: str) -> StoredObjects:
-        """Return what is stored below an S3 URI of this deployment."""
+        """Return the objects below an S3 URI of this deployment."""
         from spotkeep_cli.aws.stored_objects import StoredObjects
 
         return StoredObjects(self.client("s3"), uri=uri, options=self.options)

@@ -1,4 +1,4 @@
-"""The log of an attempt: what its hosts wrote to CloudWatch Logs."""
+"""The log of an attempt, as its hosts wrote it to CloudWatch Logs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LogLine:
     """One line of a job's log.
 
     Attributes:
-        time: When CloudWatch Logs was given it.
+        time: The time at which CloudWatch Logs received it.
         stream: The host that wrote it (`algo-1`).
         text: The line without its end.
     """
@@ -53,7 +53,10 @@ class AttemptLog:
         self._positions: dict[str, str] = {}
 
     def also(self, job_name: str) -> None:
-        """Read the log of another training job from now on: AWS Batch makes one after another for a run in a queue."""
+        """Read the log of another training job from now on.
+
+        AWS Batch makes one job after another for a run in a queue.
+        """
         if job_name not in self._job_names:
             self._job_names.append(job_name)
 

@@ -1,4 +1,7 @@
-"""Two ways to the launcher: its URL, where AWS says who calls, and a direct invocation where there is none."""
+"""Two ways to call the launcher.
+
+One is its URL, where AWS names the caller. The other is a direct invocation, where there is no URL.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +29,16 @@ if TYPE_CHECKING:
 _ATTEMPTS = 4
 _CONNECT_SECONDS = 5
 _ANSWER_SECONDS = 120
-"""Longer than the launcher may take: an answer that is still to come must not be given up."""
+"""Seconds to wait for an answer. They are more than the launcher may take, so no late answer is given up."""
 _MOST_ANSWER_BYTES = 8 * 1024 * 1024
 """A function's answer has at most 6 MB."""
 _UNFINISHED = {"LaunchUnfinishedError", "Sandbox.Timedout", "Runtime.ExitError"}
-"""The launcher does not know whether it came through. Asking again is how one finds out."""
+"""The launcher does not know if the request came through. Asking again is how one finds out."""
 _CODES = {403: "AccessDeniedException", 413: "RequestTooLargeException", 429: "TooManyRequestsException"}
 
 
 class _UnfinishedError(LauncherError):
-    """The launcher could not say whether it did what was asked."""
+    """The launcher could not report if it completed the request."""
 
 
 def ask_until_answered(
@@ -75,7 +78,7 @@ class DirectInvocation:
     Args:
         function: The launcher's name.
         client: Makes boto3 clients.
-        options: How the user named the deployment, for hints.
+        options: The user's options for the deployment, for hints.
     """
 
     def __init__(self, function: str, *, client: ClientFactory, options: ConnectionOptions) -> None:
@@ -113,13 +116,13 @@ class DirectInvocation:
 
 @dataclass(frozen=True, kw_only=True)
 class LauncherUrl:
-    """Where and as whom the launcher is called.
+    """The URL of the launcher, and the identity of its caller.
 
     Attributes:
         url: The function's URL.
         region: The region of the deployment, which the signature names.
-        credentials: Those to sign with. None where there are none.
-        proxies: By scheme.
+        credentials: Credentials to sign with. None where there are none.
+        proxies: Proxies by URL scheme.
         ca_bundle: A file of certificates to trust. Botocore's own when left out.
     """
 
@@ -136,9 +139,9 @@ class UrlCall:
     Source: https://docs.aws.amazon.com/lambda/latest/dg/urls-invocation.html
 
     Args:
-        where: The URL and what a request to it needs.
+        where: The URL with region, credentials and proxies.
         function: The launcher's name, for messages.
-        options: How the user named the deployment, for hints.
+        options: The user's options for the deployment, for hints.
     """
 
     def __init__(self, where: LauncherUrl, *, function: str, options: ConnectionOptions) -> None:
@@ -184,7 +187,7 @@ LauncherCall: TypeAlias = DirectInvocation | UrlCall
 def _failure(
     status: int, headers: Mapping[str, str], content: bytes, *, function: str, payload: Mapping[str, Any]
 ) -> _UnfinishedError | ClientError:
-    """Return what a status other than the launcher's own says."""
+    """Return the meaning of a status other than the launcher's own."""
     try:
         document = json.loads(content)
     except ValueError:

@@ -1,7 +1,7 @@
-"""AWS's `session-manager-plugin`: hands it a session, and the terminal until the session ends.
+"""Hands a session and the terminal to AWS's `session-manager-plugin`, until the session ends.
 
-It is called as the AWS CLI calls it. The session's token goes through its environment: what stands on a command line is
-readable by other users of the machine. Versions before that could be done are refused.
+It is called as the AWS CLI calls it. The session's token goes through its environment. Other users of the machine could
+read it on a command line. Older versions of the plugin cannot take it from the environment, and are refused.
 
 Source: https://docs.aws.amazon.com/systems-manager/latest/userguide/plugin-version-history.html
 """
@@ -28,11 +28,14 @@ _RESPONSE_VARIABLE: Final = "AWS_SSM_START_SESSION_RESPONSE"
 _LAST_WITHOUT_THE_VARIABLE: Final = (1, 2, 497, 0)
 _VERSION_SECONDS: Final = 20.0
 _TERMINAL_SIGNALS: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
-"""What Ctrl-C, Ctrl-\\ and Ctrl-Z send to every process of the terminal: they are meant for the session."""
+r"""The signals that Ctrl-C, Ctrl-\ and Ctrl-Z send to every process of the terminal.
+
+They are meant for the session.
+"""
 
 
 def find_plugin() -> str:
-    """Return where the plugin is.
+    """Return the path of the plugin.
 
     Raises:
         NoConnectionError: It is not installed, does not start, or is too old.
@@ -67,9 +70,9 @@ def run_session(
     """Run the plugin in this terminal until the session ends, and return its exit code.
 
     Args:
-        plugin: Where it is.
+        plugin: The path of the plugin.
         session: The answer of StartSession.
-        parameters: What it was asked with.
+        parameters: The request of StartSession.
         region: The region of the session.
         profile: The AWS profile. Empty for the configuration's own.
         endpoint_url: The address of Systems Manager.

@@ -36,7 +36,7 @@ class StoredVersion:
     Attributes:
         run: The run it is stored for.
         size: Its length in bytes.
-        written_at: When it was written.
+        written_at: The time of its writing.
     """
 
     run: str
@@ -50,7 +50,7 @@ class StoredObjects:
     Args:
         client: A boto3 client of S3.
         uri: `s3://bucket/prefix/`.
-        options: How the user named the deployment, for hints.
+        options: The user's options for the deployment, for hints.
     """
 
     def __init__(self, client: Any, *, uri: str, options: ConnectionOptions) -> None:
@@ -84,7 +84,7 @@ class StoredObjects:
             return content
 
     def download(self, key: str, path: Path, *, on_bytes: Callable[[int], None]) -> None:
-        """Put one object into a new file. Call `on_bytes` with how many more bytes have come, from any thread.
+        """Put one object into a new file. Call `on_bytes` with the number of further bytes, from any thread.
 
         Raises:
             NoConnectionError: S3 refused or could not be reached.
@@ -94,7 +94,7 @@ class StoredObjects:
 
 
 def versions_by_run(client: Any, *, bucket: str) -> Iterator[StoredVersion]:
-    """Yield every version that is stored for runs, a thousand a call. What isolated teams store is not among them.
+    """Yield every stored version of the runs, a thousand a call. The storage of isolated teams is not among them.
 
     Args:
         client: A boto3 client of S3.

@@ -1,1 +1,4 @@
-"""Checkpoints for people: where they are, what is in them, what changed, and how to take them elsewhere."""
+"""Checkpoints for people.
+
+The package finds them, shows their content and their changes, and exports them.
+"""

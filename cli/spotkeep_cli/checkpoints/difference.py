@@ -1,4 +1,4 @@
-"""What changed from one checkpoint to another, entry by entry."""
+"""The changes from one checkpoint to another, entry by entry."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from spotkeep.disk.inspection import Entry, InspectedCheckpoint, Span
 
 _PIECE_BYTES = 2**20
-"""A multiple of every element's size but odd ones', which are compared as bytes are."""
+"""A multiple of every element's size except odd ones. Arrays of odd sizes are compared as bytes."""
 
 
 class ChangeKind(StrEnum):
-    """What became of an entry."""
+    """The kind of change of an entry."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -29,15 +29,15 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One entry that is not what it was.
+    """One entry that has changed.
 
     Attributes:
         name: Its name.
-        kind: What became of it. `reformed` when its kind, dtype, shape or order in memory did.
-        old: As it was, unless it was added.
-        new: As it is, unless it was removed.
-        elements: How many elements an array has that changed.
-        distance: How far an array moved that changed.
+        kind: The kind of change. `reformed` when its kind, dtype, shape or order in memory changed.
+        old: The entry before. None if it was added.
+        new: The entry after. None if it was removed.
+        elements: Number of elements that changed in a changed array.
+        distance: The distance between both versions of a changed array.
     """
 
     name: str
@@ -50,11 +50,11 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointDifference:
-    """Everything that changed.
+    """All changes between two checkpoints.
 
     Attributes:
-        changes: In the order of the newer one, what was removed last.
-        unchanged: How many entries are the same to the bit.
+        changes: The changes in the order of the newer checkpoint, removed entries last.
+        unchanged: Number of entries that are the same to the bit.
     """
 
     changes: tuple[Change, ...]
@@ -73,8 +73,8 @@ def difference(
     Args:
         old: The one before.
         new: The one after.
-        with_numpy: Whether to compare arrays with NumPy.
-        on_bytes: Called with how many more bytes were compared.
+        with_numpy: True to compare arrays with NumPy.
+        on_bytes: Called with the number of further bytes compared.
 
     Raises:
         DamagedCheckpointError: If something that must be compared is damaged.
@@ -100,7 +100,10 @@ def difference(
 
 
 def same_value(one: object, other: object) -> bool:
-    """Say whether two plain values are the same to the bit: a NaN is itself, 1 is not 1.0, 0.0 is not -0.0."""
+    """Return True if two plain values are the same to the bit.
+
+    A NaN equals itself, 1 differs from 1.0, and 0.0 differs from -0.0.
+    """
     if type(one) is not type(other):
         return False
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):

@@ -1,9 +1,9 @@
-"""The elements of a stored array: what they are called, and how far two arrays of one type are apart.
+"""The elements of a stored array, with their type names and the distance between two arrays of one type.
 
 NumPy and torch spell types differently. Here each has one name. Elements are compared with NumPy where it is installed.
 
-An element counts as changed when any bit of it did: a resume is promised to the bit, so 0.0 and -0.0 differ, and a NaN
-with other bits does too.
+An element counts as changed when any bit of it changed. A resume is promised to the bit. So 0.0 and -0.0 differ, and a
+NaN with other bits differs too.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class ElementType:
     """The elements of one array.
 
     Attributes:
-        name: `float32`, `bfloat16` and so on. Where no other library has a name for it, as it is stored.
+        name: `float32`, `bfloat16` and so on. Where no other library has a name for it, the stored name.
         item_bytes: Bytes of one element. None where they are not known.
-        big_endian: Whether the bytes of an element stand the other way round.
+        big_endian: True if the most significant byte of an element comes first.
     """
 
     name: str
@@ -60,12 +60,12 @@ class ElementType:
 
     @property
     def safetensors_name(self) -> str | None:
-        """What the safetensors format calls it. None where it has none."""
+        """The name in the safetensors format. None where it has none."""
         return _SAFETENSORS_NAMES.get(self.name)
 
 
 def element_type(entry: Entry) -> ElementType:
-    """Return what the elements of an array are."""
+    """Return the element type of an array."""
     dtype = entry.dtype or ""
     if entry.kind == "tensor":
         return ElementType(name=dtype, item_bytes=entry.item_bytes)
@@ -83,13 +83,13 @@ _COMPLEX_CODES = {"complex64": "f", "complex128": "d"}
 
 @dataclass(frozen=True, kw_only=True)
 class Distance:
-    """How far two runs of elements are apart.
+    """The distance between two runs of elements.
 
     Attributes:
-        changed: Elements with any other bit.
-        largest: The largest absolute difference. None where the type has no differences (bool, text), or nothing
-            changed but what cannot be subtracted.
-        not_numbers: Whether a difference was not a number (NaN, or between infinities).
+        changed: Number of elements with any other bit.
+        largest: The largest absolute difference. None where the type has no differences (bool, text), or no changed
+            elements can be subtracted.
+        not_numbers: True if a difference was not a number (NaN, or between infinities).
     """
 
     changed: int = 0
@@ -107,18 +107,18 @@ class Distance:
 
 
 def numpy_is_installed() -> bool:
-    """Return whether NumPy can be used. Without it a comparison takes some fifty times as long."""
+    """Return True if NumPy can be used. Without it a comparison takes some fifty times as long."""
     return importlib.util.find_spec("numpy") is not None
 
 
 def distance(old: bytes, new: bytes, elements: ElementType, *, with_numpy: bool) -> Distance:
-    """Return how far these elements are apart.
+    """Return the distance between these elements.
 
     Args:
         old: Their bytes before.
-        new: Their bytes after. As many.
+        new: Their bytes after, of the same length.
         elements: Their type. One of unknown size is compared as bytes.
-        with_numpy: Whether to use NumPy.
+        with_numpy: True to use NumPy.
     """
     if old == new:
         return Distance()

@@ -1,4 +1,7 @@
-"""Takes a checkpoint elsewhere: a safetensors file, or a file for `torch.load`. A file is there whole or not at all."""
+"""Exports a checkpoint to a safetensors file, or a file for `torch.load`.
+
+The file is there whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ExportFormat(StrEnum):
-    """What can be written."""
+    """The formats of an export."""
 
     SAFETENSORS = "safetensors"
     TORCH = "torch"
@@ -35,13 +38,13 @@ class ExportFormat(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """What was written.
+    """The result of an export.
 
     Attributes:
         size: Bytes of the file.
-        tensors: How many tensors are in it.
-        values: How many plain values are in it.
-        left_out: The entries that the format cannot hold, and why.
+        tensors: Number of tensors in it.
+        values: Number of plain values in it.
+        left_out: The entries that the format cannot hold, with the reasons.
     """
 
     size: int
@@ -64,8 +67,8 @@ def export(
         checkpoint: The checkpoint.
         target: The file.
         as_format: Its format.
-        overwrite: Whether a file that is there may be replaced.
-        on_bytes: Called with how many more bytes were read.
+        overwrite: True to replace an existing file.
+        on_bytes: Called with the number of further bytes read.
 
     Raises:
         DamagedCheckpointError: If it is damaged. Nothing was written.
@@ -114,7 +117,7 @@ def _write_safetensors(checkpoint: InspectedCheckpoint, file: BinaryIO, on_bytes
 
 
 def _why_not(entry: Entry) -> str | None:
-    """Return why a safetensors file cannot hold an entry. None where it can."""
+    """Return the reason that a safetensors file cannot hold an entry. None where it can."""
     if entry.dtype is None:
         return "bytes, not an array"
     if entry.name == "__metadata__":

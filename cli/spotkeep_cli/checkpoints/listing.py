@@ -1,4 +1,7 @@
-"""What is known of a checkpoint without reading its data: its manifest and the sizes of its files."""
+"""The facts about a checkpoint that need no reading of its data.
+
+They come from its manifest and the sizes of its files.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +40,14 @@ class CheckpointSummary:
     Attributes:
         step: Completed steps.
         state: Its state.
-        problem: What is wrong with it. Empty when nothing is.
+        problem: The problem with it. Empty for none.
         size: Bytes on the disk, without the platform's markers.
-        files: How many files, likewise.
-        created: When it was written. None where it does not say.
+        files: Number of files, without the platform's markers.
+        created: The time of its writing. None where the manifest has none.
         epochs_completed: Completed epochs, where the training counts them.
-        library: Who wrote it. None where it does not say.
-        ranks: How many processes of a training wrote it together.
-        upload: `uploaded` or `uploading` where the platform's markers say so.
+        library: The library that wrote it. None where the manifest has none.
+        ranks: Number of processes of a training that wrote it together.
+        upload: `uploaded` or `uploading`, from the platform's markers. None without them.
     """
 
     step: int
@@ -114,7 +117,7 @@ def _summary(place: CheckpointPlace, step: int) -> CheckpointSummary:
 
 
 def size_problem(manifest: Manifest, sizes: Mapping[str, int | None]) -> str:
-    """Say which data file is missing or has another size than the manifest says. Empty when none is."""
+    """Return the name of a data file that is missing or has another size than in the manifest. Empty when none is."""
     for file in manifest.files:
         name = f"step-{manifest.step}/{file.name}"
         if file.name not in sizes:
@@ -128,7 +131,7 @@ def size_problem(manifest: Manifest, sizes: Mapping[str, int | None]) -> str:
 
 
 def upload_state(names: Mapping[str, int | None]) -> str | None:
-    """Say what the platform's marker files say: `uploaded`, `uploading`, or None without any."""
+    """Return the state in the platform's marker files, `uploaded` or `uploading`. None without any."""
     if not any(name.endswith((UPLOADING_SUFFIX, UPLOADED_SUFFIX)) for name in names):
         return None
     own = [name for name in names if not name.endswith((UPLOADING_SUFFIX, UPLOADED_SUFFIX))]
@@ -146,14 +149,14 @@ def moment_of(seconds: float) -> datetime | None:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedCheckpoint:
-    """What was found out about one checkpoint, every byte of which was read.
+    """The result of a verification of one checkpoint, with every byte read.
 
     Attributes:
         step: Completed steps.
         state: `whole`, `damaged` or `newer format`.
-        size: Bytes of its data files, as the manifest says.
-        damage: All that is wrong with it.
-        problem: Why a newer format cannot be read.
+        size: Bytes of its data files, according to the manifest.
+        damage: All damage of it.
+        problem: The reason that a newer format cannot be read.
     """
 
     step: int
@@ -198,14 +201,16 @@ def verify(place: CheckpointPlace, step: int, *, show_progress: ShowProgress) ->
 
 
 def taken_by_a_resume(verdicts: Sequence[VerifiedCheckpoint], steps: Sequence[int]) -> VerifiedCheckpoint | None:
-    """Return which checkpoint a resume takes, or stop at (a newer format is no damage: falling back would lose work).
+    """Return the verdict on the checkpoint that a resume takes, or stops at.
+
+    A newer format is no damage. Falling back to an older checkpoint would lose work.
 
     Args:
-        verdicts: What was found out.
+        verdicts: The results of the verification.
         steps: All steps that have a manifest, newest first.
 
     Returns:
-        The verdict on it, or None where the verdicts do not reach far enough, or none is good.
+        The verdict on it. None where the verdicts do not reach far enough, or none is good.
     """
     known = {verdict.step: verdict for verdict in verdicts}
     for step in steps:
@@ -225,7 +230,7 @@ def damage_text(error: DamagedCheckpointError) -> str:
 
 @contextmanager
 def translated_errors(*, verify_command: str) -> Iterator[None]:
-    """Turn what the library raises into one line and a hint.
+    """Turn the library's errors into one line and a hint.
 
     Args:
         verify_command: A command that names all damage.

@@ -1,7 +1,7 @@
-"""Where checkpoints are: a directory of this machine, or a run's prefix in S3, read in the same way.
+"""The places of checkpoints, which are a directory of this machine or a run's prefix in S3.
 
-What is in S3 is fetched first: into a new temporary directory, only names that a checkpoint has, only
-the steps that are asked for, and only where there is room for them.
+Both are read in the same way. Checkpoints in S3 are fetched first into a new temporary directory. Only names of a
+checkpoint and only the requested steps are fetched, and only where there is room for them.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ class LocalPlace:
             return False
 
     def files(self, step: int) -> dict[str, int | None]:
-        """Return the names in one checkpoint and their sizes. None for what is not a plain file."""
+        """Return the names in one checkpoint and their sizes. The size is None for anything but a plain file."""
         with os.scandir(self._path / f"step-{step}") as found:
             states = {entry.name: entry.stat(follow_symlinks=False) for entry in found}
         return {name: state.st_size if stat.S_ISREG(state.st_mode) else None for name, state in states.items()}
 
     def manifest(self, step: int) -> Manifest:
-        """Return what a checkpoint says about itself.
+        """Return the manifest of a checkpoint.
 
         Raises:
             DamagedCheckpointError: If it has no sound manifest.
@@ -102,9 +102,9 @@ class StoredPlace:
     """A run's checkpoints in S3.
 
     Args:
-        objects: What is below the run's checkpoint prefix.
+        objects: The objects below the run's checkpoint prefix.
         label: The prefix.
-        show_progress: Shows how far a download is.
+        show_progress: Shows the progress of a download.
     """
 
     def __init__(self, objects: StoredObjects, *, label: str, show_progress: ShowProgress) -> None:
@@ -131,11 +131,11 @@ class StoredPlace:
         return sorted(self._trainings)
 
     def files(self, step: int) -> dict[str, int | None]:
-        """Return the names in one checkpoint and their sizes. None for what is not a plain file."""
+        """Return the names in one checkpoint and their sizes. The size is None for anything but a plain file."""
         return dict(self._files[step])
 
     def manifest(self, step: int) -> Manifest:
-        """Return what a checkpoint says about itself."""
+        """Return the manifest of a checkpoint."""
         self._check_manifest_size(step)
         raw = self._objects.read(f"step-{step}/{MANIFEST_NAME}", max_bytes=MAX_MANIFEST_BYTES)
         return checked_manifest(raw, step)
@@ -187,7 +187,7 @@ _STEP = re.compile(r"(?:step-)?([0-9]{1,18})")
 
 
 def place_of(target: str, *, invocation: Invocation, show_progress: ShowProgress) -> CheckpointPlace:
-    """Return the place a TARGET names: a directory where there is one of that name, else a run.
+    """Return the place of a TARGET, which is a directory of that name if there is one, else a run.
 
     `RUN:TRAINING` is one training of a run whose script has several.
 
@@ -215,16 +215,16 @@ def place_of(target: str, *, invocation: Invocation, show_progress: ShowProgress
 
 
 def finished_steps(place: CheckpointPlace) -> list[int]:
-    """Return the steps that have a manifest, newest first: those that a resume tries."""
+    """Return the steps that have a manifest, newest first. A resume tries these."""
     return [step for step in place.steps() if MANIFEST_NAME in place.files(step)]
 
 
 def step_of(place: CheckpointPlace, text: str | None) -> int:
-    """Return the step a STEP names: `100`, `step-100`, or the newest one without it.
+    """Return the step of a STEP argument, such as `100` or `step-100`. Without one, return the newest step.
 
     Raises:
-        UsageError: It is no step.
-        CheckpointNotFoundError: There is no checkpoint of it. Names those there are.
+        UsageError: The argument is no step.
+        CheckpointNotFoundError: There is no checkpoint of the step. The error names the existing steps.
     """
     steps = place.steps()
     if text is None:

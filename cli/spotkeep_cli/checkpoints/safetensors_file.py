@@ -1,4 +1,7 @@
-"""Writes a safetensors file: eight bytes with the length of the header, a JSON header, the arrays row by row."""
+"""Writes a safetensors file.
+
+It has eight bytes with the length of the header, a JSON header, and the arrays row by row.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def row_major(checkpoint: InspectedCheckpoint, entry: Entry) -> Iterator[bytes]:
     """Give an array's bytes in C order and little-endian, verified.
 
     Args:
-        checkpoint: Where it is.
+        checkpoint: The checkpoint of the array.
         entry: The array. Its elements (or their halves, if complex) have 1, 2, 4 or 8 bytes.
 
     Raises:
@@ -65,7 +68,7 @@ def _swapped(piece: bytes, elements: ElementType) -> bytes:
 
 
 MAX_HEADER_BYTES = 100_000_000
-"""What the reference implementation reads at most."""
+"""The most bytes of a header that the reference implementation reads."""
 
 _ALIGNMENT_BYTES = 8
 
@@ -82,17 +85,18 @@ def write_safetensors(
     metadata: Mapping[str, str],
     on_bytes: Callable[[int], None],
 ) -> int:
-    """Write a whole file. Give its size in bytes.
+    """Write a whole file. Return its size in bytes.
 
     Args:
-        file: Open for writing, and able to seek: arrays are read in the order given, wherever they go.
-        checkpoint: Where the arrays are.
-        arrays: What to write: of types that the format has, none of them called `__metadata__`.
+        file: A file open for writing, and able to seek. Arrays are read in the order given, and may be placed in
+            another.
+        checkpoint: The checkpoint of the arrays.
+        arrays: The arrays to write. The format has their types, and none is named `__metadata__`.
         metadata: Free text beside them.
-        on_bytes: Called with how many more bytes were read.
+        on_bytes: Called with the number of further bytes read.
 
     Raises:
-        HeaderTooLongError: If the header is longer than readers take.
+        HeaderTooLongError: The header is longer than readers take.
         DamagedCheckpointError: If a chunk of an array is damaged.
     """
     document: dict[str, object] = {"__metadata__": dict(metadata)}

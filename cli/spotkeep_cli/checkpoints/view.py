@@ -1,4 +1,4 @@
-"""Checkpoints for people: a list of them, the tree of one, and the changes between two."""
+"""Shows checkpoints to people, as a list, the tree of one, or the changes between two."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _LONGEST_CHANGED_NAME = 60
 
 
 def checkpoint_list(listed: Sequence[CheckpointSummary], *, width: int) -> RenderableType:
-    """Return one row a checkpoint, and below what is wrong with some."""
+    """Return one row a checkpoint, and below them the problems of some."""
     columns = [
         Column(heading="STEP", cells=[str(one.step) for one in listed], justify="right"),
         Column(heading="WRITTEN (UTC)", cells=[quantities.moment(one.created) for one in listed], importance=3),
@@ -142,7 +142,7 @@ def checkpoint_tree(manifest: Manifest, entries: Sequence[Entry], *, created: st
 
 
 def entry_text(entry: Entry) -> str:
-    """Return what an entry is: `float32 [3, 4]`, or its value."""
+    """Return the form of an entry, such as `float32 [3, 4]`, or its value."""
     if entry.kind == "value":
         return printable_line(as_text(entry.value), longest=_LONGEST_VALUE)
     if entry.dtype is None:
@@ -188,7 +188,7 @@ def _name(name: str, depth: int, *, style: str = "") -> Text:
 
 
 def checkpoint_changes(found: CheckpointDifference) -> RenderableType:
-    """Return one line a change, and how many entries are as they were."""
+    """Return one line a change, and the number of unchanged entries."""
     table = Table.grid(padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")

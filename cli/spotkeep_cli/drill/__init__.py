@@ -1,4 +1,5 @@
-"""A drill on a real run: its instance is taken away on purpose, and its recovery is followed and judged.
+"""A drill on a real run.
 
-`recovery` decides from what is seen, and knows no AWS. `on_aws` starts the experiment and describes it.
+AWS takes the run's instance away on purpose. The drill follows and judges the recovery. `recovery` decides from
+observations, and calls no AWS. `on_aws` starts the experiment and describes it.
 """

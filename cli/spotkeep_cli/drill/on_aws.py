@@ -1,4 +1,6 @@
-"""Carries a drill out: tags the instance, starts the deployed experiment, describes EC2 and the fleet record.
+"""Carries a drill out.
+
+It tags the instance, starts the deployed experiment, and describes EC2 and the fleet record.
 
 Source: StartExperiment and GetExperiment, AWS FIS API reference.
 """
@@ -21,7 +23,7 @@ _LIVE = ("pending", "running")
 
 
 class Drill:
-    """A drill on one run: its instance is taken away on purpose.
+    """A drill on one run, whose instance AWS takes away on purpose.
 
     Args:
         deployment: The run's deployment.

@@ -1,4 +1,4 @@
-"""From descriptions of a run to how it came back: phases, steps lost, a verdict. Pure."""
+"""Turns descriptions of a run into its recovery, with phases, lost steps and a verdict. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Phase(StrEnum):
-    """What happens in a drill, in this order. Each is shown by when it was first seen."""
+    """The phases of a drill, in this order. Each has the time at which it was first seen."""
 
     NOTICE = "notice"
     """EC2 has sent the instance its interruption notice."""
@@ -29,18 +29,18 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class DrillState:
-    """What is there at one moment.
+    """The observation at one moment.
 
     Attributes:
         at: Seconds since any fixed moment.
-        experiment: The state of the FIS experiment: `pending`, `running`, `completed`, `stopped`, `failed`, ...
+        experiment: The state of the FIS experiment, such as `pending`, `running`, `completed`, `stopped` or `failed`.
         instances: Zones of the run's instances that are starting or running, by their ids.
         holder: The instance that holds the run. None when none does.
-        step: Completed steps, as reported last. None before the first report.
-        durable_step: The newest checkpoint that was durable, on the volume or in S3.
-        over: Whether the training is done, for better or worse.
-        failed: Whether it has failed for good.
-        reason: Why the experiment is as it is, in FIS's words.
+        step: Number of completed steps in the last report. None before the first report.
+        durable_step: Step of the newest durable checkpoint, on the volume or in S3.
+        over: True if the training has ended, well or not.
+        failed: True if it has failed for good.
+        reason: The reason for the experiment's state, in FIS's words.
     """
 
     at: float
@@ -56,19 +56,19 @@ class DrillState:
 
 @dataclass(frozen=True, kw_only=True)
 class Recovery:
-    """How far a run has come back.
+    """The progress of a run's recovery.
 
     Attributes:
         run: The run's id.
-        began_at: When the experiment was started, as `DrillState.at` counts.
+        began_at: The time at which the experiment was started, on the clock of `DrillState.at`.
         instance: The instance that is taken away.
-        zone: Where it is.
-        seen: When each phase was first seen, in seconds after the start.
+        zone: The Availability Zone of the instance.
+        seen: Seconds from the start until each phase was first seen.
         replacement: The instance that took its place.
-        replacement_zone: Where that is.
+        replacement_zone: The Availability Zone of the replacement.
         reached_step: The highest step that the old instance reported.
-        saved_step: What was durable when it had let go: where the new one goes on.
-        problem: Why nothing can come of it any more.
+        saved_step: The durable step when the old instance had let go. The new one continues there.
+        problem: The reason that the drill can have no result any more.
     """
 
     run: str
@@ -84,12 +84,12 @@ class Recovery:
 
     @property
     def recovered(self) -> bool:
-        """Whether the run trains again on another instance."""
+        """True if the run trains again on another instance."""
         return Phase.TRAINING in self.seen
 
     @property
     def ended(self) -> bool:
-        """Whether there is nothing to wait for."""
+        """True if there is nothing to wait for."""
         return self.recovered or self.problem is not None
 
     @property
@@ -100,7 +100,10 @@ class Recovery:
         return max(0, self.reached_step - self.saved_step)
 
     def phases(self) -> list[tuple[Phase, float, float]]:
-        """Return each phase that was seen: when, and how long after the one before, in seconds. In order of time."""
+        """Return each phase that was seen, in order of time.
+
+        Each has its time and the seconds since the phase before.
+        """
         ordered = sorted(self.seen.items(), key=lambda item: (item[1], list(Phase).index(item[0])))
         before = [0.0, *(at for _, at in ordered)]
         return [(phase, at, at - earlier) for (phase, at), earlier in zip(ordered, before, strict=False)]
@@ -124,8 +127,8 @@ def absorb(recovery: Recovery, state: DrillState) -> Recovery:
     """Take a description into account.
 
     Args:
-        recovery: How far the run had come.
-        state: What is there now.
+        recovery: The progress of the run's recovery so far.
+        state: The present observation.
     """
     if recovery.ended:
         return recovery
@@ -162,7 +165,10 @@ def absorb(recovery: Recovery, state: DrillState) -> Recovery:
 
 
 def _beyond(state: DrillState, recovery: Recovery) -> bool:
-    """Return whether a step was completed that was not saved before. Without reports, whether the run was taken up."""
+    """Return True if a step was completed that was not saved before.
+
+    Without reports, return True if the run was taken up.
+    """
     if state.step is None:
         return recovery.saved_step is None and recovery.reached_step is None
     return state.step > (recovery.saved_step or 0)

@@ -1,4 +1,4 @@
-"""A drill for a person: a line for each phase as it is seen, and the table with the verdict."""
+"""Shows a drill to a person, with a line for each phase as it is seen, and the table with the verdict."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def phase_line(recovery: Recovery, phase: Phase) -> str:
 
 
 def drill_report(recovery: Recovery) -> RenderableType:
-    """Return the phases with their seconds, what was lost, and the verdict."""
+    """Return the phases with their seconds, the losses, and the verdict."""
     phases = recovery.phases()
     table = table_that_fits(
         [

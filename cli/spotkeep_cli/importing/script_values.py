@@ -28,7 +28,7 @@ _PATH_JOINS: Final = frozenset({"os.path.join", "posixpath.join", "path.join"})
 _LARGEST: Final = 10**12
 """The largest product that is calculated. A script may hold `"a" * 10**12`."""
 _LARGEST_ARGUMENT: Final = 100_000
-"""How many values and characters an argument comes to at most, all that it is put together from."""
+"""The most values and characters of an argument, with all its parts."""
 _LONGEST_SHOWN: Final = 80
 
 

@@ -61,7 +61,7 @@ _FIELDS: Final = {
     "stopping_condition.max_runtime_in_seconds": "max_run", "max_run": "max_run", "train_max_run": "max_run",
     "environment": "environment",
 }  # fmt: skip
-"""By its path in the script's call, which field of the job document it is."""
+"""The field of the job document, by its path in the script's call."""
 _TYPES: Final = ("compute.instance_type", "instance_type", "train_instance_type")
 _SPOT: Final = ("compute.enable_managed_spot_training", "use_spot_instances", "train_use_spot_instances")
 _LONGEST_WAITS: Final = ("stopping_condition.max_wait_time_in_seconds", "max_wait", "train_max_wait")
@@ -204,7 +204,7 @@ def import_arguments(
 
 
 class _SdkJob:
-    """A job document that is made of a trainer's arguments, of which each is taken or left out by name.
+    """A job document made of a trainer's arguments. Each argument is taken or left out by name.
 
     Attributes:
         fields: The document so far.
@@ -275,7 +275,7 @@ class _SdkJob:
 
     @property
     def _instance_count(self) -> int | None:
-        """How many instances there are. None where the script computes it."""
+        """The number of instances. None where the script computes it."""
         count = self.fields.get("instance_count")
         unknown = self._is_computed("compute", "compute.instance_count", "instance_count", "train_instance_count")
         return count if isinstance(count, int) else None if unknown else 1
@@ -318,7 +318,7 @@ class _SdkJob:
         self.left_out += checkpoints_elsewhere(self._take(path), path=path)
 
     def _read_image(self) -> None:
-        """Read the image, which is given by its name, as an algorithm, or as a framework."""
+        """Read the image. It is given by its name, as an algorithm, or as a framework."""
         family = _FRAMEWORKS.get(self._trainer)
         retrieved = next((path for path in _IMAGES if self._values.get(path) == "retrieve"), None)
         if retrieved is not None:
@@ -445,7 +445,7 @@ class _SdkJob:
                 self._leave_out(f"distribution.{kind}", PROCESSES_OF_ITS_OWN)
 
     def _source_and_script(self) -> str | None:
-        """Read the source. Return where the script is in it, None where there is none."""
+        """Read the source. Return the place of the script in it, None where there is none."""
         given = self._take("entry_point")
         script = None if given is None else str(given)
         source = self._take("source_dir")

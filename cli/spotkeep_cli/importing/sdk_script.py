@@ -84,7 +84,7 @@ _BESIDE: Final[Mapping[str, str]] = {
     "TrainingQueue": "a queue of AWS Batch starts the job: write queue",
     "LocalSession": "the job runs on this machine: use spotkeep rehearse",
 }
-"""Calls that change how often, when or where the job of a trainer is started."""
+"""Calls that change the number, the time or the place of the trainer's job starts."""
 
 _COLLECTIONS: Final = frozenset(
     {"hyperparameters", "environment", "tags", "metric_definitions", "inputs", "input_data_config", "git_config"}
@@ -114,7 +114,7 @@ _LONGEST_PATH: Final = 50
 _MOST_NAMED: Final = 10
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _CHOICES: Final = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case)
-"""Statements whose bodies run in some cases alone."""
+"""Statements whose bodies run only in some cases."""
 _LOOPS: Final = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -380,7 +380,7 @@ class _ScriptReading:
 
 
 class _Order:
-    """Where a statement stands beside the calls that make a trainer and start it.
+    """The order of a statement and the calls that make a trainer and start it.
 
     Args:
         tree: The script.
@@ -394,7 +394,7 @@ class _Order:
         self._start = start
 
     def why_not_its(self, node: ast.stmt | ast.expr) -> str | None:
-        """Return why a value that a statement sets is not known to be the job's. None where it is."""
+        """Return the reason that a value from a statement is not known to be the job's. None where it is."""
         for each in self._around(node):
             is_main = isinstance(each, ast.If) and ast.unparse(each.test).startswith("__name__")
             if isinstance(each, _CHOICES) and each not in self._around_trainer and not is_main:
@@ -402,7 +402,7 @@ class _Order:
         return self.why_too_late(node)
 
     def why_too_late(self, node: ast.stmt | ast.expr) -> str | None:
-        """Return why a value that a statement sets comes too late for the job. None where it does not."""
+        """Return the reason that a value from a statement comes too late for the job. None where it does not."""
         if (
             self._start is None
             or node.lineno <= self._start.lineno
@@ -448,7 +448,7 @@ def _variables_of(tree: ast.Module, trainer: ast.Call) -> set[str]:
 
 
 def _is_of(receiver: ast.expr, trainer: ast.Call, variables: set[str]) -> bool:
-    """Return whether a method is called of the trainer, or of the value that another of its methods returned."""
+    """Return True if a method is called on the trainer, or on the value that another of its methods returned."""
     path = _path_of(receiver)
     return any(node is trainer for node in path) or bool(variables & {*_beginnings(path)})
 

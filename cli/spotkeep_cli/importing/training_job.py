@@ -28,7 +28,7 @@ from spotkeep_jobs.document.validation import read_document
 _NOT_A_NAME: Final = re.compile(r"[^A-Za-z0-9]+")
 _NAME_CHARACTERS: Final = 43
 _TOOLKIT: Final = "sagemaker_"
-"""How hyperparameters begin that the SageMaker SDK hands to the training toolkit in the image."""
+"""The prefix of hyperparameters that the SageMaker SDK hands to the training toolkit in the image."""
 _SDK_DRIVERS: Final = "sm_drivers"
 """The channel in which the SageMaker SDK 3 brings the scripts that start a training script."""
 CHECKPOINT_DIRECTORY: Final = "/opt/ml/checkpoints"
@@ -45,7 +45,7 @@ class LeftOut:
     Attributes:
         field: Its path in the request.
         why: In words.
-        replaced: Whether the job runs as it would with it: the deployment has something in its place.
+        replaced: True if the job runs as it would with it, because the deployment has a replacement.
     """
 
     field: str
@@ -195,7 +195,7 @@ class ImportedJob:
 
 
 class _JobFileDumper(yaml.SafeDumper):
-    """Writes a text of several lines as a block (`command: |`), and numbers as JSON does.
+    """Writes a text of several lines as a block after `|`, and numbers as JSON does.
 
     PyYAML's 1.0e-05 would reach the script in these characters.
     """
@@ -223,7 +223,7 @@ _JobFileDumper.add_multi_representer(dict, yaml.SafeDumper.represent_dict)
 
 
 def _refusal(field: str, key: str, value: Any) -> str | None:
-    """Return why no job file takes an entry. None where it does."""
+    """Return the reason that no job file takes an entry. None where it does."""
     entry = [value] if field == "channels" else {key: value}
     _, problems, _ = read_document({"name": "job", "command": "python", field: entry})
     return f"it {problems[0].problem}. {problems[0].fix}" if problems else None
@@ -304,7 +304,7 @@ def command_of_script(script: str) -> list[str]:
 
 
 def preferred_instances(preferences: Sequence[Mapping[str, Any]]) -> tuple[list[Any], Any, bool]:
-    """Return the types of instances in order of preference, how many of each, and whether that is all.
+    """Return the types of instances in order of preference, the number of each, and True if that is all.
 
     Args:
         preferences: As `InstancePreferences` of CreateTrainingJob.
@@ -315,13 +315,13 @@ def preferred_instances(preferences: Sequence[Mapping[str, Any]]) -> tuple[list[
 
 
 def torchrun_command(script: str, processes: Any, *, types: Sequence[Any], instances: int | None) -> list[str]:
-    """Return how the SageMaker SDK starts a script with torchrun, in both versions.
+    """Return the command by which the SageMaker SDK starts a script with torchrun, in both versions.
 
     Args:
         script: Its path in the source.
-        processes: How many an instance. None for one a GPU, or one where there is none.
+        processes: Number of processes an instance. None for one a GPU, or one where there is none.
         types: The instance types.
-        instances: How many. None where that is not known.
+        instances: Number of instances. None where that is not known.
     """
     if processes is None and _has_neuron_cores(types):
         processes = 1
@@ -360,11 +360,11 @@ def text_that_stays(text: str) -> str:
 
 
 def checkpoints_elsewhere(local_path: Any, *, path: str) -> Iterator[LeftOut]:
-    """Yield the loss where a script has its checkpoints in another directory than Spotkeep saves.
+    """Yield the loss where a script has its checkpoints in a directory that Spotkeep does not save.
 
     Args:
         local_path: The directory. None for that of SageMaker.
-        path: Where it is in the request.
+        path: Its place in the request.
     """
     if local_path is not None and str(local_path).rstrip("/") != CHECKPOINT_DIRECTORY:
         why = f"files in {local_path} are lost: let the script save in {CHECKPOINT_DIRECTORY}"
@@ -394,7 +394,7 @@ def metrics_of(definitions: Iterable[Any], left_out: list[LeftOut], *, path: str
     Args:
         definitions: With `Name` and `Regex` each, or `name` and `regex`.
         left_out: The parts that are left out so far. Definitions that no job file takes are added.
-        path: Where they are in the request.
+        path: Their place in the request.
     """
     metrics = {}
     for definition in definitions:
@@ -420,12 +420,12 @@ def channel_of(
     """Yield the channel of a job file, if it can be one.
 
     Args:
-        name: The channel's.
+        name: The channel's name.
         members: Those of a channel of CreateTrainingJob, of its data source and of its S3 data source, in one mapping.
         left_out: The parts that are left out so far. The lost members of the channel are added.
-        path: Where it is in the request, its name included.
+        path: Its place in the request, including its name.
         mode: The input mode where the channel has none.
-        instances: How many instances there are. None where that is not known.
+        instances: Number of instances. None where that is not known.
         written: Gives the name of a member as the request writes it.
     """
     given = {key: value for key, value in members.items() if value is not None}

@@ -1,1 +1,4 @@
-"""From a job file to a launch: read, prepare, judge, show, send."""
+"""Takes a job file to a launch.
+
+The steps are read, prepare, judge, show and send.
+"""

@@ -1,4 +1,7 @@
-"""What the launcher answers: a success, a refusal with every problem, or more than the one run that is followed."""
+"""The launcher's answers.
+
+An answer is a success, a refusal with every problem, or a launch of more than one run that can be followed.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +31,14 @@ def ask_launcher(
     """Call the launcher, and return its answer when it is a success.
 
     Args:
-        deployment: Whose launcher.
-        request: What it is asked for.
-        what: What did not happen if it refused: `nothing was launched`.
+        deployment: The deployment of the launcher.
+        request: The request to the launcher.
+        what: The effect of a refusal in words, for example `nothing was launched`.
         document: The job file the request came from, for the lines of its problems.
 
     Raises:
-        RefusedError: The launcher refused. Carries every problem.
-        LauncherError: It broke, or gave no answer this version knows.
+        RefusedError: The launcher refused. The error carries every problem.
+        LauncherError: The launcher broke, or gave no answer that this version knows.
         NoConnectionError: The call did not come through.
     """
     sent, problems = plain(request)
@@ -49,12 +52,12 @@ def read_answer(answer: dict[str, Any], *, what: str, document: JobDocument | No
 
     Args:
         answer: As the launcher gave it.
-        what: What did not happen if it refused: `nothing was launched`.
+        what: The effect of a refusal in words, for example `nothing was launched`.
         document: The job file the request came from, for the lines of its problems.
 
     Raises:
-        RefusedError: The launcher refused. Carries every problem.
-        LauncherError: It is no answer this version knows.
+        RefusedError: The launcher refused. The error carries every problem.
+        LauncherError: It is no answer that this version knows.
     """
     if answer.get("ok") is True:
         return answer
@@ -88,13 +91,14 @@ def refused(
 def show_launched(answer: dict[str, Any], *, known: bool, invocation: Invocation, terminal: Terminal) -> None:
     """Show the runs, the sweep or the schedule of a launcher answer.
 
-    They are not followed: several logs at once are not read, and of a schedule nothing runs yet.
+    They are not followed. A reader cannot read several logs at once, and a schedule has no run yet. With `--json`,
+    standard output gets the answer.
 
     Args:
-        answer: What the launcher answered, with `runs`, `sweep` or `schedule`.
-        known: Whether a token of the user's launched them before.
-        invocation: How `spotkeep` was called.
-        terminal: Where to show it.
+        answer: The launcher's answer, with `runs`, `sweep` or `schedule`.
+        known: True if a token of the user launched them before.
+        invocation: The words that `spotkeep` was called with.
+        terminal: The terminal to show it on.
 
     With `--json`, standard output gets the answer.
     """
@@ -117,7 +121,7 @@ def show_launched(answer: dict[str, Any], *, known: bool, invocation: Invocation
 
 
 _Shown: TypeAlias = "tuple[list[RenderableType], list[tuple[str, str]]]"
-"""What was launched, and the next commands with what they do."""
+"""The launched runs, and the next commands with their effect."""
 _KNOWN: Final = "launched before with this token; nothing new was launched"
 
 

@@ -1,9 +1,9 @@
-"""How git is called: in a directory that may be a stranger's work, and to find the commit that a branch is at.
+"""Calls git, in a directory that may be a stranger's work, and finds the commit of a branch.
 
-git reads the settings of the repository around it, and starts programs that they name. A repository that comes as an
-archive brings its settings along, and so does a bare one that is committed inside another.
+git reads the settings of the repository around it, and starts programs that they name. A repository in an archive
+brings its settings along. So does a bare repository that is committed inside another.
 
-A branch moves, and a run must not move with it: a launch takes the commit.
+A branch moves, and a run must not move with it. So a launch takes the commit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def environment_allowing(protocols: Sequence[str]) -> dict[str, str]:
 
 
 def in_one_line(said: str) -> str:
-    """Return git's whole message as one line: the cause may stand first, and the next step last."""
+    """Return git's whole message as one line. The cause may stand first, and the next step last."""
     words = " ".join(said.split())
     return words if len(words) <= _MOST_SAID else f"{words[:_MOST_SAID]}..."
 
@@ -76,10 +76,10 @@ def pinned(source: Any) -> tuple[Any, tuple[Problem, ...], tuple[Problem, ...]]:
     """Replace a branch by its commit.
 
     Args:
-        source: The job file's source, of any type. Left as it is unless it is `{git: ..., branch: ...}`.
+        source: The job file's source, of any type. Left as it is unless it is a mapping with `git` and `branch`.
 
     Returns:
-        The source, what is wrong with it, and what its user should know.
+        The source, its problems, and the warnings for its user.
     """
     if not isinstance(source, dict) or "branch" not in source or "commit" in source:
         return source, (), ()

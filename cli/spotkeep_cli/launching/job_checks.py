@@ -1,6 +1,7 @@
-"""What `doctor` sees that the launcher cannot: the files on this machine, and what is allowed but rarely meant.
+"""Checks of `doctor` that the launcher cannot make.
 
-Nothing here refuses a job. Each warning says what is likely to happen and what to do about it.
+They see the files on this machine, and settings that are allowed but rarely meant. Nothing here refuses a job. Each
+warning names the likely effect and the remedy.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ class _Job:
 
     Attributes:
         fields: The document.
-        block: The lines for bash that the command is. None for a command of words.
+        block: The lines for bash that form the command. None for a command of words.
         command: The words of the program.
-        directory: Where in the source it runs.
+        directory: Its working directory in the source.
         prepared: The job with its packed source.
     """
 

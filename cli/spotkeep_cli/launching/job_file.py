@@ -1,8 +1,8 @@
-"""Reads a job file into the document the launcher takes, and remembers on which line each field stands.
+"""Reads a job file into the document for the launcher, and remembers the line of each field.
 
-YAML is read by the rules of its version 1.2, which are the ones people expect: `on`, `no` and `12:30` are text, and
-`1e-3` is a number. Where the field is text to AWS, the text as it is written wins: a version 1.10 stays 1.10. Nothing
-is judged here. Whether a value makes sense is the launcher's decision.
+YAML is read by the rules of its version 1.2, as people expect. `on`, `no` and `12:30` are text, and `1e-3` is a number.
+Where AWS takes a field as text, the text in the file wins. For example, a version 1.10 stays 1.10. Nothing is judged
+here. The launcher decides if a value makes sense.
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ FieldPath = tuple[str | int, ...]
 MAX_JOB_FILE_BYTES = 256 * 1024
 """A job file is a page of text. More is a mistaken argument. (An invocation carries at most 6 MB.)"""
 MAX_VALUES = 20_000
-"""What a job file holds with every alias (`*name`) written out: a few lines of aliases of aliases make millions."""
+"""The most values of a job file with every alias (`*name`) written out.
+
+A few lines of aliases of aliases make millions.
+"""
 MAX_CHARACTERS = 4 * MAX_JOB_FILE_BYTES
 """The most characters in all its texts, with every alias written out."""
 MAX_DEPTH = 40
-"""How deep lists and mappings may lie inside each other."""
+"""The most levels of lists and mappings inside each other."""
 _MOST_DIGITS = 400
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobDocument:
-    """A job file after its overrides: what to send, and where each value came from.
+    """A job file after its overrides, with the values to send and the origin of each.
 
     Attributes:
         path: The job file.
@@ -66,7 +69,7 @@ class JobDocument:
         return None
 
     def is_overridden(self, field_name: str) -> bool:
-        """Return whether `--set` gave the field or something around it."""
+        """Return True if `--set` gave the field or something around it."""
         path = parse_field_path(field_name)
         return any(path[:length] in self.overridden for length in range(1, len(path) + 1))
 
@@ -95,10 +98,10 @@ def read_job_file(path: Path, *, overrides: Sequence[str] = ()) -> JobDocument:
 
     Args:
         path: The YAML (or JSON) file.
-        overrides: `field=value` each, with dots for what is inside: `hyperparameters.lr=0.1`.
+        overrides: `field=value` each, with dots for inner fields, for example `hyperparameters.lr=0.1`.
 
     Raises:
-        JobFileError: The file is missing, too large, not YAML, or not a mapping. Says which line.
+        JobFileError: The file is missing, too large, not YAML, or not a mapping. The error names the line.
         UsageError: An override cannot be understood.
     """
     fields, lines = _parse(_read(path), path=path)
@@ -107,7 +110,7 @@ def read_job_file(path: Path, *, overrides: Sequence[str] = ()) -> JobDocument:
 
 
 def with_overrides(fields: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[str, Any], list[FieldPath]]:
-    """Apply `--set` overrides in order, in place. Return the fields, and which of them were given.
+    """Apply `--set` overrides in order, in place. Return the fields, and the names of those that were given.
 
     Raises:
         UsageError: An override cannot be understood.
@@ -121,9 +124,10 @@ def with_overrides(fields: dict[str, Any], overrides: Sequence[str]) -> tuple[di
 
 
 def parse_override(override: str) -> tuple[FieldPath, Any]:
-    """Split `hyperparameters.lr=1e-3` into its field and its value, read as a job file's would be.
+    """Split `hyperparameters.lr=1e-3` into its field and its value, read like a value of a job file.
 
-    A part that YAML would cut off as a comment, or fold, is kept: in one argument nothing else can be meant.
+    YAML would cut off a part as a comment, or fold it. Such a part is kept, because one argument can have no other
+    meaning.
 
     Raises:
         UsageError: There is no `=`, no field, or the value is not YAML.
@@ -164,7 +168,7 @@ def _override_value(text: str, schema: FieldSchema) -> Any:
 
 
 def parse_field_path(name: str) -> FieldPath:
-    """Return the path that a name means: `channels[0].uri` and `channels.0.uri` are both `("channels", 0, "uri")`."""
+    """Return the path of a name. Both `channels[0].uri` and `channels.0.uri` give `("channels", 0, "uri")`."""
     parts = re.sub(r"\[(\d+)\]", r".\1", name).split(".")
     return tuple(int(part) if part.isdigit() else part for part in parts if part)
 
@@ -234,13 +238,13 @@ class _WrongNodeError(Exception):
 
 @dataclass(kw_only=True)
 class _Expanded:
-    """How much a job file holds with every alias written out, as far as it was read."""
+    """The size of a job file with every alias written out, as far as it was read."""
 
     values: int = 0
     characters: int = 0
 
     def add(self, node: yaml.Node, *, depth: int) -> str | None:
-        """Count a value. Gives what there is too much of. None while there is not."""
+        """Count a value. Return the name of the exceeded limit, or None below the limits."""
         self.values += 1
         self.characters += len(node.value) if isinstance(node, yaml.ScalarNode) else 0
         if depth > MAX_DEPTH:
@@ -257,7 +261,7 @@ _NO_JSON = frozenset(f"{_TAG}{name}" for name in ("binary", "omap", "pairs", "se
 
 @dataclass(kw_only=True)
 class _Reading:
-    """Reads two things from a job file's nodes: the line of each field, and which of its words are text."""
+    """Reads the line of each field from a job file's nodes, and finds the words that are text."""
 
     lines: dict[FieldPath, int] = field(default_factory=dict)
     _expanded: _Expanded = field(default_factory=_Expanded)
@@ -265,13 +269,15 @@ class _Reading:
     def read(
         self, node: yaml.Node, schema: FieldSchema, at: FieldPath = (), inside: frozenset[int] = frozenset()
     ) -> yaml.Node:
-        """Return a node in which text is text, aliases written out: one value may be text here and a number there.
+        """Return a node in which text is text and aliases are written out.
+
+        One value may be text here and a number there.
 
         Args:
             node: As PyYAML read it.
             schema: The schema of that place.
-            at: Where it stands.
-            inside: The nodes that it is in.
+            at: The place of the node.
+            inside: The nodes around it.
 
         Raises:
             _WrongNodeError: A job file may not hold it.
@@ -303,7 +309,7 @@ class _Reading:
     def _pair(
         self, key_node: yaml.Node, value_node: yaml.Node, schema: FieldSchema, at: FieldPath, inside: frozenset[int]
     ) -> tuple[yaml.Node, yaml.Node]:
-        """Return a name and its value: a name is text, whatever it looks like."""
+        """Return a name and its value. A name is always text."""
         merged = key_node.tag == f"{_TAG}merge"
         key = (*at, str(key_node.value))
         line = key_node.start_mark.line + 1
@@ -317,7 +323,7 @@ class _Reading:
         return name, self.read(value_node, schema.inside(str(key_node.value)), key, inside)
 
     def _merged(self, node: yaml.Node, schema: FieldSchema, at: FieldPath, inside: frozenset[int]) -> yaml.Node:
-        """Return the node that `<<` merges into its mapping: one mapping, or a list of them."""
+        """Return the node that `<<` merges into its mapping. It is one mapping, or a list of them."""
         if not isinstance(node, yaml.SequenceNode):
             return self.read(node, schema, at, inside)
         items = [self.read(item, schema, (*at, index), inside) for index, item in enumerate(node.value)]
@@ -353,9 +359,10 @@ _GOES_ON = re.compile(r"(\\|&&|\|\|?|;|\s--)$")
 
 
 def _refuse_joined_commands(root: yaml.MappingNode, lines: list[str], *, path: Path) -> None:
-    """Refuse commands that stand on lines which YAML joins into one: the first would get the others as arguments.
+    """Refuse commands on lines that YAML joins into one.
 
-    Only here the lines are seen. YAML keeps line ends in a text of `|` alone.
+    The first command would get the others as arguments. Only this function sees the lines. YAML keeps line ends only in
+    a text after `|`.
     """
     for key, node in root.value:
         if key.value not in _COMMANDS or not isinstance(node, yaml.ScalarNode) or node.style == "|":
@@ -433,12 +440,15 @@ def _reason(error: yaml.YAMLError) -> str:
 
 
 class _JobFileLoader(yaml.SafeLoader):
-    """A safe loader whose plain scalars follow YAML 1.2: `on` is text, `12:30` is text, `1e-3` is a number."""
+    """A safe loader whose plain scalars follow YAML 1.2.
+
+    For example, `on` and `12:30` are text, and `1e-3` is a number.
+    """
 
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Read a value and what is in it, to a depth. PyYAML takes seconds until Python's own depth ends it."""
+        """Read a value and its content, to a limited depth. PyYAML takes seconds until Python's own depth ends it."""
         if self._depth > MAX_DEPTH and parent is not None:
             problem = f"more than {MAX_DEPTH} lists and mappings inside each other"
             raise yaml.composer.ComposerError(problem=problem, problem_mark=parent.start_mark)

@@ -1,4 +1,7 @@
-"""The JSON schema of a job file: whole, and of one place, by which an unquoted word there is text or a number."""
+"""The JSON schema of a job file, as a whole and for one place.
+
+The schema of a place decides if an unquoted word there is text or a number.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any
 
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _MOST_DIGITS = 400
-"""Of a whole number that is compared with its text: Python takes its time with more."""
+"""The most digits of a whole number that is compared with its text. Python is slow with more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +51,7 @@ class FieldSchema:
 
     @property
     def is_text(self) -> bool:
-        """Whether a single value there is text in the end: a duration is not."""
+        """True if a single value there is text in the end. A duration is not."""
         return self._takes_text_alone or self._turns_into_text
 
     @property
@@ -58,25 +61,26 @@ class FieldSchema:
 
     @property
     def _turns_into_text(self) -> bool:
-        """Whether a number or a boolean becomes text there. A duration is one or the other."""
+        """True if a number or a boolean becomes text there. A duration is one or the other."""
         return any(_types(form) >= {"string", "number"} for form in self.forms)
 
     @property
     def _is_for_a_script(self) -> bool:
-        """Whether a script gets it as JSON as well, where a number is one, and `True` is JSON's true.
+        """True if a script also gets it as JSON. A number stays a number there, and `True` becomes JSON's true.
 
         docs/environment-variables.md says how.
         """
         return self.at[:1] in {("hyperparameters",), ("sweep",)}
 
     def text_of_number(self, number: str) -> str | None:
-        """Return the text that a number is kept as: where it is text, and JSON would write it otherwise. Else None.
+        """Return the text that a number is kept as.
 
-        `.9` of a hyperparameter stays a number, and `.inf` is JSON's Infinity: scripts count with them. `1e-3` in a
-        sweep stays one, too: people count with the values of its trials.
+        A number is kept as text where the field is text and JSON would write it differently. Otherwise the result is
+        None. `.9` of a hyperparameter stays a number, and `.inf` is JSON's Infinity. Scripts calculate with them.
+        `1e-3` in a sweep stays a number too. People calculate with the values of its trials.
 
         Args:
-            number: As it is written, in one of YAML's forms.
+            number: The number as it is written, in one of YAML's forms.
         """
         if self._takes_text_alone:
             return number
@@ -94,10 +98,10 @@ class FieldSchema:
         return None if is_number else number
 
     def keeps_boolean(self, text: str) -> bool:
-        """Return whether true or false is kept as its text there.
+        """Return True if true or false is kept as its text there.
 
         Args:
-            text: How it is written: true, True, TRUE.
+            text: The written form, such as true, True or TRUE.
         """
         if self._is_for_a_script:
             return self._takes_text_alone

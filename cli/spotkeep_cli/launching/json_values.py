@@ -1,7 +1,7 @@
-"""Turns the values of a request into JSON, as the launcher reads it: a notebook may give any object of Python.
+"""Turns the values of a request into JSON, as the launcher reads it.
 
-A number of NumPy, a path and a time become their number or text. A value without a form in JSON is refused with its
-field: as Python writes it, `b'x'` would reach a script as these four characters.
+A notebook may give any object of Python. A number of NumPy, a path and a time become a number or text. A value without
+a form in JSON is refused with its field. Otherwise Python's `b'x'` would reach a script as these four characters.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def plain(value: Any, *, field: str = "") -> tuple[Any, list[Problem]]:
 
     Args:
         value: Of any type.
-        field: Where it stands: `hyperparameters.lr`.
+        field: The place of the value, such as `hyperparameters.lr`.
     """
     if value is None or isinstance(value, str | bool | int | float):
         return value.value if isinstance(value, Enum) else value, []

@@ -1,4 +1,7 @@
-"""Asks whether a job would be launched: the deployment's launcher where there is one, the same rules here where not."""
+"""Asks for the judgement on a job.
+
+The deployment's launcher judges it. Without a deployment, the same rules judge it on this machine.
+"""
 
 from __future__ import annotations
 
@@ -24,27 +27,27 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.record import Run
 
 LIKE_KEEP_ALIVE_SECONDS = 1800
-"""What `--like` keeps the next pool for, when neither the job file nor the other run says."""
+"""Seconds that `--like` keeps the next pool, where neither the job file nor the other run gives a time."""
 
 _ASKED_FOR = ("instance_count", "volume_size_gb", "team")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What would become of a job.
+    """The judgement on a job before its launch.
 
     Attributes:
-        request: The request with every default filled in. Empty if it is refused or the launcher did not say.
-        problems: Why it would be refused.
-        warnings: What is allowed and probably not meant.
-        usd_per_hour: The on-demand price of one instance, where the deployment knows it.
-        pools: The warm pools there are, held against the job. Those it would take come first.
-        worst_case_usd: What the run can come to in instance time. None without a deployment.
-        limits: What a run may spend in the deployment, by the settings' names. Empty without one.
-        sweep: What a sweep asks for, with its defaults. `request` is then its first trial's. None for a run.
-        most_trials: How many trials a sweep can have.
-        schedule: When a schedule fires. `request` is then what it launches first.
-        spot_offers: What spot capacity costs now, for a run on EC2: by type and zone, the cheapest first.
+        request: The request with every default filled in. Empty if the job is refused or the launcher gave none.
+        problems: The reasons of a refusal.
+        warnings: Settings that are allowed and probably not meant.
+        usd_per_hour: The on-demand price of one instance in USD an hour, where the deployment knows it.
+        pools: The warm pools of the deployment, compared with the job. Those it would take come first.
+        worst_case_usd: The highest cost of the run in instance time, in USD. None without a deployment.
+        limits: Spending limits of a run in the deployment, by the settings' names. Empty without a deployment.
+        sweep: The sweep with its defaults. `request` is then its first trial's. None for a run.
+        most_trials: The largest number of trials of a sweep.
+        schedule: The times of a schedule. `request` is then its first launch.
+        spot_offers: The present price of spot capacity for a run on EC2, by type and zone, the cheapest first.
     """
 
     request: Mapping[str, Any]
@@ -62,13 +65,13 @@ class Judgement:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedJob:
-    """A job file that was judged as well as that can be done from here.
+    """A job file that was judged as far as possible from here.
 
     Attributes:
         prepared: The job.
-        judgement: What would become of it.
-        deployment: Whose launcher judged it. None where it was judged here.
-        unreachable: Why no launcher judged it, in words. Empty where one did.
+        judgement: The judgement on the job.
+        deployment: The deployment of the launcher that judged it. None where it was judged here.
+        unreachable: The reason, in words, that no launcher judged it. Empty where one did.
     """
 
     prepared: PreparedJob
@@ -78,7 +81,7 @@ class JudgedJob:
 
 
 def judge(document: JobDocument, *, invocation: Invocation) -> JudgedJob:
-    """Ask the deployment's launcher. Where it cannot be reached, apply its rules here."""
+    """Ask the deployment's launcher. If it cannot be reached, apply its rules here."""
     new_token, now = invocation.seams.new_token, invocation.seams.now()
     try:
         deployment = invocation.deployment()
@@ -97,12 +100,12 @@ def judge_or_refuse(
 
     Args:
         document: The job file.
-        deployment: Where it would run.
+        deployment: The deployment that it would run in.
         new_token: Makes an idempotency token, for a job file without one.
-        what: What does not happen if it is refused: `nothing was launched`.
+        what: The effect of a refusal in words, for example `nothing was launched`.
 
     Raises:
-        RefusedError: It would be refused. Carries every problem, with its line.
+        RefusedError: The launcher would refuse it. The error carries every problem, with its line.
     """
     prepared = prepare(document, deployment=deployment, new_token=new_token)
     judgement = judge_by_launcher(deployment, prepared, now=datetime.now(UTC))
@@ -112,7 +115,7 @@ def judge_or_refuse(
 
 
 def judge_by_launcher(deployment: DeploymentClient, prepared: PreparedJob, *, now: datetime) -> Judgement:
-    """Ask the deployment's launcher, which knows its limits and the other runs. Launches nothing."""
+    """Ask the deployment's launcher. It knows its limits and the other runs. Launches nothing."""
     payload, problems = plain(prepared.payload)
     if problems:
         named = {problem.field for problem in problems}
@@ -177,13 +180,14 @@ def match_document(match: PoolMatch) -> dict[str, Any]:
 
 
 def overrides_like(run: Run, document: JobDocument) -> dict[str, Any]:
-    """Return what a job takes over from a run, to fit the warm pool that the run left.
+    """Return the fields that a job takes over from a run, to fit the warm pool that the run left.
 
-    Only what SageMaker compares, as far as a job file says it. The role, the network and the key are the deployment's.
+    They are the fields that SageMaker compares and a job file can set. The role, the network and the key are the
+    deployment's.
 
     Args:
-        run: The run whose pool is meant.
-        document: The job file. Of its own it keeps everything else, `keep_alive` included.
+        run: The run that left the pool.
+        document: The job file. It keeps all its other fields, including `keep_alive`.
 
     Returns:
         Fields and their values. None takes a field away.

@@ -1,4 +1,7 @@
-"""What a launch would start, drawn: what runs where, what is installed first, its limits, what it can cost at most."""
+"""Draws a launch before it starts.
+
+The drawing shows the instances, the installation before the command, the limits and the highest cost.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +33,13 @@ _OFFERS_SHOWN = 3
 
 
 def launch_view(judgement: Judgement, *, prepared: PreparedJob, where: str, now: datetime) -> RenderableType:
-    """Draw what a launch would start.
+    """Draw a launch before it starts.
 
     Args:
         judgement: The request with its defaults, and the price.
         prepared: The job with its packed source.
-        where: The deployment in words: `spotkeep in us-east-1`.
-        now: The time, for deadlines and what is left of a warm pool.
+        where: The deployment in words, for example `spotkeep in us-east-1`.
+        now: The time, for deadlines and the remaining time of a warm pool.
     """
     request = judgement.request
     heading = Text.assemble((_ids(prepared.payload.get("run", ""), request), "bold"), "  would be launched")
@@ -75,11 +78,12 @@ def _ids(run: Any, request: Mapping[str, Any]) -> str:
 
 
 def cost_ceiling_usd(request: Mapping[str, Any], *, usd_per_hour: float | None, now: datetime) -> float | None:
-    """Return the most a run can cost in instance time: all it may train, on every instance, at the on-demand price.
+    """Return the highest cost of a run in instance time.
 
-    With a deadline it may train until then, work done twice included, and a job that works then goes on to its max_run.
-    Never more than `max_cost`. Spot is never dearer. Storage, requests and data transfer are not in it. None when the
-    price is not known.
+    It is the longest training on every instance at the on-demand price. A run with a deadline may train until then,
+    including work done twice. A job that works at the deadline goes on to its max_run. The cost is never more than
+    `max_cost`. Spot is never dearer. Storage, requests and data transfer are not in it. None when the price is not
+    known.
     """
     if usd_per_hour is None or not isinstance(request.get("max_run"), int):
         return None
@@ -97,7 +101,7 @@ def _seconds_to_deadline(request: Mapping[str, Any], *, now: datetime) -> float:
 
 
 def places(request: Mapping[str, Any]) -> list[str]:
-    """Say where a run asks for capacity, one line a fallback.
+    """Return the places that a run asks for capacity, one line a fallback.
 
     Args:
         request: The validated job document.
@@ -120,7 +124,7 @@ def places(request: Mapping[str, Any]) -> list[str]:
 
 
 def _storage(types: Sequence[str], *, volume_gb: int) -> str:
-    """Return how much an instance holds: its own disks where it has some, else its volume."""
+    """Return the storage of an instance. It is its own disks where it has some, else its volume."""
     sizes = [local_disks_gb(each) if has_local_disks(each) else volume_gb for each in types]
     known = [size for size in sizes if size is not None]
     if len(known) < len(sizes):
@@ -130,7 +134,7 @@ def _storage(types: Sequence[str], *, volume_gb: int) -> str:
 
 
 def _fleets(request: Mapping[str, Any]) -> list[str]:
-    """Return how many fleets of which capacity."""
+    """Return the number of EC2 fleets, one line for each kind of capacity."""
     capacity, count, base = request.get("capacity", "spot"), *_counts(request)
     if count == 1:
         return [f"{'on-demand' if base else capacity}, an EC2 fleet of one instance"]
@@ -148,7 +152,7 @@ def _span(numbers: range) -> str:
 
 
 def _counts(request: Mapping[str, Any]) -> tuple[int, int]:
-    """Return how many runs, and how many of them are on demand while the others are spot."""
+    """Return the number of runs, and of those on demand while the others are spot."""
     return int(request.get("runs") or 1), int(request.get("on_demand_base") or 0)
 
 
@@ -204,7 +208,7 @@ def _rows(
 
 
 def allowed(judgement: Judgement) -> list[str]:
-    """Return the deployment's ceilings, and how near the run is to that of its cost.
+    """Return the deployment's ceilings, and the run's share of its cost ceiling.
 
     Args:
         judgement: The launcher's. Of one without a deployment nothing is known.
@@ -249,7 +253,9 @@ def _on_ec2(request: Mapping[str, Any], *, offers: Sequence[Mapping[str, Any]]) 
 
 
 def installation_rows(request: Mapping[str, Any], *, prepared: PreparedJob) -> Iterator[Fact]:
-    """Yield what is installed, where a comeback and the next job find it, and what sets a machine up.
+    """Yield the rows about installation.
+
+    They name the packages, the place where a comeback and the next job find them, and the setup of a machine.
 
     Args:
         request: The validated job document.
@@ -266,7 +272,7 @@ def installation_rows(request: Mapping[str, Any], *, prepared: PreparedJob) -> I
 
 
 def _installed(request: Mapping[str, Any], *, prepared: PreparedJob) -> str:
-    """Return what is installed before the command. Empty for nothing, or where it is not known on this machine."""
+    """Return the packages to install before the command. Empty for none, or where this machine does not know them."""
     install = request.get("install", "none")
     if not isinstance(install, str):
         return ", ".join(install)
@@ -278,7 +284,10 @@ def _installed(request: Mapping[str, Any], *, prepared: PreparedJob) -> str:
 
 
 def _command(command: Any) -> str:
-    """Return a command as it is run: of a block its first lines, so that two lines are not taken for one command."""
+    """Return a command as it is run.
+
+    Of a block, return the first lines. Two lines must not be taken for one command.
+    """
     if not isinstance(command, str):
         return shlex.join(str(word) for word in command or ())
     lines = [line.strip() for line in command.splitlines() if line.strip()]

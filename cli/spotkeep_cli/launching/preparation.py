@@ -1,4 +1,7 @@
-"""Makes a job file ready to be sent: its token, its run id, and its local source as an archive with an address."""
+"""Prepares a job file for sending.
+
+It adds the token, the run id, and the local source as an archive with an address.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +35,14 @@ _ANY_BUCKET = "spotkeep-checkpoints"
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedJob:
-    """What can be judged and launched.
+    """A job that can be judged and launched.
 
     Attributes:
         document: The job file.
         payload: The document as the launcher takes it.
         archive: The local source. None where the source is elsewhere or there is none.
-        problems: Faults that only this machine can find: a source that cannot be packed, a branch that is gone.
-        warnings: Probable mistakes that only this machine can see: a branch, which moves, and files that stay behind.
+        problems: Faults that only this machine can find, such as a source that cannot be packed or a deleted branch.
+        warnings: Probable mistakes that only this machine can see, such as a moving branch and files that stay behind.
     """
 
     document: JobDocument
@@ -50,14 +53,14 @@ class PreparedJob:
 
 
 def prepare(document: JobDocument, *, deployment: DeploymentClient | None, new_token: Callable[[], str]) -> PreparedJob:
-    """Fill in what only this machine can know.
+    """Fill in the fields that only this machine can know.
 
-    The token is made once, here: however often the launch is repeated, it is the same launch. A source that cannot be
-    packed is a problem among others, so that all are shown at once (I7).
+    The token is made once, here. A repeated launch with it is the same launch. A source that cannot be packed is one
+    problem among others, so that all are shown at once (I7).
 
     Args:
         document: The job file.
-        deployment: Where it is launched. None where it is only judged, on this machine.
+        deployment: The deployment to launch in. None where the job is only judged, on this machine.
         new_token: Makes an idempotency token, for a job file without one.
     """
     # `schedule: null` takes it away: what is launched has no such field.
@@ -104,11 +107,11 @@ def send(
 
     Args:
         prepared: The job.
-        deployment: Where it is launched.
-        plan: What steers the run, if anything does.
+        deployment: The deployment to launch in.
+        plan: The plan that steers the run, or None.
 
     Raises:
-        RefusedError: The launcher refused the job. Carries every problem, with its line.
+        RefusedError: The launcher refused the job. The error carries every problem, with its line.
     """
     if prepared.archive is not None:
         deployment.upload_source(prepared.payload["source"], content=prepared.archive.content)
@@ -117,18 +120,19 @@ def send(
 
 
 def is_local_source(source: Any) -> TypeGuard[str]:
-    """Return whether a source is a path on this machine, and neither S3 nor a git URL."""
+    """Return True if a source is a path on this machine, and neither S3 nor a git URL."""
     return isinstance(source, str) and bool(source) and not re.match(r"[a-z0-9+]+://|git@", source)
 
 
 def local_source(document: JobDocument, source: str) -> Path:
-    """Return the path of a local source: relative to the job file, or where `--set` gave it, to the current directory.
+    """Return the path of a local source.
 
-    A job file may be a stranger's. It names what is in its own directory, or in the git repository around it. The
-    person at the command line names what they like.
+    It is relative to the job file. A path from `--set` is relative to the current directory. A job file may be a
+    stranger's. It may name only files in its own directory, or in the git repository around it. The person at the
+    command line may name any path.
 
     Raises:
-        LocalSourceError: The job file names something else.
+        LocalSourceError: The job file names another place.
     """
     path = Path(source).expanduser()
     if document.is_overridden("source"):

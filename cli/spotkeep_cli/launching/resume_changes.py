@@ -1,4 +1,7 @@
-"""What a resume changes of a run or a sweep: what `--set` and `--source` say, against what was launched."""
+"""The changes that a resume makes to a run or a sweep.
+
+They come from `--set` and `--source`, compared with the launched job.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ class ResumeChanges:
         of: The run or sweep that is resumed.
         fields: New values by field, as the launcher takes them. A field that `--set` emptied is None.
         archive: The local source. None where the source stays, or is elsewhere.
-        warnings: News for the user: a branch, which moves, and files that stay behind.
+        warnings: Warnings for the user, such as a branch that moves and files that stay behind.
     """
 
     of: Run | Sweep
@@ -43,7 +46,7 @@ class ResumeChanges:
         """Upload the source, if there is one, resume, and return the launcher's answer.
 
         Args:
-            deployment: Where it ran.
+            deployment: The deployment that it ran in.
 
         Raises:
             RefusedError: The launcher refused it. Carries every problem.
@@ -71,12 +74,12 @@ def overridden_fields(of: Run | Sweep, overrides: Sequence[str]) -> dict[str, An
 
 
 def resume_changes(of: Run | Sweep, *, fields: Mapping[str, Any], deployment: DeploymentClient) -> ResumeChanges:
-    """Return what a resume changes.
+    """Return the changes of a resume.
 
     Args:
-        of: What is resumed. Its sources are kept with it.
+        of: The run or sweep to resume. Its sources are kept with it.
         fields: New values by field. A source may be a path on this machine, relative to the current directory.
-        deployment: Where it ran.
+        deployment: The deployment that it ran in.
 
     Raises:
         LocalSourceError: The source cannot be packed.

@@ -1,11 +1,12 @@
-"""Packs a local source directory into the archive a job unpacks: the same files always give the same bytes.
+"""Packs a local source directory into the archive that a job unpacks.
 
-The archive's name is the hash of its content, so an unchanged directory is uploaded once however often it is launched.
-`source_files` says which files these are. Files that are left out, or may be secret, are a warning.
+The same files always give the same bytes. The archive's name is the hash of its content. So an unchanged directory is
+uploaded only once, for any number of launches. `source_files` selects the files. Files that are left out, or may be
+secret, are a warning.
 
-The directory may be a stranger's work. A link is packed as the file it names, if that is a file of the source: one to
-anything else would take the user's own files along. git reads the settings of a repository, and starts no program that
-they name.
+The directory may be a stranger's work. A link is packed as the file that it names, if that file is in the source. A
+link to any other file would take the user's own files along. git reads the settings of a repository, and starts no
+program that they name.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.launching.source_files import ListedFiles
 
 MAX_SOURCE_BYTES = 100 * 1024 * 1024
-"""The most bytes of the files before packing. Code is small. What is larger is data and belongs in a channel."""
+"""The most bytes of the files before packing. Code is small. Larger files are data and belong in a channel."""
 
 MAX_LINKS_NAMED = 3
 
@@ -46,7 +47,7 @@ class SourceArchive:
         content: The archive's bytes.
         suffix: `.tar.gz` or `.zip`.
         files: The files inside, relative and sorted. Empty for a ready archive.
-        warnings: News of it for its user.
+        warnings: Warnings about it for the user.
     """
 
     origin: Path
@@ -57,7 +58,7 @@ class SourceArchive:
 
     @property
     def sha256(self) -> str:
-        """The hash of the content, which names the object in S3."""
+        """The hash of the content. It names the object in S3."""
         return hashlib.sha256(self.content).hexdigest()
 
     def key(self, *, run: str, team: str | None = None) -> str:
@@ -74,7 +75,8 @@ def pack_source(origin: Path) -> SourceArchive:
     """Pack a directory, or take a `.tar.gz` or `.zip` as it is.
 
     Raises:
-        LocalSourceError: There is nothing to pack, it is not a directory or archive, or it is too large. Says by what.
+        LocalSourceError: There is nothing to pack, it is not a directory or archive, or it is too large. The error
+            names the excess.
     """
     if origin.is_file():
         return _ready_archive(origin)
@@ -99,10 +101,10 @@ def pack_source(origin: Path) -> SourceArchive:
 
 
 def _require_inside(directory: Path, files: list[PurePosixPath]) -> None:
-    """Refuse files that are other files: links, and what lies behind links, to what the source does not hold.
+    """Refuse links, and files behind links, to places outside the source.
 
     Raises:
-        LocalSourceError: There are any. Names up to three.
+        LocalSourceError: There are some. The error names up to three.
     """
     root = Path(os.path.realpath(directory))
     real = {path: Path(os.path.realpath(root / path)) for path in files}
@@ -207,7 +209,7 @@ def source_warnings(
         directory: The source.
         listing: Its files.
         heads: The first HEAD_BYTES of each file that is packed.
-        links: Those that are not packed: to directories, or to nothing.
+        links: Links that are not packed, because they lead to directories or to nothing.
     """
     where = shlex.quote(str(directory))
     if listing.missing_submodules:
@@ -251,7 +253,7 @@ def check_submodules_out(directory: Path) -> str:
 
 
 def named(paths: Sequence[PurePosixPath]) -> str:
-    """Return the first three of the paths, and how many more there are."""
+    """Return the first three of the paths, and the number of the others."""
     shown = ", ".join(map(str, paths[:MAX_NAMED]))
     return f"{shown} (and {len(paths) - MAX_NAMED} more)" if len(paths) > MAX_NAMED else shown
 

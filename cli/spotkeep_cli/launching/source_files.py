@@ -1,7 +1,8 @@
-"""Which files belong to a source directory: in a checkout those that git lists, elsewhere all that are there.
+"""Selects the files of a source directory.
 
-git knows the files that it ignores: passwords, data. In a checkout where git does not answer, nothing is packed: the
-ignored files are not known. A submodule and a repository inside the checkout say themselves which files are theirs.
+In a checkout these are the files that git lists. Elsewhere they are all files. git knows the files that it ignores,
+such as passwords and data. In a checkout where git does not answer, the ignored files are not known, so nothing is
+packed. A submodule and a repository inside the checkout list their own files.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ NEVER_PACKED: Final = frozenset(
     {".git", ".hg", ".svn", ".venv", "venv", "node_modules", ".spotkeep", "cdk.out", "__pycache__",
      ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints", ".DS_Store"}
 )  # fmt: skip
-"""Names left out wherever they appear: histories, environments, caches, local state."""
+"""Names left out at any depth, such as histories, environments, caches and local state."""
 
 MAX_SOURCE_FILES = 10_000
 
@@ -54,15 +55,15 @@ class LocalSourceError(UsageError):
 
 @dataclass(frozen=True, kw_only=True)
 class ListedFiles:
-    """The files of a directory, relative to it. A name may be of a file that is gone, or of a link.
+    """The files of a directory, relative to it. A name may belong to a deleted file, or to a link.
 
     Attributes:
-        names: All that may be packed, in no order.
+        names: All files that may be packed, in no order.
         tracked: Those that a repository tracks.
         checkout: The top of the checkout around the directory. None where there is none.
         missing_submodules: The places of submodules that are not checked out.
-        worktrees: Other worktrees of the same repository: they hold the same files once more.
-        remarks: A sentence for each thing that could not be read, in the words of git or of the system.
+        worktrees: Other worktrees of the same repository. They hold the same files once more.
+        remarks: A sentence for each unreadable thing, in the words of git or of the system.
     """
 
     names: frozenset[PurePosixPath]
@@ -134,7 +135,7 @@ class _Checkout:
     """A checkout that git is asked about.
 
     Attributes:
-        top: Its top directory, where `.git` is.
+        top: Its top directory, which holds `.git`.
         source: The directory that its user named.
         variables: Variables of git's that name the repository. None where git finds it by `.git`.
     """
@@ -144,10 +145,10 @@ class _Checkout:
     variables: tuple[tuple[str, str], ...] = ()
 
     def files_of_source(self, directory: Path) -> _Listing:
-        """List a directory that a user named: it is packed even where git ignores it as a whole.
+        """List a directory that a user named. It is packed even where git ignores it as a whole.
 
-        Then the rules for the files in it count, and those for the directory itself do not. Where it has nothing by
-        these either, the rule is for all names (`*`): then the rules in the directory count alone.
+        The rules for the files in it count then, and the rules for the directory itself do not. These rules may leave
+        no file, as the rule `*` does. Only the rules in the directory count then.
         """
         listing = self.files_of(directory)
         if listing.names or directory == self.top:

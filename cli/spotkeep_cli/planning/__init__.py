@@ -1,1 +1,1 @@
-"""What a job with a deadline will cost and when it will be done."""
+"""The forecast of cost and end of a job with a deadline."""

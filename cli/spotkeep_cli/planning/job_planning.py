@@ -1,7 +1,8 @@
-"""Plans a job file: finds out what is known of its capacity, and asks the planner.
+"""Plans a job file.
 
-Knowledge comes from traces where some are given. Else from the account (prices, placement scores). From the
-deployment's own runs of the same type. And from the published interruption band where there is nothing better.
+It finds the facts about the job's capacity, and asks the planner. The facts come from traces where some are given.
+Otherwise prices and placement scores come from the account. The deployment's own runs of the same type are a further
+source. The published interruption band is used where there is nothing better.
 """
 
 from __future__ import annotations
@@ -30,9 +31,12 @@ if TYPE_CHECKING:
 
 
 TICK_S = 300.0
-"""Between two decisions, where no trace says otherwise: how often the controller runs."""
+"""Seconds between two decisions of the controller, for a plan without a trace's own interval."""
 _MOST_TICKS = 3_000
-"""Until a deadline: decisions of a month are further apart than those of ten days, and their forecast takes as long."""
+"""The most decisions until a deadline.
+
+Decisions of a month are further apart than those of ten days. Their forecast takes equally long.
+"""
 _LONGEST_TICK_S = 1_800.0
 """Capacity that has been there for less than an hour is distinguished from older capacity."""
 DEFAULT_BAND = ">20%"
@@ -43,7 +47,7 @@ _PICTURES = (".png", ".svg", ".pdf")
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
-    """What the options of `spotkeep plan` say. None where the job file decides."""
+    """The options of `spotkeep plan`. None where the job file decides."""
 
     deadline_s: int | None = None
     work_s: int | None = None
@@ -58,10 +62,10 @@ class PlanOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant.
+        """Refuse options without a sense.
 
         Raises:
-            UsageError: A price, a zone or a picture that makes no sense.
+            UsageError: A price, a zone or a picture makes no sense.
         """
         if self.on_demand_price is not None and not 0 < self.on_demand_price < float("inf"):
             raise UsageError(f"--on-demand-price is {self.on_demand_price}, a price is more than 0")
@@ -102,11 +106,11 @@ class PlannedJobFile:
 
     Attributes:
         name: The job's name.
-        instances: How many it uses at once.
+        instances: Number of instances that it uses at once.
         types: The instance types it may run on, the cheapest first. Costs are of all instances.
-        work_from: Where the work's length comes from, in words.
-        remarks: What could not be found out.
-        installation: What is installed and set up before the command, in rows. Empty where that was not asked.
+        work_from: The source of the work's length, in words.
+        remarks: The facts that could not be found.
+        installation: The installation and setup before the command, in rows. Empty where the caller did not want it.
     """
 
     name: str
@@ -145,7 +149,7 @@ def plan_job(
     Raises:
         JobFileError: The file cannot be read.
         RefusedError: It would not be launched.
-        UsageError: It cannot be planned like this: no deadline, one that is too short, a trace with faults.
+        UsageError: It cannot be planned like this. It has no deadline or one that is too short, or a trace has faults.
         CommandLineError: The planner's packages are not installed, or the picture cannot be written.
     """
     from spotkeep_cli.launching.launch_view import installation_rows
@@ -178,13 +182,13 @@ def plan_request(
 
     Args:
         judgement: The job, accepted.
-        options: What was asked for.
-        deployment: Where it would run. None where there is none.
+        options: The options of the plan.
+        deployment: The deployment that it would run in. None where there is none.
         invocation: The outside world.
-        remarks: What could not be found out so far.
+        remarks: The facts that could not be found so far.
 
     Raises:
-        UsageError: It cannot be planned like this: no deadline, one that is too short, a trace with faults.
+        UsageError: It cannot be planned like this. It has no deadline or one that is too short, or a trace has faults.
         CommandLineError: The planner's packages are not installed.
     """
     try:
@@ -286,7 +290,7 @@ def _judge(job_file: Path, *, overrides: Sequence[str], invocation: Invocation) 
 
 @dataclass(kw_only=True)
 class _Knowing:
-    """Finds out what is known of a type, and remembers what could not be found out."""
+    """Finds the facts about a type, and remembers the facts that could not be found."""
 
     options: PlanOptions
     invocation: Invocation
@@ -366,7 +370,7 @@ class _Knowing:
         return spells_of(seen) if seen else None
 
     def _spot_attempts(self, run: Run, instance_type: str) -> set[int]:
-        """Return the attempts that saw the spot capacity of a type: a run that went on demand has seen it go."""
+        """Return the attempts that saw the spot capacity of a type. A run that went on demand has seen it go."""
         if self.deployment is None:
             return set()
         attempts: Sequence[Run | Attempt] = [run] if run.attempt == 1 else self.deployment.table.runs.attempts(run.run)
@@ -407,8 +411,8 @@ def seen_spells(timeline: Sequence[TimelineEntry], *, now: datetime) -> list[See
     because the work was done, or lost to an error of SageMaker's own.
 
     Args:
-        timeline: What happened, oldest first.
-        now: The time, for what still goes on.
+        timeline: The events, oldest first.
+        now: The time, for periods that still go on.
     """
     from spotkeep_planner.capacity_model import SeenSpell
 

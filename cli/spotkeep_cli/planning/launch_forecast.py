@@ -1,7 +1,8 @@
-"""The forecast of a run with a deadline: shown before the user is asked, and sent along as the plan that steers it.
+"""The forecast of a run with a deadline.
 
-It needs the planner's packages and whatever the account says of capacity. A launch does not: without a forecast the run
-is guarded alone, and that is said.
+The user sees it before the question to launch. It is sent along as the plan that steers the run. It needs the planner's
+packages and the account's facts about capacity. A launch does not need it. Without a forecast, the guard alone protects
+the run, and the user is informed.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ _LIKELY = 0.9
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LaunchForecast:
-    """What a run with a deadline is expected to do.
+    """The expected course of a run with a deadline.
 
     Attributes:
         planned: The plan. None where none could be made.
-        first_type: The instance type that the run begins on. Empty where no deployment says which.
-        remarks: What could not be found out, and why there is no plan.
-        made_at: When.
-        deadline_at: When the run must be done, if it is launched now.
-        on_demand_at_the_latest: When the guard sends it on demand, if nothing is done by then.
-        problems: A max_cost that nothing can keep.
+        first_type: The instance type that the run begins on. Empty where no deployment names one.
+        remarks: The facts that could not be found, and the reason for a missing plan.
+        made_at: The time of the forecast.
+        deadline_at: The time by which the run must be done, if it is launched now.
+        on_demand_at_the_latest: The time at which the guard sends it on demand, if nothing is done by then.
+        problems: A max_cost that no run can keep.
         warnings: A max_cost that is probably not enough.
     """
 
@@ -88,7 +89,7 @@ def forecast_launch(
 
     Args:
         judgement: The job, accepted.
-        deployment: Where it would run. None where there is none.
+        deployment: The deployment that it would run in. None where there is none.
         invocation: The outside world.
     """
     document = judgement.request

@@ -1,4 +1,7 @@
-"""What `spotkeep plan` shows: the answer first, then its spread, its zones, and what it rests on."""
+"""The output of `spotkeep plan`.
+
+The answer comes first, then its spread, its zones, and its sources.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def plan_view(planned: PlannedJobFile, *, width: int) -> RenderableType:
 
 
 def launch_forecast_view(forecast: LaunchForecast) -> RenderableType:
-    """Return what is expected of a run with a deadline, before it is launched."""
+    """Return the forecast of a run with a deadline, before it is launched."""
     latest = quantities.moment(forecast.on_demand_at_the_latest)[:-3]
     rows: list[Fact] = [("deadline", f"{quantities.moment(forecast.deadline_at)[:-3]} UTC")]
     planned = forecast.planned
@@ -252,6 +255,9 @@ def _range(spread: Distribution, shown: Callable[[float], str]) -> str:
 
 
 def _rounded(seconds: float) -> str:
-    """Return a duration as precise as it is: whole minutes above two, whole quarters of an hour above six hours."""
+    """Return a duration as precise as it is.
+
+    Above two minutes it has whole minutes. Above six hours it has whole quarters of an hour.
+    """
     step = 1 if seconds < 120 else 60 if seconds < 6 * 3600 else 900
     return quantities.duration(round(seconds / step) * step)

@@ -1,9 +1,9 @@
-"""Spot or a warm pool: which is cheaper for a job, and what the dearer one buys. Pure.
+"""Compares spot with a warm pool for a job, in cost and time. Pure.
 
 Spot bills the work at spot's share of the price, and waits for a new host at every job. A warm pool bills the work and
-the time between two jobs in full, and starts the next job on the host that is there. So a pool is bought for time, not
-to save money. It is the cheaper one only where spot's interruptions eat its discount. Judged by the runs there were of
-the same name: nothing is guessed that they do not say.
+the time between two jobs in full. It starts the next job on the host that is there. So a pool is bought for time, not
+to save money. It is the cheaper one only where spot's interruptions eat its discount. The judgement comes from earlier
+runs of the same name. Facts that they do not show are not guessed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Source: https://aws.amazon.com/blogs/machine-learning/best-practices-for-amazon-
 
 DEFAULT_KEEP_ALIVE_SECONDS: Final = 1800
 MOST_RUNS: Final = 500
-"""How many of the newest runs are read for those of the job's name."""
+"""Number of newest runs that are searched for those of the job's name."""
 
 _FEWEST_RUNS: Final = 2
 _NEWEST: Final = 20
@@ -37,13 +37,14 @@ _SECONDS_PER_HOUR: Final = 3600
 
 @dataclass(frozen=True, kw_only=True)
 class Habits:
-    """What the runs of a name say of the next one.
+    """The typical figures of a name's runs, for the next one.
 
     Attributes:
-        runs: How many were read.
-        work_seconds: How long one works, without what interruptions repeated. The median.
-        gap_seconds: From the end of one to the launch of the next. The median.
-        spot_share: What spot billed of what the same work costs on demand, over all of them. None without a spot run.
+        runs: Number of runs that were read.
+        work_seconds: Median working time of a run in seconds, without work that interruptions repeated.
+        gap_seconds: Median seconds from the end of one run to the launch of the next.
+        spot_share: Cost on spot as a share of the on-demand cost of the same work, over all of them. None without a
+            spot run.
     """
 
     runs: int
@@ -54,16 +55,16 @@ class Habits:
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """Which is cheaper, and by how much. Instance seconds are at the on-demand price, for one job.
+    """The cheaper choice, and the difference. Instance seconds are at the on-demand price, for one job.
 
     Attributes:
-        cheaper: Spot or pool. None where no spot run says what spot costs.
-        habits: What it is judged by.
-        keep_alive_seconds: How long the pool would be kept.
-        spot_seconds: What a job costs on spot. None when not known.
-        pool_seconds: What it costs with a pool, waiting for the next included.
-        sooner_seconds: How much sooner the next job starts on a pool.
-        usd_per_second: What an instance second costs, over all instances. None when not known.
+        cheaper: Spot or pool. None where no spot run shows the cost of spot.
+        habits: The figures behind the advice.
+        keep_alive_seconds: Seconds that the pool would be kept.
+        spot_seconds: Cost of a job on spot in instance seconds. None when not known.
+        pool_seconds: Cost of a job with a pool in instance seconds, including the wait for the next.
+        sooner_seconds: Seconds by which the next job starts sooner on a pool.
+        usd_per_second: Price in USD of a second, over all instances. None when not known.
     """
 
     cheaper: Literal["spot", "pool"] | None
@@ -117,14 +118,14 @@ class Advice:
 
 
 def habits_of(runs: Sequence[Run], *, name: str) -> Habits | None:
-    """Return what the runs of a name say of the next one.
+    """Return the typical figures of a name's runs, for the next one.
 
     Args:
         runs: Any runs, in any order.
         name: The job's name.
 
     Returns:
-        None when too few of them have ended to say anything.
+        None when too few of them have ended for figures.
     """
     same = sorted((run for run in runs if run.name == name), key=lambda run: run.created_at)[-_NEWEST:]
     done = [run for run in same if run.ended_at is not None and run.cost is not None]
@@ -151,10 +152,10 @@ def advise(habits: Habits, *, keep_alive_seconds: int, instance_count: int, usd_
     """Compare spot with a warm pool for the next job.
 
     Args:
-        habits: What is known of such jobs.
-        keep_alive_seconds: How long the pool would be kept. 0 for half an hour.
-        instance_count: How many instances a job has.
-        usd_per_hour: On-demand price of one, if it is known.
+        habits: The figures of such jobs.
+        keep_alive_seconds: Seconds that the pool would be kept. 0 for half an hour.
+        instance_count: Number of instances of a job.
+        usd_per_hour: On-demand price of one instance in USD an hour, if it is known.
     """
     keep = keep_alive_seconds or DEFAULT_KEEP_ALIVE_SECONDS
     in_time = habits.gap_seconds <= keep
@@ -178,7 +179,7 @@ def advice_for(judgement: Judgement, *, runs: Sequence[Run]) -> Advice | None:
     """Return the advice for a judged job. None when its name has no history, or it is on EC2, without pools.
 
     Args:
-        judgement: The job. One that is refused has no request, and gets none.
+        judgement: The job. A refused job has no request, and gets no advice.
         runs: The deployment's newest runs.
     """
     request = judgement.request

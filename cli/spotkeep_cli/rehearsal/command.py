@@ -1,4 +1,7 @@
-"""What the commands do around the engine: judge the job file, show, report, say what is next."""
+"""The steps of the commands around the engine.
+
+They judge the job file, show the rehearsal, write the report and print the next steps.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
 
 _SET_UP_BY_MAKE = frozenset({"torch", "keras", "lightning", "transformers", "accelerate"})
 _PACKAGES = {"PIL": "pillow", "cv2": "opencv-python-headless", "sklearn": "scikit-learn", "yaml": "pyyaml"}
-"""Packages whose name is not that of their module."""
+"""Packages with another name than their module."""
 
 
 def activation(
@@ -49,12 +52,12 @@ def activation(
     """Return the step that comes first where `spotkeep` is in a virtual environment that is not active.
 
     Args:
-        environment: The environment of this process. Under `make`, its PATH is not that of the person's shell.
+        environment: The environment of this process. Under `make`, its PATH differs from the PATH of the user's shell.
         prefix: The environment that `spotkeep` runs in.
-        directory: Where the person is. The current directory by default.
+        directory: The user's working directory. The current directory by default.
 
     Returns:
-        One step, or none where the shell finds `spotkeep`, or where how to reach it is not ours to know.
+        One step. None where the shell finds `spotkeep`, or where the way to it is unknown.
     """
     here = directory or Path.cwd()
     script = prefix / "bin" / "activate"
@@ -81,28 +84,28 @@ def rehearse_job(
     deploy: bool = True,
     python: Path | None = None,
 ) -> None:
-    """Judge the job file, rehearse it, show and write the report, and say what is next.
+    """Judge the job file, rehearse it, show and write the report, and print the next steps.
 
     Args:
         job_file: The job file.
-        scenario: What is launched and taken away.
+        scenario: The kind of rehearsal.
         overrides: `--set` values.
-        timeout_seconds: The longest that the scenario waits for anything.
-        keep_running: Whether the local AWS stays up afterwards.
-        report_path: Where the report is written. None for its place in the project's state.
-        invocation: How the command was called.
-        terminal: Where it shows what it does.
-        deploy: Whether the app is deployed first.
-        python: The interpreter that the script runs with. None for the one that this command runs with.
+        timeout_seconds: The longest wait for any one event, in seconds.
+        keep_running: True to keep the local AWS up afterwards.
+        report_path: The path of the report. None for its place in the project's state.
+        invocation: The command's own words.
+        terminal: The terminal that shows the progress.
+        deploy: True to deploy the app first.
+        python: The interpreter that the script runs with. None for the interpreter of this command.
 
     Raises:
         JobFileError: The file cannot be read.
-        RefusedError: The job file has problems. Carries every one that can be found here, with its line.
+        RefusedError: The job file has problems. The error carries every problem that can be found here, with its line.
         UsageError: There is no app to deploy.
         LocalFailureError: The local AWS or the CDK CLI failed.
         RehearsalNotJudgedError: There is no verdict.
         MissingModuleError: The script needs a Python module that is not installed here.
-        RehearsalFailedError: It did not pass.
+        RehearsalFailedError: The run did not pass.
     """
     document = read_job_file(job_file, overrides=overrides).with_fields(scenario.job_fields)
     if (kind_of(launched_by_a_schedule(document.fields)) == "sweep") != scenario.of_sweep:
@@ -165,14 +168,16 @@ def _other_command(job_file: Path, *, of_sweep: bool) -> UsageError:
 
 
 def in_python(document: JobDocument, python: Path) -> JobDocument:
-    """Return a job whose `python` and `python3` are those beside an interpreter, which stands for the image's.
+    """Return a job that runs `python` and `python3` from the directory of an interpreter.
+
+    This interpreter stands for the one of the image.
 
     Args:
         document: The job file.
         python: The interpreter, of a virtual or conda environment.
 
     Raises:
-        UsageError: If it is no interpreter, or commands would not find it by those names.
+        UsageError: The path is no interpreter, or commands would not find it by those names.
     """
     # A virtual environment's is a link to another Python, and it is the link that knows its packages.
     path = Path(os.path.abspath(python.expanduser()))  # noqa: PTH100 - `resolve` would follow the link
@@ -194,7 +199,7 @@ def _files(report: Path) -> str:
 
 
 def judged_app(document: JobDocument, *, invocation: Invocation) -> Path:
-    """Judge the job file as far as that can be done here, and return the checkout whose app is deployed."""
+    """Judge the job file as far as possible here, and return the checkout of the app to deploy."""
     if document.fields.get("command") is None and {"image", "framework", "algorithm"} & document.fields.keys():
         raise UsageError(
             "a rehearsal judges what a script prints and saves, and this job has no command: the image's own entry "
@@ -223,10 +228,12 @@ def judged_app(document: JobDocument, *, invocation: Invocation) -> Path:
 
 
 def installation(module: str) -> str:
-    """Say how to install a Python module where local jobs find it: in the environment that this command runs in.
+    """Return the instruction to install a Python module where local jobs find it.
+
+    Local jobs find it in the environment of this command.
 
     Args:
-        module: As scripts import it.
+        module: The module's name, as scripts import it.
     """
     if module in _SET_UP_BY_MAKE and Path(sys.prefix) == INSTALLED_FROM / ".venv":
         where = "" if Path.cwd() == INSTALLED_FROM else f"-C {shlex.quote(str(INSTALLED_FROM))} "

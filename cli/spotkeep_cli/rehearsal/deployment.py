@@ -1,4 +1,7 @@
-"""The deployed app as a rehearsal uses it: the same connection, the same preparation, the same launcher as `launch`."""
+"""The deployed app as a rehearsal uses it.
+
+The connection, the preparation and the launcher are the same as those of `launch`.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +39,10 @@ def local_aws(
     """Give the local AWS. It is stopped afterwards if it was started here.
 
     Args:
-        state_dir: Where it lives.
-        options: What it is started with, unless it runs already.
-        keep_running: Whether it stays up, even if it was started here.
-        view: Shows what goes on.
+        state_dir: The folder of its state.
+        options: The options of its start. They do not apply where it runs already.
+        keep_running: True to keep it up, even if it was started here.
+        view: Shows the progress.
     """
     found = lifecycle.status(state_dir)
     with view.stage(Stage.LOCAL_AWS) as outcome:
@@ -58,11 +61,11 @@ def deploy(
     """Bootstrap the account, unless that was done before, and deploy the app.
 
     Args:
-        local: Where.
-        project_dir: The checkout whose app it is.
-        deployment: The name that it is deployed under.
-        settings: Its other settings.
-        view: Shows what goes on.
+        local: The local AWS to deploy to.
+        project_dir: The checkout of the app.
+        deployment: The deployment's name.
+        settings: The deployment's other settings.
+        view: Shows the progress.
     """
     with view.stage(Stage.BOOTSTRAP) as outcome:
         did = cdk.bootstrap(local, project_dir=project_dir, on_progress=_shown_by(view))
@@ -101,9 +104,9 @@ class RehearsedDeployment:
 
     Attributes:
         job: The job file's fields.
-        name: The deployment's name. This and what follows is the deployment's own.
+        name: The deployment's name.
         table: The run table.
-        notification_topic_arn: Where notifications are published.
+        notification_topic_arn: The ARN of the topic of notifications.
         controller_function: The name of the controller.
         job_log: Reads the log of an attempt.
     """
@@ -121,7 +124,7 @@ class RehearsedDeployment:
 
         Args:
             document: The job file.
-            invocation: How the command was called.
+            invocation: The command's own words.
 
         Raises:
             NoConnectionError: It cannot be found.
@@ -149,7 +152,9 @@ class RehearsedDeployment:
         send(prepared, deployment=self._deployment)
 
     def stop(self, name: str) -> bool:
-        """Ask the launcher to stop a run or a sweep, unless it has ended. Return whether it was asked.
+        """Ask the launcher to stop a run or a sweep, unless it has ended.
+
+        Return True if the launcher was asked.
 
         Raises:
             RefusedError: A limit stands against it.
@@ -161,14 +166,16 @@ class RehearsedDeployment:
         return False
 
     def ask(self, action: str, **fields: object) -> None:
-        """Ask the launcher for an action on a run or its pool, a sweep or a schedule: `extend-pool`, `pause`.
+        """Ask the launcher for an action, for example `extend-pool` or `pause`.
+
+        The action is on a run or its pool, a sweep or a schedule.
 
         Args:
             action: The action.
-            fields: What else the launcher takes: `run="digits-1"`.
+            fields: Further fields of the request, for example `run="digits-1"`.
 
         Raises:
-            RefusedError: There is no such thing, or a limit stands against it.
+            RefusedError: The named thing does not exist, or a limit forbids the action.
         """
         payload = {"action": action, **fields}
         asked = " ".join(f"{name} {value}" for name, value in fields.items())

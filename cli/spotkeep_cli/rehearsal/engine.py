@@ -1,7 +1,7 @@
-"""One engine for every rehearsal: from an empty machine to a report.
+"""One engine for every rehearsal, from an empty machine to a report.
 
-The order is the user's own: a local AWS, `cdk bootstrap`, `cdk deploy`, a subscriber. Then a scenario launches its runs
-or its sweep, takes their capacity away, waits for what follows, and reports what it found.
+The order is the user's own. First come a local AWS, `cdk bootstrap`, `cdk deploy` and a subscriber. Then a scenario
+launches its runs or its sweep and takes their capacity away. At last it waits for the outcome and reports it.
 """
 
 from __future__ import annotations
@@ -45,17 +45,23 @@ _NOTE = "rehearsed-runs"
 
 _POLL_SECONDS = 0.2
 _QUIET_SECONDS = 3.0
-"""How long to listen on for what should not come: a second notification, from an event that was delivered twice."""
+"""Seconds to listen on for messages that should not come.
+
+One such message is a second notification from an event that was delivered twice.
+"""
 _ENDING_SECONDS = 60.0
 
 WHOLE_TRAINING: Final[Mapping[str, Any]] = {"pause_at_step": None, "schedule": None}
-"""What every scenario takes out of a job file: it launches now, and judges where an interrupted training ends."""
+"""The fields that every scenario takes out of a job file.
+
+A scenario launches at once, without a schedule. It judges the end of an interrupted training, so no step pauses it.
+"""
 
 
 class Subscriber:
     """Receives every notification of a topic through a queue of its own.
 
-    A queue sees duplicates that a mailbox would see too, which is what makes promise I4 checkable.
+    A queue sees duplicates that a mailbox would see too. Promise I4 becomes checkable this way.
     """
 
     def __init__(self, *, sns: SNSClient, sqs: SQSClient, queue_url: str, subscription_arn: str) -> None:
@@ -99,7 +105,7 @@ class Subscriber:
 
 
 def _lets_deliver(*, queue_arn: str, topic_arn: str) -> dict[str, Any]:
-    """Return the policy of a queue that a topic delivers to: without one, SNS delivers nothing."""
+    """Return the policy of a queue that a topic delivers to. Without a policy, SNS delivers nothing."""
     statement = {
         "Effect": "Allow",
         "Principal": {"Service": "sns.amazonaws.com"},
@@ -111,7 +117,9 @@ def _lets_deliver(*, queue_arn: str, topic_arn: str) -> dict[str, Any]:
 
 
 def parse_notification(envelope: Mapping[str, Any]) -> ReceivedNotification:
-    """Read a notification from the JSON that SNS delivers to a queue: an envelope, and in it the one for programs.
+    """Read a notification from the JSON that SNS delivers to a queue.
+
+    The JSON is an envelope. It contains the notification for programs.
 
     Source: https://docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html
     """
@@ -126,12 +134,12 @@ def parse_notification(envelope: Mapping[str, Any]) -> ReceivedNotification:
 
 
 def replace_earlier(local: LocalAws, table: RunTable, *, names: Sequence[str]) -> None:
-    """Remove what earlier rehearsals' runs left, and note this one's for the next.
+    """Remove the resources of earlier rehearsals' runs, and note this rehearsal's runs for the next one.
 
-    What has not ended keeps everything, and is noted again.
+    A run that has not ended keeps everything. It is noted again.
 
     Args:
-        local: Where they ran.
+        local: The local AWS that they ran on.
         table: The run table.
         names: The ids of the runs, or of the sweep, of the rehearsal that begins.
     """
@@ -154,7 +162,7 @@ def note_run(local: LocalAws, name: str) -> None:
     """Note one more run of the rehearsal under way, for the next rehearsal to remove.
 
     Args:
-        local: Where it runs.
+        local: The local AWS that it runs on.
         name: Its id.
     """
     with (local.state_dir / _NOTE).open("a") as note:
@@ -176,19 +184,19 @@ def _remove(local: LocalAws, run: Run, *, job_names: Sequence[str]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """What one kind of rehearsal does that the others do not.
+    """The parts of one kind of rehearsal that differ from the other kinds.
 
     Attributes:
-        introduction: What is rehearsed, as the command prints it. `{job_file}` stands for the job file.
+        introduction: The text that the command prints first. `{job_file}` stands for the job file.
         job_fields: The fields of the job file that it replaces. None takes a field away.
-        of_sweep: Whether it rehearses the job file of a sweep. The others rehearse those of single jobs.
-        suffixes: What the ids of its runs, or of its sweep, end with.
+        of_sweep: True for the job file of a sweep. The other scenarios rehearse single jobs.
+        suffixes: The endings of the ids of its runs, or of its sweep.
         settings: Settings of the deployment, besides its name, by the fields of the job file.
         server: Options of the local AWS, where the rehearsal starts one.
         perform: Launches, takes capacity away, and judges what came back.
         report_name: The report's file name.
-        failed_hint: Where to read on when the rehearsal did not pass.
-        next_steps: What to do when it did, as commands with `{job_file}` and what they are for.
+        failed_hint: The page to read when the rehearsal did not pass.
+        next_steps: The commands to use after a passed rehearsal, with `{job_file}` and a purpose for each.
     """
 
     introduction: str
@@ -205,17 +213,17 @@ class Scenario:
 
 @dataclass(frozen=True, kw_only=True)
 class RehearsalPlan:
-    """What to rehearse, and how.
+    """The scenario to rehearse, with its options.
 
     Attributes:
-        scenario: What is launched and taken away.
+        scenario: The kind of rehearsal.
         document: The job file. The ids of its runs are made from its name.
-        invocation: How the command was called: it names the deployment.
+        invocation: The command's own words. They name the deployment.
         project_dir: The checkout whose app is deployed.
         settings: Settings of the deployment, besides its name.
-        timeout_seconds: The longest that a scenario waits for anything.
-        deploy: Whether the app is deployed first. Otherwise what was deployed there before is rehearsed.
-        keep_running: Whether the local AWS stays up afterwards, even if the rehearsal started it.
+        timeout_seconds: The longest wait of a scenario for any one event, in seconds.
+        deploy: True to deploy the app first. Otherwise the rehearsal uses the app that was deployed before.
+        keep_running: True to keep the local AWS up afterwards, even if the rehearsal started it.
     """
 
     scenario: Scenario
@@ -232,8 +240,8 @@ def rehearse(plan: RehearsalPlan, *, view: RehearsalView) -> Report:
     """Deploy the app, perform the scenario, and return its report.
 
     Args:
-        plan: What to rehearse.
-        view: Shows what goes on.
+        plan: The rehearsal's plan.
+        view: Shows the progress.
 
     Raises:
         RehearsalTimeoutError: Something did not happen in time, so there is no verdict. The runs are stopped.
@@ -276,15 +284,17 @@ def rehearse(plan: RehearsalPlan, *, view: RehearsalView) -> Report:
 
 
 class Rehearsal:
-    """A rehearsal under way: its runs, or its sweep, in the deployed app, and what is known of them.
+    """A rehearsal under way.
+
+    It knows its runs, or its sweep, in the deployed app, with all facts about them so far.
 
     Args:
         names: The ids of its runs, or of its sweep.
         local: The local AWS.
         deployment: The deployed app, as a user of it sees it.
         subscriber: Receives the notifications of the deployment.
-        view: Shows what goes on.
-        timeout_seconds: The longest that it waits for anything.
+        view: Shows the progress.
+        timeout_seconds: The longest wait for any one event, in seconds.
     """
 
     def __init__(
@@ -301,7 +311,7 @@ class Rehearsal:
         self.deployment, self.view = deployment, view
         self.timeout_seconds = timeout_seconds
         self.notifications: list[ReceivedNotification] = []
-        """What the subscriber received about these, in the order of arrival."""
+        """The notifications of these runs that the subscriber received, in the order of arrival."""
         self._subscriber = subscriber
 
     @cached_property
@@ -311,13 +321,13 @@ class Rehearsal:
 
     @cached_property
     def s3(self) -> S3Client:
-        """Where checkpoints and models are."""
+        """The client of the S3 that holds checkpoints and models."""
         client: S3Client = self.session.client("s3")
         return client
 
     @cached_property
     def logs(self) -> JobLogs:
-        """What training jobs printed."""
+        """The output of training jobs."""
         return JobLogs(self.session.client("logs"))
 
     @property
@@ -331,10 +341,12 @@ class Rehearsal:
         return self.names[1]
 
     def add_run(self, suffix: str) -> str:
-        """Return the id of one more run, for the scenario to launch. It is listened to and stopped as the others are.
+        """Return the id of one more run, for the scenario to launch.
+
+        The engine listens to it and stops it like the others.
 
         Args:
-            suffix: What its id ends with.
+            suffix: The ending of its id.
         """
         name = f"{self.first}{suffix}"
         self.names.append(name)
@@ -363,9 +375,9 @@ class Rehearsal:
 
         Args:
             names: The ids of the runs.
-            until: Whether it has happened.
+            until: Returns True once it has happened.
             meanwhile: Called with the records each time that they were read.
-            standing: Says where a run stands, for the error.
+            standing: Returns the state of a run, for the error.
 
         Raises:
             RehearsalTimeoutError: Neither happened in time.
@@ -382,7 +394,7 @@ class Rehearsal:
             time.sleep(_POLL_SECONDS)
 
     def received(self, run: str, statuses: Iterable[str], *, within_seconds: float) -> bool:
-        """Wait for a notification of a run with one of these statuses, and say whether it came in time."""
+        """Wait for a notification of a run with one of these statuses. Return True if it came in time."""
         deadline = time.monotonic() + within_seconds
         while not any(each.run == run and each.status in statuses for each in self.notifications):
             if time.monotonic() > deadline:
@@ -398,7 +410,7 @@ class Rehearsal:
                 quiet_since = time.monotonic()
 
     def collect_endings(self, stage: Stage) -> None:
-        """Listen until each ending was notified, and a little longer for what should not come."""
+        """Listen until each ending was notified, and a little longer for notifications that should not come."""
         with self.view.stage(stage) as outcome:
             deadline = time.monotonic() + _ENDING_SECONDS
             for name in self.names:
@@ -407,7 +419,10 @@ class Rehearsal:
             outcome.append(f"{len(self.notifications)} received")
 
     def _listen(self) -> bool:
-        """Take what has arrived, waiting up to a second for the first. Say whether anything came that is ours."""
+        """Take the messages that have arrived. Wait up to a second for the first.
+
+        Return True if a message of this rehearsal came.
+        """
         arrived = [each for each in self._subscriber.receive(wait_seconds=1) if each.run in self.names]
         self.notifications += arrived
         for notification in arrived:
@@ -427,9 +442,10 @@ class Rehearsal:
 
     @contextlib.contextmanager
     def none_left_running(self) -> Iterator[None]:
-        """Stop the runs of a rehearsal that ends early: the local AWS would train them on, now or when it is up again.
+        """Stop the runs of a rehearsal that ends early.
 
-        They are stopped by their record, which outlives the local AWS, and not by their processes.
+        Otherwise the local AWS would train them on, now or after its next start. The runs are stopped through their
+        record, and not through their processes. The record outlives the local AWS.
         """
         try:
             yield

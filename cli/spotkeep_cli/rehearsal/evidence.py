@@ -1,4 +1,4 @@
-"""What really happened in a rehearsal, as plain values: the only thing the verdict may use."""
+"""The facts of a rehearsal, as plain values. The verdict may use nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RehearsalTimeoutError(RehearsalNotJudgedError):
     """Something that was to happen to the rehearsed runs did not happen within the time given."""
 
     def __init__(self, *, seconds: float, states: Mapping[str, str]) -> None:
-        """Say where each run stood when the time was over."""
+        """Name the state of each run when the time was over."""
         where = ", ".join(f"{run} is {state.lower()}" for run, state in states.items())
         super().__init__(
             f"the runs did not end within {seconds:g} s: {where}",
@@ -32,7 +32,7 @@ class RehearsedRunFailedError(RehearsalNotJudgedError):
     """A run failed that was to leave something to judge.
 
     Attributes:
-        failure: Why, in the words of its record.
+        failure: The reason, in the words of its record.
     """
 
     def __init__(self, *, run: str, failure: str) -> None:
@@ -41,7 +41,7 @@ class RehearsedRunFailedError(RehearsalNotJudgedError):
 
 
 class ProcessEnding(enum.Enum):
-    """How one life of a training process ended."""
+    """The kinds of end of one life of a training process."""
 
     EXITED = "exited"
     """The script ended by itself, with whatever exit code."""
@@ -60,15 +60,15 @@ class RehearsedProcess:
     Attributes:
         started_at: Seconds since the epoch.
         ended_at: Seconds since the epoch.
-        ending: How it ended.
-        resumed_from_step: Completed steps it restored, 0 for a start from the beginning, ``None`` when the script never
-            said.
-        last_step: Completed steps when it ended, ``None`` when the script never said.
-        saved_steps: Steps of the checkpoints it saved, in order.
-        durable_step: Step of the newest checkpoint that was whole in S3 when the life ended, 0 for none.
+        ending: The kind of its end.
+        resumed_from_step: Number of completed steps that it restored. 0 for a start from the beginning. ``None``
+            without a report of the script.
+        last_step: Number of completed steps when it ended. ``None`` without a report of the script.
+        saved_steps: Steps of the checkpoints that it saved, in order.
+        durable_step: Step of the newest checkpoint that was whole in S3 when the life ended. 0 for none.
         stored_files: Files of the checkpoint directory that were in S3 when the life ended.
         read_files: Those that it found when it began, and read. ``None`` where that cannot be seen.
-        uploads: How many files of the checkpoint directory were copied to S3 meanwhile.
+        uploads: Number of files of the checkpoint directory that were copied to S3 meanwhile.
         put_aside: Checkpoints that it found when it began, and that were not whole.
     """
 
@@ -86,7 +86,7 @@ class RehearsedProcess:
 
     @property
     def was_taken(self) -> bool:
-        """Whether it ended because its capacity was taken."""
+        """True if it ended because its capacity was taken."""
         return self.ending in (ProcessEnding.NOTICE, ProcessEnding.NO_NOTICE)
 
 
@@ -105,16 +105,16 @@ class ModelFile:
 
 @dataclass(frozen=True, kw_only=True)
 class ValueDifference:
-    """A tensor, or another value, of a file that is not what it is in the run left alone.
+    """A tensor, or another value, of a file that differs from the one in the run left alone.
 
     Attributes:
-        name: What the file calls it. Empty in a file of one array.
-        what: How it differs, where that is no matter of numbers: another shape, type or text, or it is missing.
-        values: How many values it has.
-        changed: How many of them differ.
-        largest: The largest absolute difference. ``None`` where no two can be subtracted.
+        name: The value's name in the file. Empty in a file of one array.
+        what: A difference that is not one of numbers. It is another shape, type or text, or the value is missing.
+        values: Number of its elements.
+        changed: Number of elements that differ.
+        largest: The largest absolute difference. ``None`` where no two elements can be subtracted.
         largest_relative: The largest difference as a share of the value in the run left alone. ``None`` as above.
-        not_finite: How many of them differ by what is no number: NaN or infinite in one run only.
+        not_finite: Number of elements that are NaN or infinite in one run only.
     """
 
     name: str
@@ -132,10 +132,10 @@ class FileComparison:
 
     Attributes:
         name: Its path in the archive.
-        incomparable: Why that cannot be done, as a clause. ``None`` where it was.
-        compared: How many tensors and other values it has.
-        differing: How many of them differ.
-        differences: The worst of those.
+        incomparable: The reason, as a clause, that the file cannot be compared. ``None`` where it was compared.
+        compared: Number of tensors and other values in it.
+        differing: Number of values that differ.
+        differences: The largest of the differences.
     """
 
     name: str
@@ -147,13 +147,13 @@ class FileComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class RunEvidence:
-    """What became of one run.
+    """The outcome of one run.
 
     Attributes:
         run: The run's id.
         state: The run record's final state, as its name.
-        failure: Why it failed, in the record's words, or ``None``.
-        attempts: How many training jobs worked on it.
+        failure: The reason of its failure in the record's words, or ``None``.
+        attempts: Number of training jobs that worked on it.
         lives: The lives of its training process, oldest first.
         model_files: Every file of the model archive, by path. Empty when there is none.
     """
@@ -167,7 +167,7 @@ class RunEvidence:
 
     @property
     def reports_steps(self) -> bool:
-        """Whether its script ever said at which step it was."""
+        """True if its script ever reported its step."""
         return any(life.last_step is not None or life.resumed_from_step is not None for life in self.lives)
 
 
@@ -192,17 +192,18 @@ class ReceivedNotification:
 
 @dataclass(frozen=True, kw_only=True)
 class CapacityLoss:
-    """One loss of capacity and what it cost the run.
+    """One loss of capacity and its cost to the run.
 
     Attributes:
         when: ISO 8601 time, UTC.
-        at_step: Completed steps when the capacity went, ``None`` if the script never said.
-        notice: Whether a SIGTERM came first.
-        durable_step: Step of the newest checkpoint whole in S3 at that moment, 0 for none.
-        resumed_from_step: Step the next life restored, ``None`` if it never said (or there was no next life).
-        steps_repeated: Steps that had to be done again, ``None`` when either end is unknown.
-        seconds_to_resume: From the loss to the first word of the next life, ``None`` without one.
-        seconds_trained: How long the run had trained until then, in all its lives.
+        at_step: Number of completed steps when the capacity went. ``None`` without a report of the script.
+        notice: True if a SIGTERM came first.
+        durable_step: Step of the newest checkpoint that was whole in S3 at that moment. 0 for none.
+        resumed_from_step: Step that the next life restored. ``None`` without a report of the script, or without a next
+            life.
+        steps_repeated: Number of steps that were done again. ``None`` when either end is unknown.
+        seconds_to_resume: Seconds from the loss to the first report of the next life. ``None`` without one.
+        seconds_trained: Seconds that the run had trained until then, in all its lives.
         stored_files: Files of the checkpoint directory that were in S3 at that moment.
         read_files: Those of them that the next life read. ``None`` where that cannot be seen.
         put_aside: Those of them that were not whole when the next life began.
@@ -223,12 +224,12 @@ class CapacityLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class RehearsalCheck:
-    """One thing that what was rehearsed is for.
+    """One promise that the rehearsal checks.
 
     Attributes:
-        expected: What should be.
-        found: What was.
-        passed: Whether they agree.
+        expected: The promise.
+        found: The fact.
+        passed: True if both agree.
     """
 
     expected: str

@@ -1,8 +1,9 @@
-"""The scenario of `spotkeep rehearse-fleet`: a run on a spot fleet loses its instance twice.
+"""The scenario of `spotkeep rehearse-fleet`. A run on a spot fleet loses its instance twice.
 
-The run is left alone once, to compare with. Then its capacity is taken with a notice, and there is room in other zones
-only, so that its volume must move. Then without one, and there is room in that zone only, so that the same volume is
-taken by the next instance. Instances boot the deployed user data. EC2 is faster than it is, the training is not.
+The run is left alone once, to compare with. Then EC2 takes its capacity with a notice. Only other zones have room then,
+so its volume must move. Later EC2 takes the capacity without a notice. Only the volume's zone has room then, so the
+next instance takes the same volume. Instances boot the deployed user data. The local EC2 is faster than AWS's. The
+training is not.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from spotkeep_local.hosts.isolation import Isolation
 from spotkeep_local.hosts.written_files import read_end
 
 NOTICE_SECONDS = 20.0
-"""What is left of two minutes where an agent still asks the metadata every five seconds."""
+"""Seconds that remain of two minutes for an agent that asks the metadata every five seconds."""
 _MOST_CONSOLE_BYTES = 8 * 1024 * 1024
 
 
@@ -58,7 +59,8 @@ class FleetOnEc2:
         control: The control of the local EC2, which takes instances away.
 
     Attributes:
-        seconds_alone: How long a run left alone trains whose script reports no steps. None where it reports them.
+        seconds_alone: Training time in seconds of a run left alone whose script reports no steps. None where it reports
+            them.
     """
 
     def __init__(self, run: str, *, ec2: Any, control: FleetControl) -> None:
@@ -78,21 +80,21 @@ class FleetOnEc2:
         return str(self._instances()[number - 1]["InstanceId"])
 
     def zone(self, number: int) -> str:
-        """Return where its first, second, ... instance is."""
+        """Return the Availability Zone of its first, second, ... instance."""
         return str(self._instances()[number - 1]["Placement"]["AvailabilityZone"])
 
     def _events(self, instance_id: str) -> list[Mapping[str, Any]]:
         return printed_events(self._end_of_console(instance_id))
 
     def _end_of_console(self, instance_id: str) -> str:
-        """Return the last megabytes that an instance printed: thousands of lines, whatever its script prints."""
+        """Return the last megabytes that an instance printed, which are thousands of lines for any script."""
         console = Path(self._control.instance_facts(instance_id).console)
         if not console.is_file():
             return ""
         return read_end(console, most_bytes=_MOST_CONSOLE_BYTES).decode("utf-8", errors="replace")
 
     def trains(self, *, number: int) -> bool:
-        """Return whether so many instances have come, and the last of them trains."""
+        """Return True if so many instances have come, and the last of them trains."""
         instances = self._instances()
         if len(instances) < number:
             return False
@@ -113,7 +115,7 @@ class FleetOnEc2:
         return self.lives()[number - 1].process.resumed_from_step
 
     def steps(self) -> tuple[int, int | None]:
-        """Return how many steps are done, and of how many (None where that is unknown)."""
+        """Return the number of completed steps, and of all steps (None where that is unknown)."""
         instances = self._instances()
         if not instances:
             return 0, None
@@ -121,14 +123,14 @@ class FleetOnEc2:
         return (reports[-1]["step"], reports[-1].get("total_steps")) if reports else (0, None)
 
     def share(self) -> float:
-        """Return which share of its steps is done, or of its time where its script reports none."""
+        """Return the completed share of its steps, or of its time where its script reports none."""
         if self.seconds_alone:
             return self._seconds_trained() / self.seconds_alone
         done, total = self.steps()
         return done / total if total else 0.0
 
     def seconds_without_steps(self) -> float | None:
-        """Return how long an ended run trained whose script reports no steps. None where it reports them."""
+        """Return the training time of an ended run whose script reports no steps. None where it reports them."""
         reports = any(life.process.last_step is not None for life in self.lives())
         return None if reports else self._seconds_trained() or None
 
@@ -182,7 +184,7 @@ class FleetOnEc2:
         ]
 
     def resources(self) -> ResourcesOfRun:
-        """Return what of the run is alive in EC2."""
+        """Return the run's resources that are alive in EC2."""
         fleets = {
             fleet["FleetId"]: fleet["FleetState"]
             for fleet in self._ec2.describe_fleets()["Fleets"]
@@ -204,7 +206,7 @@ class FleetOnEc2:
         return list(self._ec2.describe_volumes(**self._own)["Volumes"])
 
     def standing(self, run: Run) -> str:
-        """Say where the run stands, for the error of a run that does not go on."""
+        """Return the state of the run, for the error of a run that does not go on."""
         instances = self._instances()
         if not instances:
             return f"{run.state.value}, without an instance"
@@ -217,7 +219,7 @@ def fleet_scenario(*, isolation: Isolation) -> Scenario:
     """Return the scenario in which a run on a fleet loses its instance, first with a notice and then without.
 
     Args:
-        isolation: What instances are: hosts with block devices, or process groups with directories.
+        isolation: The kind of instances. They are hosts with block devices, or process groups with directories.
     """
     return Scenario(
         introduction=(
@@ -261,9 +263,10 @@ def _perform(rehearsal: Rehearsal) -> FleetReport:
 
 
 def _taken_twice(rehearsal: Rehearsal, fleet: FleetOnEc2) -> ResourcesOfRun:
-    """Take the instance with a notice, then the next one without. Return what is alive when the third trains.
+    """Take the instance with a notice, then the next one without.
 
-    A run that ends before that is taken no further: the verdict says what is missing.
+    Return the resources that are alive when the third instance trains. A run may end before that. It is not interrupted
+    again, and the verdict names the missing part.
     """
     comes_to = partial(_comes_to, rehearsal, fleet)
     with rehearsal.view.stage(Stage.LAUNCH) as outcome:
@@ -292,7 +295,7 @@ def _taken_twice(rehearsal: Rehearsal, fleet: FleetOnEc2) -> ResourcesOfRun:
 
 
 def _comes_to(rehearsal: Rehearsal, fleet: FleetOnEc2, happens: Callable[[], object]) -> bool:
-    """Wait until something happens to a run, and say whether it has: the run may have ended before."""
+    """Wait for an event of a run, and return True if it came. The run may end before the event."""
     return not _follow(rehearsal, fleet, happens).state.ended
 
 

@@ -1,7 +1,6 @@
-"""Decides whether a rehearsed fleet did what it is for: one pure function over the evidence.
+"""Decides the verdict on a rehearsed fleet, in one pure function over the evidence.
 
-It adds to the verdict on any run (`verdict`) what a volume that follows its run must do, and that
-nothing is left to pay for.
+It adds to the verdict on any run (`verdict`). A volume must follow its run, and nothing may be left to pay for.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from spotkeep_local.ec2.records import InstanceFacts
 
 MOST_CALLS = 13
-"""The most calls of a recovery without a move, those of user data among them: docs/volume-protocol.md."""
+"""The most AWS calls of a recovery without a move, including those of user data (docs/volume-protocol.md)."""
 _BY_USER_DATA = 1
 
 
@@ -31,11 +30,11 @@ class RehearsedInstance:
 
     Attributes:
         instance_id: The instance's id.
-        zone: Where it was.
-        volume_id: The run's volume while it trained.
-        phases_s: Seconds from its boot to the first step of the training, by phase. To the start of a script that
-            reports no steps.
-        calls: AWS calls of the agent until then, by name.
+        zone: Its Availability Zone.
+        volume_id: The id of the run's volume while it trained.
+        phases_s: Seconds from its boot to the first training step, by phase. To the start of a script that reports no
+            steps.
+        calls: Number of AWS calls of the agent until then, by name.
         process: Its training, until it was gone.
     """
 
@@ -49,7 +48,7 @@ class RehearsedInstance:
 
 @dataclass(frozen=True, kw_only=True)
 class ResourcesOfRun:
-    """What of a run is alive in EC2.
+    """The resources of a run that are alive in EC2.
 
     Attributes:
         fleets: States of its fleets by id, deleted ones left out.
@@ -66,14 +65,14 @@ class ResourcesOfRun:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetEvidence:
-    """What a rehearsal on a fleet gathered beside the evidence of any run.
+    """The evidence of a rehearsal on a fleet, beside the evidence of any run.
 
     Attributes:
         lives: The run's instances, oldest first.
-        before: What was alive of the run before it was launched.
-        trained: What was, while its last instance trained.
-        after: What was, when it had ended.
-        isolation: What instances are on this machine: `namespace` or `relocated`.
+        before: The run's resources before it was launched.
+        trained: The run's resources while its last instance trained.
+        after: The run's resources after its end.
+        isolation: The kind of instances on this machine, `namespace` or `relocated`.
     """
 
     lives: Sequence[RehearsedInstance]
@@ -100,12 +99,12 @@ def printed_events(console: str) -> list[Mapping[str, Any]]:
 def instance_life(
     facts: InstanceFacts, *, volume_id: str | None, events: Sequence[Mapping[str, Any]], now: float
 ) -> RehearsedInstance:
-    """Join what EC2 saw of an instance with what the instance printed.
+    """Join EC2's facts of an instance with the output of the instance.
 
     Args:
-        facts: What EC2 saw of it. It has booted.
-        volume_id: The run's volume while it trained.
-        events: What it printed, oldest first.
+        facts: EC2's facts of it. The instance has booted.
+        volume_id: The id of the run's volume while it trained.
+        events: The instance's output, oldest first.
         now: Seconds since the epoch.
     """
     running_at = facts.running_at or facts.launched_at
@@ -138,10 +137,10 @@ def instance_life(
 
 
 def training_began_at(events: Iterable[Mapping[str, Any]]) -> float | None:
-    """Return when an instance started its training, in seconds since the epoch. None where it has not.
+    """Return the start of an instance's training, in seconds since the epoch. None before the start.
 
     Args:
-        events: What it printed, oldest first.
+        events: The instance's output, oldest first.
     """
     begun = _event(events, "instance-training")
     return None if begun is None else float(begun["time"])
@@ -160,7 +159,10 @@ def _first(events: Iterable[Mapping[str, Any]], kind: str, otherwise: int | None
 
 
 def judge_fleet(evidence: FleetEvidence) -> list[RehearsalCheck]:
-    """Judge a rehearsed fleet: an interruption with a move, one without, and an end that leaves one volume."""
+    """Judge a rehearsed fleet.
+
+    The run had an interruption with a move and one without. Its end must leave one volume.
+    """
     return list(_checks(evidence))
 
 
@@ -200,12 +202,15 @@ def _checks(evidence: FleetEvidence) -> Iterator[RehearsalCheck]:
 
 
 def _one_after_the_other(before: RehearsedInstance, after: RehearsedInstance) -> bool:
-    """Return whether the second one trained only when the first one did not any more (I1)."""
+    """Return True if the second one trained only after the first one had stopped (I1)."""
     return after.process.started_at > before.process.ended_at
 
 
 def _few_calls(life: RehearsedInstance | None) -> RehearsalCheck:
-    """Judge the calls of a recovery. A heartbeat is one too: a restore of minutes, of a large state, has some."""
+    """Judge the number of calls of a recovery.
+
+    A heartbeat is a call too. A restore of a large state takes minutes, so it has some.
+    """
     expected = f"that took at most {MOST_CALLS} AWS calls, heartbeats aside"
     if life is None:
         return RehearsalCheck(expected=expected, found="unknown", passed=False)

@@ -1,7 +1,7 @@
-"""Gathers the evidence of a run: what the local training service saw, what the job logged, what it left in S3.
+"""Gathers the evidence of a run from the local training service, the job's log and S3.
 
-Where a fact comes from matters for a fair verdict. When and why a process ended is the service's word, which
-saw it. Which step it had reached is the script's word. What was durable is read off the files that were in S3.
+A fair verdict depends on the source of each fact. The service saw the process end, so time and reason of an end are the
+service's. The step that it had reached is the script's. The durable step is read from the files in S3.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from spotkeep_jobs.progress.training_logs import JobLogs
 
 UPLOAD_LAG_SECONDS = 2.0
-"""How long a checkpoint file may take to reach S3 in a rehearsal before its loss counts as the script's."""
+"""Seconds a checkpoint file may take to reach S3 in a rehearsal before its loss counts as the script's."""
 
 _NO_CHECKPOINTS = ("tensorboard/", EXITS_NAME)
-"""What else is among the checkpoints: a folder for what is drawn, and the runner's own file."""
+"""Other things among the checkpoints, such as a folder for drawings and the runner's own file."""
 _MANIFEST = re.compile(r"(?:.*/)?step-0*(\d+)/manifest\.json")
 
 
 def evidence_of_run(rehearsal: Rehearsal, name: str, *, lives: Iterable[RehearsedProcess] | None = None) -> RunEvidence:
-    """Put together what became of an ended run.
+    """Put together the outcome of an ended run.
 
     Args:
         rehearsal: The rehearsal.
@@ -55,11 +55,11 @@ def evidence_of_run(rehearsal: Rehearsal, name: str, *, lives: Iterable[Rehearse
 
 
 def events_of(attempts: Iterable[Attempt], logs: JobLogs) -> list[JobEvent]:
-    """Return what the jobs of a run logged about themselves, in order of time.
+    """Return the events that the jobs of a run logged, in order of time.
 
     Args:
-        attempts: The run's.
-        logs: Where their logs are.
+        attempts: The run's attempts.
+        logs: The source of their logs.
     """
     found: list[JobEvent] = []
     for attempt in attempts:
@@ -71,7 +71,7 @@ def events_of(attempts: Iterable[Attempt], logs: JobLogs) -> list[JobEvent]:
 
 
 def process_life(lifetime: ProcessLifetime, events: Iterable[JobEvent]) -> RehearsedProcess:
-    """Join what the service saw of a process with what the process logged while it lived."""
+    """Join the service's facts of a process with the log of the process while it lived."""
     ended_at = lifetime.ended_at if lifetime.ended_at is not None else lifetime.started_at
     own = [event for event in events if lifetime.started_at <= event.at <= ended_at]
     saved = [(event.at, event.step) for event in own if event.kind is JobEventKind.SAVED and event.step is not None]
@@ -95,11 +95,11 @@ def process_life(lifetime: ProcessLifetime, events: Iterable[JobEvent]) -> Rehea
 
 
 def durable_step(*, stored_files: Iterable[str], unsent_files: Iterable[str]) -> int:
-    """Return the step of the newest checkpoint of which every file is in S3, 0 for none.
+    """Return the step of the newest checkpoint with every file in S3. 0 for none.
 
     Args:
         stored_files: Checkpoint files in S3.
-        unsent_files: Checkpoint files that only the lost disk had: what they belong to is not whole.
+        unsent_files: Checkpoint files that only the lost disk had. Their checkpoint is not whole.
     """
     broken = {PurePosixPath(name).parent for name in unsent_files}
     whole = (name for name in stored_files if PurePosixPath(name).parent not in broken)
@@ -107,7 +107,7 @@ def durable_step(*, stored_files: Iterable[str], unsent_files: Iterable[str]) ->
 
 
 def step_of_manifest(name: str) -> int:
-    """Return the step whose checkpoint a file makes whole, 0 for every other file."""
+    """Return the step of the checkpoint that a file completes. 0 for every other file."""
     manifest = _MANIFEST.fullmatch(name)
     return int(manifest[1]) if manifest else 0
 

@@ -1,4 +1,7 @@
-"""Reads when a rehearsed run loses its capacity: `40%` of its steps, after step `120`, or `30s` into the training."""
+"""Reads the points at which a rehearsed run loses its capacity.
+
+A point is `40%` of its steps, after step `120`, or `30s` into the training.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from spotkeep_cli.errors import UsageError
 from spotkeep_local.capacity import Interruption
 
 LOCAL_NOTICE_SECONDS = 10.0
-"""How long after SIGTERM the capacity goes in a rehearsal, unless the script has left before. AWS gives 120 s.
+"""Seconds from SIGTERM to the loss of capacity in a rehearsal, unless the script has left before. AWS gives 120 s.
 
 On a machine that is busy, a save takes seconds."""
 CAPACITY_RETURNS_AFTER_SECONDS = 1.5
@@ -21,9 +24,9 @@ def read_interruptions(points: Sequence[str], *, notice: bool) -> tuple[Interrup
     """Read `--interrupt-at` values, in the order in which they are to happen.
 
     Args:
-        points: `40%`, `120` or `30s` each. With none, a run loses its capacity twice: at 35% after a notice, at 70%
-            without a word.
-        notice: Whether SIGTERM comes first, for the points given.
+        points: `40%`, `120` or `30s` each. Without points, a run loses its capacity at 35% after a notice and at 70%
+            without one.
+        notice: True if SIGTERM comes first at the given points.
 
     Raises:
         UsageError: A point cannot be understood.

@@ -1,6 +1,6 @@
 """Known behaviour of training libraries that explains the end of a rehearsal.
 
-Seen with the real libraries: docs/findings.md.
+Each was seen with the real library (docs/findings.md).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ACCELERATE = re.compile(r"\baccelerate(\.commands\.accelerate_cli)?\s+launch\b.
 
 
 def why_it_failed(read: Collection[str]) -> str | None:
-    """Say why a script may have failed, by the files that it read. None where nothing is known.
+    """Return possible reasons for a script's failure, by the files that it read. None where nothing is known.
 
     Args:
         read: The files of the checkpoint directory that it read after an interruption.
@@ -34,7 +34,7 @@ def why_it_failed(read: Collection[str]) -> str | None:
 
 
 def why_the_model_differs(stored: Collection[str]) -> str | None:
-    """Say why a script may end with another model. None where nothing is known.
+    """Return possible reasons for a script's different model. None where nothing is known.
 
     Args:
         stored: The files of its checkpoint directory.
@@ -54,11 +54,11 @@ def why_the_model_differs(stored: Collection[str]) -> str | None:
 
 
 def what_is_not_rehearsed(command: Sequence[str] | str, *, has_gpu: bool) -> str | None:
-    """Say which processes of a job are not rehearsed on this machine. None where all are.
+    """Name the processes of a job that are not rehearsed on this machine. None where all are.
 
     Args:
-        command: The job's: its words, or a block of lines for bash.
-        has_gpu: Whether this machine has a GPU.
+        command: The job's words, or a block of lines for bash.
+        has_gpu: True if this machine has a GPU.
     """
     if isinstance(command, str):
         text = "\n".join(map(shlex.join, programs_of(command)))
@@ -75,5 +75,5 @@ def what_is_not_rehearsed(command: Sequence[str] | str, *, has_gpu: bool) -> str
 
 
 def this_machine_has_a_gpu() -> bool:
-    """Say whether NVIDIA's driver shows a GPU here."""
+    """Return True if NVIDIA's driver shows a GPU here."""
     return any(Path("/dev").glob("nvidia[0-9]*"))

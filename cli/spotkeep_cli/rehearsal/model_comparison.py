@@ -1,7 +1,7 @@
-"""Compares by value what differs in its bytes: a `torch.save` holds ids that differ from process to process.
+"""Compares files by value that differ in their bytes.
 
-The files are those of a stranger's job. They are read by a child process (`value_comparison`) with the Python that the
-job ran with, within bounds of size and time. What it answers is data.
+A `torch.save` holds ids that differ from process to process. The files are those of a stranger's job. A child process
+(`value_comparison`) reads them with the Python of the job, within bounds of size and time. Its answer is data.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def compare_models(
     Args:
         run: The run that was interrupted.
         reference: The run that was left alone.
-        records: The records of both, by run: where their models are, and what command trained them.
-        s3: Where they are.
+        records: The records of both runs, by run. They name the place of the model and the training command.
+        s3: A client of the S3 that holds the models.
     """
     names = [
         name
@@ -68,11 +68,13 @@ def compare_models(
 
 
 def interpreter_of(command: Sequence[str] | str, *, path: str | None = None) -> str:
-    """Return the Python that a job's command runs with: the one it names, or what a local job finds as `python3`.
+    """Return the Python that a job's command runs with.
+
+    The command names it. Otherwise it is the `python3` that a local job finds.
 
     Args:
         command: Its words, or a block of lines for bash.
-        path: Where the job file says that commands are found. None for where local jobs find them.
+        path: The job file's PATH of commands. None for the PATH of local jobs.
     """
     named = [words[0] for words in programs_of(command) if PurePosixPath(words[0]).name.startswith("python")]
     python = named[-1] if named else "python3"
@@ -82,12 +84,13 @@ def interpreter_of(command: Sequence[str] | str, *, path: str | None = None) -> 
 def compare_files(
     pairs: Mapping[str, Sequence[Path]], *, interpreter: str, most_seconds: float = MOST_SECONDS
 ) -> tuple[FileComparison, ...]:
-    """Compare files by what they hold, in a child process.
+    """Compare files by their content, in a child process.
 
     Args:
-        pairs: By name, the file of the interrupted run and that of the other. Fewer where it could not be taken out.
+        pairs: The file of the interrupted run and that of the other, by name. A file that could not be unpacked is left
+            out.
         interpreter: The Python of the child.
-        most_seconds: How long the child may take for all of them.
+        most_seconds: The longest time of the child for all of them, in seconds.
     """
     asked = [[name, *map(str, files)] for name, files in pairs.items() if len(files) == 2]
     answers, complaint = _asked(asked, interpreter=interpreter, most_seconds=most_seconds)
@@ -100,7 +103,7 @@ def compare_files(
 
 
 def _asked(asked: list[list[str]], *, interpreter: str, most_seconds: float) -> tuple[list[dict[str, Any]], str]:
-    """Return what the child answered until it ended, and why it did not answer the rest."""
+    """Return the child's answers until it ended, and the reason for missing answers."""
     with tempfile.TemporaryDirectory(prefix="spotkeep-comparison-") as folder:
         answers, complaints = Path(folder) / "answers", Path(folder) / "complaints"
         environment = {"PATH": job_path(), "HOME": folder, "TMPDIR": folder, "OMP_NUM_THREADS": "2"}
@@ -131,7 +134,7 @@ def _whole_lines(content: bytes) -> list[dict[str, Any]]:
 
 
 def comparison_of(answer: Mapping[str, Any]) -> FileComparison:
-    """Return what an answer of `value_comparison` says."""
+    """Return the comparison in an answer of `value_comparison`."""
     differences = tuple(ValueDifference(**each) for each in answer.get("differences", ()))
     return FileComparison(**{**answer, "differences": differences})
 

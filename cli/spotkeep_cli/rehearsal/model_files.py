@@ -1,4 +1,7 @@
-"""The files of a model archive, hashed by content: two runs' models compare whatever the archive's timestamps."""
+"""The files of a model archive, hashed by content.
+
+Two runs' models compare equal despite the archive's timestamps.
+"""
 
 from __future__ import annotations
 

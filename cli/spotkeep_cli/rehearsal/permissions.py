@@ -1,4 +1,7 @@
-"""What a rehearsal found of the deployment's permissions: `.spotkeep/rehearsal/permissions.json`, and its tables."""
+"""The findings of a rehearsal about the deployment's permissions.
+
+They are in `.spotkeep/rehearsal/permissions.json`. This module draws their tables.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +35,15 @@ _RANDOM: Final = re.compile(r"(?<=[a-z])[0-9A-F]{8}-[0-9A-Za-z]{10,13}$")
 
 
 def of_deployment(reports: Sequence[IdentityReport]) -> list[IdentityReport]:
-    """Return the reports of the deployment's roles and of its user: not of who deploys, nor of AWS's own roles."""
+    """Return the reports of the deployment's roles and of its user.
+
+    The deploying identity and AWS's own roles are not among them.
+    """
     return [report for report in reports if is_of_deployment(report.name)]
 
 
 def is_of_deployment(identity: str) -> bool:
-    """Return whether a role or user is neither who deploys nor one of AWS's own."""
+    """Return True for a role or user that is neither the deploying identity nor one of AWS's own."""
     return identity != ADMINISTRATOR and not identity.startswith(_NOT_OF_THE_DEPLOYMENT)
 
 
@@ -58,7 +64,7 @@ def readable_names(names: Iterable[str]) -> Mapping[str, str]:
 
 
 def denials(reports: Sequence[IdentityReport]) -> list[str]:
-    """Return what was denied to the deployment's roles and its user, a line each."""
+    """Return the denials of the deployment's roles and its user, a line each."""
     return [
         f"{report.name} was denied {denied.action} on {denied.example} ({denied.operation}): {denied.reason}"
         for report in of_deployment(reports)
@@ -68,10 +74,10 @@ def denials(reports: Sequence[IdentityReport]) -> list[str]:
 
 
 def _says_what_is_missing(denied: Denied) -> bool:
-    """Return whether a denial is only how S3 says that an object is missing.
+    """Return True if a denial is only S3's way to report a missing object.
 
-    A caller that may read an object but not list its bucket is denied the listing when it asks for an object that is
-    not there. That is an answer, which the caller asked for.
+    A caller may be allowed to read an object but not to list its bucket. S3 denies it the listing when it asks for an
+    object that is not there. The caller asked for that answer.
     """
     return denied.action == "s3:ListBucket" and denied.operation in _READS_OF_ONE_OBJECT
 
@@ -83,11 +89,13 @@ def write_permissions(reports: Sequence[IdentityReport], path: Path, *, judging:
 
 
 def permission_document(reports: Sequence[IdentityReport], *, judging: JudgingTime | None = None) -> dict[str, Any]:
-    """Return reports as JSON: each identity, the grants of the deployment that nothing used, and the judge's time.
+    """Return reports as JSON.
+
+    The document has each identity, the unused grants of the deployment and the time of the judge.
 
     Args:
         reports: The reports of all roles and users.
-        judging: What judging took. None where it was not measured.
+        judging: The time that judging took. None where it was not measured.
     """
     return {
         "identities": REPORTS.dump_python(list(reports), mode="json"),
@@ -101,10 +109,10 @@ def permission_document(reports: Sequence[IdentityReport], *, judging: JudgingTi
 
 
 def read_permissions(path: Path) -> tuple[list[IdentityReport], JudgingTime | None]:
-    """Read what `write_permissions` wrote: the reports, and what judging took.
+    """Read the file of `write_permissions`, which has the reports and the time of judging.
 
     Raises:
-        UsageError: No rehearsal has written it, or it is not what one writes.
+        UsageError: No rehearsal has written the file, or its content is not a rehearsal's.
     """
     hint = "rehearse first: spotkeep rehearse job.yaml"
     try:
@@ -121,7 +129,7 @@ def read_permissions(path: Path) -> tuple[list[IdentityReport], JudgingTime | No
 def permission_summary(
     reports: Sequence[IdentityReport], *, judging: JudgingTime | None = None
 ) -> Iterator[RenderableType]:
-    """Draw a line for each role and user, what judging took, and what was denied."""
+    """Draw a line for each role and user, the time of judging, and the denials."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("role or user", overflow="fold")
     for column in ("calls", "denied", "not used here"):
@@ -141,14 +149,17 @@ def permission_summary(
 
 
 def judging_line(judging: JudgingTime) -> str:
-    """Say what judging took, that of who deploys with it."""
+    """Return the time of judging as a line, including the deploying identity."""
     mean_ms, slowest_ms = 1000 * judging.seconds / max(judging.calls, 1), 1000 * judging.slowest_seconds
     judged = f"{counted(judging.calls, 'call')} judged in {judging.seconds:.2f} s of processor time"
     return f"{judged}: {mean_ms:.2f} ms each, {slowest_ms:.0f} ms the slowest"
 
 
 def permission_tables(reports: Sequence[IdentityReport]) -> Iterator[RenderableType]:
-    """Draw, for each role and user, each permission that it asked for, who granted it, and what nothing used."""
+    """Draw the permissions of each role and user.
+
+    A table has each permission that it asked for, the policy that granted it, and the unused grants.
+    """
     reports = of_deployment(reports)
     names = readable_names(report.name for report in reports)
     for report in reports:

@@ -1,8 +1,8 @@
-"""The scenario of `spotkeep rehearse-pool`: job, pool, next job, extension, reminder, expiry.
+"""The scenario of `spotkeep rehearse-pool`.
 
-The app, its functions and its schedules are the ones AWS would see. Time runs faster: periods that are half an hour
-where people work are divided by a factor, in the job, in the deployment's settings and in the extension alike, so that
-nothing but the figures differs.
+Its order is job, pool, next job, extension, reminder, expiry. The app, its functions and its schedules are the ones
+that AWS would get. Time runs faster. Periods of half an hour on AWS are divided by a factor. The factor applies to the
+job, the deployment's settings and the extension, so only the figures differ.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from spotkeep_jobs.record.states import NotificationKind, PoolState, RunState
 KEEP_ALIVE_SECONDS = 1800
 EXTENSION_SECONDS = 600
 REMINDER_LEAD_SECONDS = 600
-"""What people would choose, before time runs faster."""
+"""Seconds that people would choose, before time runs faster."""
 
 
 def pool_scenario(*, faster: float) -> Scenario:
     """Return the scenario in which a job leaves a warm pool and the next one takes it.
 
     Args:
-        faster: By how much every period is divided.
+        faster: The factor that divides every period.
     """
     # A job that may leave a warm pool is on demand, and nothing else; its subscribers get every notification.
     on_demand = dict.fromkeys(("ladder", "longest_wait", "spot_only", "max_wait", "notify"))
@@ -55,7 +55,7 @@ def pool_scenario(*, faster: float) -> Scenario:
 
 
 def _on_this_clock(seconds: float, *, faster: float) -> int:
-    """Return a period on this machine's clock: whole seconds, as SageMaker takes them."""
+    """Return a period on this machine's clock, in whole seconds as SageMaker takes them."""
     return max(1, round(seconds / faster))
 
 
@@ -126,7 +126,7 @@ def _job(rehearsal: Rehearsal, stage: Stage, name: str, *, keep_alive_seconds: i
 
 
 def _extend(rehearsal: Rehearsal, *, seconds: int) -> float:
-    """Keep the second pool longer. Return by how much its expiry moved."""
+    """Keep the second pool longer. Return the seconds by which its expiry moved."""
     with rehearsal.view.stage(Stage.EXTENSION) as outcome:
         before = _pool(rehearsal, rehearsal.second).kept_until
         rehearsal.deployment.ask("extend-pool", run=rehearsal.second, **{"for": seconds})

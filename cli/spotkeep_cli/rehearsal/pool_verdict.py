@@ -1,4 +1,4 @@
-"""Decides whether a rehearsed warm pool did what it is for: one pure function over the evidence."""
+"""Decides the verdict on a rehearsed warm pool, in one pure function over the evidence."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from spotkeep_jobs.record.states import NotificationKind, PoolEndReason, PoolSta
 
 @dataclass(frozen=True, kw_only=True)
 class JobStart:
-    """How a job came to its first step.
+    """The start of a job up to its first step.
 
     Attributes:
         run: Its run.
         job_name: The training job.
-        took_over: The job whose kept host it began on, by the local AWS's own account. None for a new host.
-        seconds: From its creation to the moment its script had a place to go on from.
+        took_over: The job whose kept host it began on, as the local AWS reports it. None for a new host.
+        seconds: Seconds from its creation until its script knew the point to continue from.
     """
 
     run: str
@@ -29,18 +29,18 @@ class JobStart:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolEvidence:
-    """What a rehearsal of a warm pool gathered.
+    """The evidence of a rehearsal of a warm pool.
 
     Attributes:
-        first: How the first job started.
-        second: How the next one did.
+        first: The start of the first job.
+        second: The start of the next job.
         first_pool: The pool that the first job left, at the end.
         second_pool: The pool that the second job left, at the end.
         first_run: The first run's record, with its bill.
-        second_run: The second run's.
-        extended_seconds: By how much the second pool's expiry moved when it was extended.
-        asked_seconds: By how much it was asked to.
-        notifications: What the subscriber received, in the order of arrival.
+        second_run: The second run's record, with its bill.
+        extended_seconds: Seconds that the extension moved the second pool's expiry by.
+        asked_seconds: Seconds of the requested extension.
+        notifications: The notifications that the subscriber received, in the order of arrival.
     """
 
     first: JobStart

@@ -29,13 +29,13 @@ from spotkeep_local.iam.uses import JudgingTime
 
 @dataclass(frozen=True, kw_only=True)
 class Report(abc.ABC):
-    """What a rehearsal found, as a JSON document.
+    """The findings of a rehearsal, as a JSON document.
 
     Attributes:
-        checks: What was judged.
+        checks: The judged promises.
         seconds: Wall-clock seconds by stage. The engine adds them.
-        permissions: What each role and user called, and what was denied. The engine adds them.
-        judging: What deciding about it took. The engine adds it.
+        permissions: The calls and the denials of each role and user. The engine adds them.
+        judging: The time that judging permissions took. The engine adds it.
     """
 
     checks: Sequence[RehearsalCheck] = ()
@@ -45,7 +45,7 @@ class Report(abc.ABC):
 
     @property
     def passed(self) -> bool:
-        """Whether every check did."""
+        """True if every check passed."""
         return all(check.passed for check in self.checks)
 
     @property
@@ -55,12 +55,12 @@ class Report(abc.ABC):
 
     @property
     def fails_alone(self) -> bool:
-        """Whether the script failed though nothing was taken from it."""
+        """True if the script failed although nothing was taken from it."""
         return False
 
     @abc.abstractmethod
     def findings(self) -> dict[str, Any]:
-        """Return what of the JSON document is of this kind of rehearsal alone."""
+        """Return the part of the JSON document that only this kind of rehearsal has."""
 
     def to_document(self) -> dict[str, Any]:
         """Return the report as the JSON document that programs read."""
@@ -79,13 +79,13 @@ class Report(abc.ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class InterruptionReport(Report):
-    """What a rehearsal found of a run that lost its capacity, beside the same job left alone.
+    """The findings on a run that lost its capacity, beside the same job left alone.
 
     Attributes:
         verdict: The judgement and its reasons.
-        run: What became of the interrupted run.
-        reference: What became of the run left alone.
-        notifications: What the subscriber received, in the order of arrival.
+        run: The outcome of the interrupted run.
+        reference: The outcome of the run left alone.
+        notifications: The notifications that the subscriber received, in the order of arrival.
         compared: The files of both models whose bytes differ, compared by value.
         record: The interrupted run's record, with its account of the cost.
     """
@@ -99,7 +99,7 @@ class InterruptionReport(Report):
 
     @property
     def passed(self) -> bool:
-        """Whether nothing speaks against the run, and every check passed."""
+        """True if nothing speaks against the run, and every check passed."""
         return self.verdict.passed and super().passed
 
     @property
@@ -109,7 +109,7 @@ class InterruptionReport(Report):
 
     @property
     def fails_alone(self) -> bool:
-        """Whether the script failed though nothing was taken from it."""
+        """True if the script failed although nothing was taken from it."""
         return self.verdict.fails_alone
 
     def findings(self) -> dict[str, Any]:
@@ -137,16 +137,16 @@ class InterruptionReport(Report):
 
 @dataclass(frozen=True, kw_only=True)
 class FleetReport(InterruptionReport):
-    """What a rehearsal on a fleet found, beside what is found of any run.
+    """The findings of a rehearsal on a fleet, beside those of any run.
 
     Attributes:
-        evidence: What its checks were judged by.
+        evidence: The evidence of its checks.
     """
 
     evidence: FleetEvidence
 
     def findings(self) -> dict[str, Any]:
-        """Return what is found of any run, the instances, and what was alive around them."""
+        """Return the findings of any run, the instances, and the live resources around them."""
         evidence = self.evidence
         alive = {"before": evidence.before, "trained": evidence.trained, "after": evidence.after}
         return {
@@ -176,11 +176,11 @@ def _instance_document(life: RehearsedInstance) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolReport(Report):
-    """What a rehearsal of a warm pool found.
+    """The findings of a rehearsal of a warm pool.
 
     Attributes:
-        evidence: What it was judged by.
-        faster: By how much time ran faster.
+        evidence: The evidence of its checks.
+        faster: The factor by which time ran faster.
     """
 
     evidence: PoolEvidence
@@ -205,18 +205,18 @@ class PoolReport(Report):
 
 @dataclass(frozen=True, kw_only=True)
 class SweepReport(Report):
-    """What a rehearsal of a sweep found.
+    """The findings of a rehearsal of a sweep.
 
     Attributes:
-        evidence: What it was judged by.
-        seed: What the interruptions were drawn from.
+        evidence: The evidence of its checks.
+        seed: The seed of the random interruptions.
     """
 
     evidence: SweepEvidence
     seed: int
 
     def findings(self) -> dict[str, Any]:
-        """Return what was taken from the trials, and each trial's curve."""
+        """Return the interruptions of the trials, and each trial's curve."""
         evidence = self.evidence
         sweep = evidence.sweep
         return {

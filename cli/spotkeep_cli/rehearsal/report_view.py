@@ -1,4 +1,7 @@
-"""Draws what a person reads at the end of a rehearsal: losses, notification, bill, checks, verdict."""
+"""Draws the result of a rehearsal for a reader.
+
+It draws losses, notification, bill, checks and verdict.
+"""
 
 from __future__ import annotations
 
@@ -132,12 +135,12 @@ def _short(value: object) -> str:
 
 
 def _findings(report: InterruptionReport, *, notice: str, durable: str) -> Iterator[RenderableType]:
-    """Draw what a rehearsal found of any run: what was taken, the notification, the bill.
+    """Draw the findings of any run, which are the losses, the notification and the bill.
 
     Args:
-        report: What it found.
-        notice: How an interruption is announced there.
-        durable: Where a checkpoint survives its machine.
+        report: The rehearsal's report.
+        notice: The form of an interruption's announcement there.
+        durable: The place where a checkpoint survives its machine.
     """
     yield ""
     yield _heading("What was taken, and what it cost")
@@ -182,7 +185,7 @@ def _losses_by_files(interruptions: Sequence[CapacityLoss], *, announced: str) -
 
 
 def _named(files: Sequence[str]) -> str:
-    """Name the last checkpoint, a file or a folder, and say how many there are."""
+    """Name the last checkpoint, a file or a folder, and the number of the others."""
     checkpoints = list(dict.fromkeys(name.partition("/")[0] for name in files))
     more = f" and {len(checkpoints) - 1} more" if len(checkpoints) > 1 else ""
     return f"{checkpoints[-1]}{more}" if checkpoints else "none"
@@ -191,7 +194,7 @@ def _named(files: Sequence[str]) -> str:
 def _received(notification: ReceivedNotification) -> RenderableType:
     """Draw a notification as its subscriber got it.
 
-    A bar at the left instead of a box: addresses stay whole, so that they can be copied.
+    It has a bar at the left instead of a box. Addresses stay whole, so that they can be copied.
     """
     lines = [
         Text.assemble(("Subject: ", "dim"), (notification.subject, "bold")),
@@ -203,7 +206,7 @@ def _received(notification: ReceivedNotification) -> RenderableType:
 
 
 def _recoveries(lives: Sequence[RehearsedInstance]) -> Table:
-    """Return one column for each instance: phases are many, and instances are few."""
+    """Return a table with one column for each instance. Phases are many, and instances are few."""
     table = _figures(*(life.zone for life in lives), of="")
     for phase in dict.fromkeys(phase for life in lives for phase in life.phases_s):
         table.add_row(phase, *(f"{life.phases_s[phase]:.1f}" if phase in life.phases_s else "" for life in lives))
@@ -213,7 +216,7 @@ def _recoveries(lives: Sequence[RehearsedInstance]) -> Table:
 
 
 def _judged(report: Report, *, passed: str) -> Iterator[RenderableType]:
-    """Draw each check, what was expected and what was found, and the verdict."""
+    """Draw each check with the promise and the fact, and the verdict."""
     yield from map(_checked, report.checks)
     yield Text()
     if report.passed:
@@ -224,7 +227,7 @@ def _judged(report: Report, *, passed: str) -> Iterator[RenderableType]:
 
 
 def _checked(check: RehearsalCheck) -> RenderableType:
-    """Return a mark, what should be, and below it what was."""
+    """Return a mark, the promise, and below it the fact."""
     row = Table.grid(padding=(0, 1))
     mark = Text("  ✓", style="green") if check.passed else Text("  ✗", style="red")
     row.add_row(mark, Group(Text(check.expected), Text(check.found, style="dim")))
@@ -232,7 +235,7 @@ def _checked(check: RehearsalCheck) -> RenderableType:
 
 
 def _verdict(report: InterruptionReport) -> Iterator[RenderableType]:
-    """Draw whether the run kept what it had, and if not, why."""
+    """Draw the verdict on the run's state, and the reasons if it is against the run."""
     verdict = report.verdict
     if verdict.passed:
         if verdict.equal_to_uninterrupted:
@@ -256,7 +259,7 @@ def _verdict(report: InterruptionReport) -> Iterator[RenderableType]:
 
 
 def _figures(*titles: str, of: str | None = None) -> Table:
-    """Return an empty table of figures, with a column before them for what they are of."""
+    """Return an empty table of figures, with a column before them for their names."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     if of is not None:
         table.add_column(of)

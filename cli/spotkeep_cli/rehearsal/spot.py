@@ -1,4 +1,7 @@
-"""The scenario of `spotkeep rehearse`: a managed spot job loses its capacity, and the same job is left alone."""
+"""The scenario of `spotkeep rehearse`.
+
+A managed spot job loses its capacity, and the same job is left alone.
+"""
 
 from __future__ import annotations
 
@@ -79,12 +82,13 @@ def _perform(rehearsal: Rehearsal, *, interruptions: Sequence[Interruption]) -> 
 def without_steps(
     interruptions: Sequence[Interruption], *, run: RunEvidence, reference: RunEvidence
 ) -> tuple[Interruption, ...]:
-    """Return when to take capacity away from a script that reports no steps.
+    """Return the moments to take capacity away from a script that reports no steps.
 
-    A share of the steps becomes one of the checkpoint files that reach S3, or else of the time.
+    A share of the steps becomes a share of the checkpoint files that reach S3. Without such files, it becomes a share
+    of the time.
 
     Args:
-        interruptions: What was planned.
+        interruptions: The planned interruptions.
         run: The run that they were planned for.
         reference: The run left alone.
 
@@ -125,10 +129,10 @@ def report_of_interruptions(
 
     Args:
         rehearsal: The rehearsal, whose runs have ended.
-        run: What became of the run that lost its capacity.
-        reference: What became of the run that was left alone.
-        planned_interruptions: How many losses of capacity were planned.
-        repeatable: Whether two runs that were left alone ended with the same model. None where that is not known.
+        run: The outcome of the run that lost its capacity.
+        reference: The outcome of the run that was left alone.
+        planned_interruptions: Number of planned losses of capacity.
+        repeatable: True if two runs that were left alone ended with the same model. None where that is not known.
     """
     compared = _compared(rehearsal, run, reference)
     record = rehearsal.run(run.run)
@@ -157,7 +161,7 @@ def _compared(rehearsal: Rehearsal, run: RunEvidence, reference: RunEvidence) ->
 
 
 class _TrainingView:
-    """Shows what a run's job prints and what its processes go through."""
+    """Shows the output of a run's job and the events of its processes."""
 
     def __init__(self, rehearsal: Rehearsal, *, name: str) -> None:
         self._name, self._control, self._view = name, rehearsal.control, rehearsal.view
@@ -165,7 +169,7 @@ class _TrainingView:
         self._losses_shown, self._resumes_shown = 0, 0
 
     def show(self, runs: Mapping[str, Run]) -> None:
-        """Show what is new."""
+        """Show the new output and events."""
         for line in self._log.read():
             if MARKER not in line.text:
                 self._view.job_said(line.text)

@@ -1,7 +1,8 @@
-"""The scenario of `spotkeep rehearse-sweep`: a sweep whose trials lose their capacity, and whose controller dies.
+"""The scenario of `spotkeep rehearse-sweep`.
 
-Which trials lose it, and when, is drawn at random. A pass of the controller comes every few seconds instead of every
-five minutes: a sweep that takes days on AWS takes a minute here.
+The trials of a sweep lose their capacity, and its controller dies. A random draw chooses the trials and the moments. A
+pass of the controller comes every few seconds instead of every five minutes. A sweep that takes days on AWS takes a
+minute here.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ _CLOCKS_DIFFER: Final = timedelta(seconds=5)
 _KILLING_POLL_SECONDS: Final = 0.02
 _KILLED_WITHIN_SECONDS: Final = 20.0
 _KILLS_AFTER_PART: Final = 0.3
-"""When so many of its trials have ended or paused, the controller dies."""
+"""The controller dies when this share of the sweep's trials has ended or paused."""
 _THROTTLED_OF_BATCH: Final = 0.15
 """The part of all calls of AWS Batch that are refused as one too many."""
 
@@ -82,12 +83,12 @@ def train_alone(
     timeout_seconds: float,
     on_trained: Callable[[str], None] = lambda _name: None,
 ) -> dict[str, Sequence[JobEvent]]:
-    """Train each of these and return what it logged about itself.
+    """Train each of these and return its logged events.
 
     Args:
         jobs: The last training job of each trial, as DescribeTrainingJob gives it, by the trial's run.
-        s3: Where their sources are.
-        timeout_seconds: The longest that one may take.
+        s3: A client of the S3 that holds their sources.
+        timeout_seconds: The longest training of one, in seconds.
         on_trained: Called with the run of each that is done.
 
     Raises:
@@ -134,7 +135,7 @@ def _trained(
 
 
 def _lay_out(job: Mapping[str, Any], *, base: Path, s3: S3Client) -> None:
-    """Write what a training job finds on its machine."""
+    """Write the files that a training job finds on its machine."""
     configuration = base / "input" / "config"
     configuration.mkdir(parents=True)
     (configuration / "hyperparameters.json").write_text(json.dumps(job.get("HyperParameters", {})))
@@ -152,7 +153,7 @@ def sweep_scenario(*, seed: int) -> Scenario:
     """Return the scenario in which a sweep's trials lose their capacity at random.
 
     Args:
-        seed: What is drawn follows from it.
+        seed: The seed of every random draw.
     """
     return Scenario(
         introduction=(
@@ -172,11 +173,11 @@ def sweep_scenario(*, seed: int) -> Scenario:
 
 
 def planned_interruptions(request: SweepRequest, *, seed: int) -> dict[int, Interruption]:
-    """Draw which trials lose their capacity, and when: every other one after a notice.
+    """Draw the trials that lose their capacity, and the moments. Every other loss comes after a notice.
 
     Args:
         request: The sweep.
-        seed: What is drawn follows from it.
+        seed: The seed of every random draw.
 
     Returns:
         An interruption of the first training job, by the trial's number.
@@ -244,7 +245,7 @@ def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
 
 
 def _request(rehearsal: Rehearsal) -> tuple[SweepRequest, Objective]:
-    """Return what the job file asks for, which was judged before, and its objective.
+    """Return the request of the job file, which was judged before, and its objective.
 
     Raises:
         UsageError: It has no objective, and so no curves to compare.
@@ -263,7 +264,7 @@ class _Following:
 
     Args:
         rehearsal: The rehearsal, whose sweep was launched.
-        most_trials: How many trials it has.
+        most_trials: Number of its trials.
         others: The other share of its queue. None without a queue.
     """
 
@@ -303,7 +304,10 @@ class _Following:
         return sweep.counts.chosen - sweep.counts.running >= _KILLS_AFTER_PART * self._most_trials
 
     def _kill_the_controller(self) -> None:
-        """Kill the next invocation of the controller that is at work: one that an event woke, or that this pass did."""
+        """Kill the next invocation of the controller that is at work.
+
+        An event woke it, or this pass did.
+        """
         function = self._rehearsal.deployment.controller_function
         if self._passes.is_over:
             self._passes.begin()
@@ -336,19 +340,19 @@ class _Passes:
 
     @property
     def is_over(self) -> bool:
-        """Whether no pass is under way."""
+        """True if no pass is under way."""
         return self._under_way is None or self._under_way.done()
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time for the next pass."""
+        """True if it is time for the next pass."""
         return self.is_over and time.monotonic() > self._next
 
     def begin(self) -> None:
         """Begin a pass, after the one that is under way.
 
         Raises:
-            BotoCoreError, ClientError: That one could not be asked for. One that is killed is no error: the next one
+            BotoCoreError, ClientError: The request for the pass failed. A killed pass is no error, because the next one
                 does its work.
         """
         if self._under_way is not None:
@@ -358,7 +362,10 @@ class _Passes:
 
 
 class _Gathering:
-    """Gathers what became of the trials: from the run table, the logs, the local AWS, and from training them alone."""
+    """Gathers the outcome of the trials.
+
+    Its sources are the run table, the logs, the local AWS, and a training of each trial alone.
+    """
 
     def __init__(self, rehearsal: Rehearsal, *, metric: str, sweep: Sweep, others: OtherShare | None) -> None:
         self._rehearsal, self._metric = rehearsal, metric
@@ -368,7 +375,7 @@ class _Gathering:
         self._service_jobs = None if others is None else list(others.service_jobs())
 
     def trials(self, trials: Sequence[Trial]) -> list[RehearsedTrial]:
-        """Return what became of these, each beside the same one left alone."""
+        """Return the outcome of these, each beside the same trial left alone."""
         jobs = {trial.run: self._jobs.get(trial.run, []) for trial in trials}
         with self._rehearsal.view.stage(Stage.LEFT_ALONE) as outcome:
             trained: list[str] = []

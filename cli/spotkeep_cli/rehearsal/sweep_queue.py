@@ -1,8 +1,9 @@
-"""The queue in which a sweep is rehearsed: its trials borrow, and another share takes its instances back meanwhile.
+"""The queue in which a sweep is rehearsed.
 
-Trials wait in this queue: it has instances for half of those that the sweep has under way at a time. Some of the
-instances belong to a second share, which lends them. A trial that ends leaves its instance to one that waits, so the
-second share's jobs find none that is free, and AWS Batch preempts trials.
+Its trials borrow instances, and another share takes its instances back meanwhile. The queue has instances for half of
+the trials that the sweep has under way at a time. So trials wait in it. Some of the instances belong to a second share,
+which lends them. A trial that ends leaves its instance to a waiting one. The second share's jobs find no free instance,
+so AWS Batch preempts trials.
 """
 
 from __future__ import annotations
@@ -36,19 +37,22 @@ _DISPATCHED: Final = ("SCHEDULED", "STARTING", "RUNNING")
 _SECONDS_OF_OTHERS: Final = 5
 _LATER_THAN_SPOT_SECONDS: Final = 5.0
 _PATIENT: Final = Config(retries={"mode": "standard", "total_max_attempts": 12})
-"""AWS Batch throttles calls by chance here, the rehearsal's own among them: five attempts may all be refused."""
+"""A retry configuration with many attempts.
+
+AWS Batch throttles calls by chance here, including those of the rehearsal. Five attempts may all be refused.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RehearsedQueue:
-    """The queue, and how it is divided.
+    """The queue, and its division into shares.
 
     Attributes:
         name: As the job file names it.
         share: The sweep's, as the job file names it.
         instance_type: The trials'.
-        parallel: How many trials the sweep has under way at a time.
-        instances: How many instances a trial has.
+        parallel: Number of trials that the sweep has under way at a time.
+        instances: Number of instances of a trial.
     """
 
     name: str
@@ -59,12 +63,15 @@ class RehearsedQueue:
 
     @property
     def places(self) -> int:
-        """How many jobs the queue has instances for, of as many instances each as a trial: fewer than want them."""
+        """Number of jobs that the queue has instances for, where each job has as many as a trial.
+
+        Fewer jobs fit than want instances.
+        """
         return max(_FEWEST_PLACES, self.parallel // 2)
 
     @property
     def others(self) -> int:
-        """How many of these places are the other share's."""
+        """Number of these places that belong to the other share."""
         return min(_MOST_OTHERS, self.places // 2)
 
     @property
@@ -137,7 +144,7 @@ def settings_of(fields: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 class OtherShare:
-    """Launches the other share's jobs when its instances are lent, and knows what AWS Batch says of all jobs.
+    """Launches the other share's jobs when its instances are lent, and reads the states of all jobs from AWS Batch.
 
     Args:
         rehearsal: The rehearsal.
@@ -152,9 +159,10 @@ class OtherShare:
         self._took_instances_back = False
 
     def launch_when_lent(self) -> None:
-        """Launch its jobs if trials have instances of its own, and once more when they have ended and preempted none.
+        """Launch the share's jobs if trials have its instances.
 
-        A trial may end after it was seen to have an instance, and before AWS Batch has the jobs: they take that one.
+        It launches them once more when they have ended and preempted no trial. A trial with an instance may end before
+        AWS Batch has the jobs. The jobs then take that instance.
         """
         if self._took_instances_back or not all(self._rehearsal.run(run).state.ended for run in self._runs):
             return
@@ -170,7 +178,7 @@ class OtherShare:
         return Counter(run.state.value for run in self._rehearsal.follow(*self._runs).values())
 
     def service_jobs(self) -> Iterator[TrialServiceJob]:
-        """Yield what AWS Batch says of each service job of the sweep."""
+        """Yield AWS Batch's description of each service job of the sweep."""
         for summary in self._summaries():
             described = self._batch.describe_service_job(jobId=summary["jobId"])
             preemptions = described.get("preemptionSummary", {}).get("preemptedAttemptCount", 0)
@@ -184,11 +192,14 @@ class OtherShare:
         self._rehearsal.view.note("another share wants back what it lends")
 
     def _with_instances(self) -> int:
-        """Return how many trials have instances: their service jobs were dispatched and are not over."""
+        """Return the number of trials with instances. Their service jobs were dispatched and are not over."""
         return sum(summary["status"] in _DISPATCHED for summary in self._summaries())
 
     def _summaries(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the service jobs of the sweep as ListServiceJobs gives them: with a filter, those in every status."""
+        """Yield the service jobs of the sweep as ListServiceJobs gives them.
+
+        With a filter, the call lists those in every status.
+        """
         pages = self._batch.get_paginator("list_service_jobs").paginate(
             jobQueue=self._job_queue, filters=[{"name": "JOB_NAME", "values": [f"{self._rehearsal.first}-*"]}]
         )

@@ -1,4 +1,4 @@
-"""Decides whether a rehearsed sweep kept what it promises: one pure function over the evidence."""
+"""Decides the verdict on a rehearsed sweep, in one pure function over the evidence."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Curve = Mapping[int, float]
 _ROUNDED_SECONDS = 1e-6
 """The record keeps seconds and dollars to six digits."""
 _NAMED = 3
-"""So many of what did not hold are named."""
+"""The most failures that one check names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class TrialServiceJob:
 
     Attributes:
         name: Its name.
-        preemptions: How often AWS Batch preempted it.
+        preemptions: Number of times that AWS Batch preempted it.
     """
 
     name: str
@@ -62,14 +62,14 @@ class TrialServiceJob:
 
 @dataclass(frozen=True, kw_only=True)
 class RehearsedTrial:
-    """What became of one trial.
+    """The outcome of one trial.
 
     Attributes:
         trial: Its record, at the end.
         attempts: The names of its jobs, by the records of its run's attempts.
-        interruptions_in_record: How many interruptions these records count.
-        jobs: Its training jobs, by the local AWS, oldest first.
-        service_jobs: Its service jobs, by AWS Batch. None where it is in no queue.
+        interruptions_in_record: Number of interruptions that these records count.
+        jobs: Its training jobs in the local AWS, oldest first.
+        service_jobs: Its service jobs in AWS Batch. None for a trial in no queue.
         curve: The objective at each step that it trained, in all attempts.
         contradictions: Steps that it trained twice, with another objective the second time.
         alone: The objective at each step of the same trial left alone.
@@ -91,34 +91,34 @@ class RehearsedTrial:
 
     @property
     def interruptions(self) -> int:
-        """How often the local AWS took its spot capacity."""
+        """Number of times that the local AWS took its spot capacity."""
         return sum(life.was_taken for life in self.lives)
 
     @property
     def preemptions(self) -> int:
-        """How often AWS Batch gave its place to another job."""
+        """Number of times that AWS Batch gave its place to another job."""
         return sum(job.preemptions for job in self.service_jobs or ())
 
     @property
     def is_identical(self) -> bool:
-        """Whether its curve is, step for step, that of the same trial left alone."""
+        """True if its curve equals, step for step, that of the same trial left alone."""
         return bool(self.curve) and not self.contradictions and self.curve == self.alone
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepEvidence:
-    """What a rehearsal of a sweep gathered.
+    """The evidence of a rehearsal of a sweep.
 
     Attributes:
         sweep: Its record, at the end.
-        asked_trials: How many trials the job file asks for.
-        objective: What it searches for.
+        asked_trials: Number of trials in the job file.
+        objective: The objective of its search.
         trials: Its trials, in the order of their numbers.
         planned_interruptions: The numbers of the trials that were to lose their capacity.
         other_jobs: Training jobs of the sweep's name that are no trial's.
-        ended_invocations: How many invocations of the controller were killed.
-        calls: How fast calls came, from the launch to the end.
-        notifications: What the subscriber received, in the order of arrival.
+        ended_invocations: Number of invocations of the controller that were killed.
+        calls: The rate of calls, from the launch to the end.
+        notifications: The notifications that the subscriber received, in the order of arrival.
         others: The states of the other share's runs, counted. None without a queue.
     """
 
@@ -138,7 +138,7 @@ def curve_of(events: Iterable[JobEvent], *, metric: str) -> tuple[dict[int, floa
     """Return the objective at each step, and the steps at which it was reported twice and differs.
 
     Args:
-        events: What the jobs of a trial logged about themselves.
+        events: The events that the jobs of a trial logged.
         metric: The objective.
     """
     curve: dict[int, float] = {}
@@ -168,7 +168,10 @@ def judge_sweep(evidence: SweepEvidence) -> list[RehearsalCheck]:
 
 
 def duplicates_of(evidence: SweepEvidence) -> list[str]:
-    """Return what ran twice, or was begun from where it had been before, in words."""
+    """Return duplicates in words.
+
+    They are combinations of parameters in several trials, steps that ran twice, and jobs of no trial.
+    """
     trials = evidence.trials
     combinations = Counter(_shown(each.trial.parameters) for each in trials)
     found = [f"{times} trials have {parameters}" for parameters, times in combinations.items() if times > 1]
@@ -178,12 +181,12 @@ def duplicates_of(evidence: SweepEvidence) -> list[str]:
 
 
 def interruptions_of(trials: Sequence[RehearsedTrial]) -> int:
-    """Return how often capacity was taken from trials."""
+    """Return the number of times that capacity was taken from trials."""
     return sum(each.interruptions for each in trials)
 
 
 def preemptions_of(trials: Sequence[RehearsedTrial]) -> int:
-    """Return how often trials gave their place in a queue to another job."""
+    """Return the number of times that trials gave their place in a queue to another job."""
     return sum(each.preemptions for each in trials)
 
 
@@ -232,7 +235,7 @@ def _identical(trials: Sequence[RehearsedTrial]) -> RehearsalCheck:
 
 
 def _difference(each: RehearsedTrial) -> str:
-    """Say where a trial's curve first differs."""
+    """Return the first step at which a trial's curve differs, in words."""
     name = f"trial {each.trial.number}"
     if not each.curve:
         return f"{name} reported no value of the objective"
@@ -361,7 +364,7 @@ def _others_had_their_turn(evidence: SweepEvidence, states: Mapping[str, int]) -
 
 
 def _losses_are_recorded(trials: Sequence[RehearsedTrial]) -> RehearsalCheck:
-    """Compare what was lost with the record. A training job that is preempted without instances loses nothing."""
+    """Compare the losses with the record. A training job that is preempted without instances loses nothing."""
     wrong = [
         f"trial {each.trial.number} has {each.interruptions_in_record} in its record, and lost its instances "
         f"{each.interruptions} times to spot and {each.preemptions} times to another share"

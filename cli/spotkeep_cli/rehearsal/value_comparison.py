@@ -1,11 +1,12 @@
-"""Compares files of two models by what they hold. A program of its own, for the Python that a job ran with.
+"""Compares files of two models by their content. A program of its own, for the Python of a job.
 
-It reads what a job wrote, so it runs as a child process, and no file's code runs: torch loads weights only, NumPy loads
-no pickles. Each format needs its library: NumPy for all of them, torch for torch's archives, h5py for HDF5 and Keras,
-CatBoost for its `.cbm`.
+It reads files that a job wrote, so it runs as a child process. No code from a file runs. Torch loads weights only, and
+NumPy loads no pickles. Each format needs its library. All need NumPy. Archives of torch need torch, HDF5 and Keras need
+h5py, and `.cbm` needs CatBoost.
 
-On its input is one JSON object, `{"most_bytes": 1000, "pairs": [["model.pt", "path", "path of the other"], ...]}`. It
-answers one JSON object a line, a line a pair: see `compared`. NaN equals NaN. The first differs from the second.
+Its input is one JSON object, `{"most_bytes": 1000, "pairs": [["model.pt", "path", "path of the other"], ...]}`. It
+answers one JSON object a line, a line for each pair (see `compared`). NaN equals NaN. The first file is the one that
+differs from the second.
 
 Sources:
     https://huggingface.co/docs/safetensors (8 bytes of length, a JSON header, the tensors)
@@ -30,12 +31,12 @@ from pathlib import Path
 from typing import Any
 
 SHOWN = 5
-"""So many differences of a file are described, the worst ones."""
+"""The most differences of a file that are described, the largest ones."""
 _MOST_MEMORY_BYTES = 32 << 30
 _MOST_ANSWER_BYTES = 8 << 20
 _LONGEST_NAME = 120
 _BEFORE_ZIP = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-"""How a torch archive began until torch 1.6: a pickle of a magic number."""
+"""The first bytes of a torch archive before torch 1.6, a pickle of a magic number."""
 _SAFETENSORS_TYPES = {
     "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U64": "<u8",
     "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8", "C64": "<c8", "BF16": "<u2", "F8_E4M3": "u1",
@@ -44,15 +45,18 @@ _SAFETENSORS_TYPES = {
 
 
 _OF_THE_TRAINING = ("catboost_version_info", "model_guid", "output_options", "params", "train_finish_time", "training")
-"""The record of its training in a model of CatBoost: a random id, times, folders. No prediction follows from it."""
+"""The record of its training in a model of CatBoost, with a random id, times and folders.
+
+No prediction follows from it.
+"""
 
 
 class IncomparableError(Exception):
-    """A file cannot be compared by value. The message is a clause that says why."""
+    """A file cannot be compared by value. The message is a clause with the reason."""
 
 
 class Tensor:
-    """An array, and what its file calls the type of its elements: NumPy has no bfloat16.
+    """An array with the type name of its elements in the file. NumPy has no bfloat16.
 
     Args:
         array: The elements.
@@ -65,7 +69,7 @@ class Tensor:
 
 
 def main() -> None:
-    """Answer what is asked on the standard input."""
+    """Answer the request on the standard input."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     # What libraries print is no answer.
     os.dup2(2, 1)
@@ -82,13 +86,14 @@ def compared(name: str, one: str, other: str, *, most_bytes: int) -> dict[str, A
     """Compare two files.
 
     Args:
-        name: What the file is called.
+        name: The file's name.
         one: The path of the first one.
         other: The path of the second one.
-        most_bytes: So many bytes are unpacked at the most.
+        most_bytes: The most bytes to unpack.
 
     Returns:
-        The file's name. Why it cannot be compared, or how many of its values differ, and the worst of them.
+        The file's name. Also the reason that it cannot be compared, or the number of differing values and the largest
+        differences.
     """
     try:
         values, others = (dict(_values_of(path, most_bytes=most_bytes)) for path in (one, other))
@@ -177,7 +182,7 @@ def _largest(numbers: Any) -> float | None:
 
 
 def _values_of(path: str, *, most_bytes: int) -> Iterator[tuple[str, Any]]:
-    """Yield every value of a file, by name: what begins a file says of which format it is."""
+    """Yield every value of a file, by name. The first bytes of the file show its format."""
     with Path(path).open("rb") as file:
         begins = file.read(len(_BEFORE_ZIP))
     if begins.startswith(b"\x93NUMPY"):

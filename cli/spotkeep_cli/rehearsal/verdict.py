@@ -1,7 +1,7 @@
-"""Decides whether a rehearsed run kept what the promises say it keeps: one pure function over the evidence.
+"""Decides the verdict on a rehearsed run, in one pure function over the evidence.
 
-The reasons of a failed verdict are written for the author of the training script: what was expected, what was found,
-and where to read on.
+The verdict compares the run with the promises. The reasons of a failed verdict are for the author of the training
+script. They name the promise, the fact and the page to read.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Verdict:
 
     Attributes:
         reasons: Every reason why it did not pass. Empty when it passed.
-        interruptions: What each loss of capacity cost.
-        identical_to_uninterrupted: Whether the final model equals, file by file, that of a run left alone.
-        equal_to_uninterrupted: Whether it holds the same values, as far as they can be compared, whatever its bytes.
-        remarks: What a verdict that passed leaves open: files that cannot be compared by value.
-        not_shown: Those of the reasons that say what nothing shows.
-        other_model: Those of the reasons that say how the model differs.
-        missing_module: The Python module without which the script ended. Then there is no judgement on it.
-        fails_alone: Whether the run left alone did not end well, so that interruptions have nothing to do with it.
+        interruptions: The cost of each loss of capacity.
+        identical_to_uninterrupted: True if the final model equals, file by file, that of a run left alone.
+        equal_to_uninterrupted: True if it holds the same values, as far as they can be compared. Its bytes may differ.
+        remarks: Questions that a passed verdict leaves open, such as files that cannot be compared by value.
+        not_shown: Those of the reasons that name a promise without evidence.
+        other_model: Those of the reasons that describe a difference of the model.
+        missing_module: The Python module without which the script ended. There is no judgement on the script then.
+        fails_alone: True if the run left alone did not end well. Interruptions have nothing to do with it then.
     """
 
     reasons: tuple[str, ...]
@@ -57,17 +57,17 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing speaks against the run."""
+        """True if nothing speaks against the run."""
         return not self.reasons
 
     @property
     def unproven(self) -> bool:
-        """Whether all that speaks against it is that something is not shown."""
+        """True if the only reasons against it are missing evidence."""
         return bool(self.reasons) and set(self.reasons) <= set(self.not_shown)
 
     @property
     def only_the_model_differs(self) -> bool:
-        """Whether all that speaks against it is that its model is another one."""
+        """True if the only reason against it is a different model."""
         return bool(self.reasons) and set(self.reasons) <= set(self.other_model)
 
 
@@ -83,16 +83,16 @@ def judge(
 ) -> Verdict:
     """Judge a rehearsed run against the same job left alone.
 
-    A script that reports its steps is judged by them. One that does not, by the checkpoint files that it wrote and
-    read.
+    A script that reports its steps is judged by them. Another script is judged by the checkpoint files that it wrote
+    and read.
 
     Args:
-        planned_interruptions: How many losses of capacity the plan asked for.
+        planned_interruptions: Number of losses of capacity in the plan.
         run: The run that was interrupted.
         reference: The run that was left alone.
         notifications: Every notification the subscriber received about either.
         compared: The files of both models whose bytes differ, compared by value.
-        repeatable: Whether two runs that were left alone end with the same model. ``None`` where that is not known.
+        repeatable: True if two runs that were left alone end with the same model. ``None`` where that is not known.
         remarks: Other questions that the rehearsal leaves open.
 
     Returns:
@@ -133,7 +133,7 @@ def judge(
 
 
 def same_model(run: RunEvidence, reference: RunEvidence, compared: Sequence[FileComparison]) -> bool:
-    """Say whether two runs ended with the same model, by value."""
+    """Return True if two runs ended with the same model, by value."""
     return _judge_model(run, reference, compared).equal
 
 
@@ -141,14 +141,14 @@ def missing_module(failure: str | None) -> str | None:
     """Return the Python module for want of which a script ended, as its traceback says. None where it ended otherwise.
 
     Args:
-        failure: Why its run failed, in the words of the record.
+        failure: The reason that its run failed, in the words of the record.
     """
     found = _MISSING.search(failure or "")
     return found and found[1].partition(".")[0]
 
 
 def interruptions_of(run: RunEvidence) -> tuple[CapacityLoss, ...]:
-    """List what each loss of capacity cost a run, from the lives of its process."""
+    """List the cost of each loss of capacity to a run, from the lives of its process."""
     following: list[RehearsedProcess | None] = [*run.lives[1:], None]
     trained = accumulate(life.ended_at - life.started_at for life in run.lives)
     return tuple(
@@ -252,7 +252,7 @@ def _little_was_lost(number: int, interruption: CapacityLoss, *, run: RunEvidenc
 
 
 def _it_read_what_was_there(number: int, interruption: CapacityLoss) -> list[str]:
-    """Judge a script that reports no steps: it must read a checkpoint where there is one, as far as that is seen."""
+    """Judge a script that reports no steps. It must read a checkpoint where there is one, as far as that is seen."""
     if interruption.read_files is None or not interruption.stored_files or interruption.read_files:
         return []
     if set(interruption.stored_files) <= set(interruption.put_aside):
@@ -270,7 +270,7 @@ def _it_read_what_was_there(number: int, interruption: CapacityLoss) -> list[str
 
 
 def _had_no_checkpoint(run: RunEvidence, interruptions: Sequence[CapacityLoss]) -> bool:
-    """Say whether a script without reported steps had no checkpoint to read at any interruption."""
+    """Return True if a script without reported steps had no checkpoint to read at any interruption."""
     seen = [each for each in interruptions if each.read_files is not None]
     return not run.reports_steps and bool(seen) and not any(each.stored_files for each in seen)
 
@@ -286,7 +286,7 @@ def _saved_nothing(run: RunEvidence, interruptions: Sequence[CapacityLoss]) -> l
 
 
 def _never_said(run: RunEvidence, interruptions: Sequence[CapacityLoss]) -> tuple[str, ...]:
-    """Return that a script reports no steps, where it is not seen either which files it reads."""
+    """Return a reason against a script without reports of steps, where the files that it reads are not seen either."""
     if run.reports_steps or not any(each.read_files is None for each in interruptions):
         return ()
     return (
@@ -308,14 +308,14 @@ def _resume_not_shown(run: RunEvidence, interruptions: Sequence[CapacityLoss]) -
 
 @dataclass(frozen=True, kw_only=True)
 class _ModelJudgement:
-    """What speaks against a model, what is only not shown, and what stays open of one that nothing speaks against.
+    """The judgement on a model, with reasons against it, gaps in the evidence and open questions.
 
     Attributes:
-        lacking: Why there is no model, or a file of it is missing.
-        differing: How its values differ.
-        not_shown: Why nothing is known of the larger part of it.
-        remarks: What stays open.
-        equal: Whether it holds the same values, as far as that is known.
+        lacking: The reason that there is no model, or that a file of it is missing.
+        differing: The differences of its values.
+        not_shown: The reason that nothing is known of the larger part of it.
+        remarks: The open questions.
+        equal: True if it holds the same values, as far as that is known.
     """
 
     lacking: tuple[str, ...] = ()
@@ -338,8 +338,8 @@ def _judge_model(
 ) -> _ModelJudgement:
     """Judge the final model.
 
-    A file that cannot be compared by value is no reproach. But what is shown to be the same must be the larger part of
-    the model: else nothing is shown.
+    A file that cannot be compared by value is no reproach. The part that is shown to be the same must be the larger
+    part of the model. Otherwise nothing is shown.
     """
     ours, theirs = run.model_files, reference.model_files
     if not ours or not theirs:
@@ -392,7 +392,10 @@ def _judge_model(
 def _why_not_shown(
     name: str, ours: Mapping[str, ModelFile], theirs: Mapping[str, ModelFile], by_value: Mapping[str, FileComparison]
 ) -> str | None:
-    """Return why nothing is known of a file that is not the same in both models, as a clause. ``None`` where it is."""
+    """Return the reason, as a clause, that nothing is known of a file that is not the same in both models.
+
+    ``None`` where it is.
+    """
     if name in ours and name in theirs:
         return by_value[name].incomparable if name in by_value else "it was not compared"
     alone = [

@@ -1,4 +1,7 @@
-"""Shows a rehearsal while it goes on: a line a stage with its time, and a bar for the one at work."""
+"""Shows a rehearsal while it goes on.
+
+Each stage has a line with its time, and the stage at work has a bar.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ class Stage(enum.StrEnum):
 
 _STAGE_WIDTH = max(len(stage.value) for stage in Stage)
 _SECONDS_OF = {stage: stage.name.lower() for stage in Stage} | {Stage.TRAINING: "run"}
-"""The stages by the words of the report's `seconds`, where programs read of deploy, launch and run."""
+"""The word of each stage in the report's `seconds`. Programs read the words deploy, launch and run there."""
 _LONGEST_TEXT = 44
 
 
@@ -52,10 +55,10 @@ class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
     """Shows a rehearsal at a terminal. Without one, a plain line for each thing that happened.
 
     Args:
-        console: Where it is shown.
+        console: The console that shows it.
 
     Attributes:
-        seconds: What each stage took that has ended.
+        seconds: Seconds that each ended stage took.
     """
 
     def __init__(self, console: Console) -> None:
@@ -88,7 +91,7 @@ class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
 
     @contextlib.contextmanager
     def stage(self, stage: Stage) -> Iterator[list[str]]:
-        """Time a stage and show it. What the caller appends is shown as what came of it."""
+        """Time a stage and show it. Lines that the caller appends are shown as the stage's result."""
         name, outcome = stage.value.ljust(_STAGE_WIDTH), list[str]()
         if self._progress is not None:
             self._task = self._progress.add_task(name, total=None, count="", text="")
@@ -102,7 +105,10 @@ class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
         self._line(Text.assemble(("✓ ", "green"), (name, "bold"), f"  {seconds:5.1f} s  ", (text, "dim")))
 
     def progress(self, *, done: int, total: int | None, text: str) -> None:
-        """Show how far the stage at work is: `done` of `total` (None where that is unknown), and what it is at."""
+        """Show the progress of the stage at work, as `done` of `total` and its present step.
+
+        `total` is None where it is unknown.
+        """
         if self._progress is not None and self._task is not None:
             count = f"{done}/{total}" if total else ""
             self._progress.update(self._task, completed=done, total=total, count=count, text=text[:_LONGEST_TEXT])

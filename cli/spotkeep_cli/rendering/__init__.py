@@ -1,1 +1,1 @@
-"""Turns plain values into what a person reads: text, tables, timelines. Nothing here asks AWS anything."""
+"""Turns plain values into text, tables and timelines for readers. Nothing here calls AWS."""

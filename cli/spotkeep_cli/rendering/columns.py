@@ -1,4 +1,7 @@
-"""Tables that fit: where the terminal is too narrow, the least important columns go, so that none is cut or folded."""
+"""Tables that fit the terminal.
+
+Where the terminal is too narrow, the least important columns go, so that none is cut or folded.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _GAP = 3
-"""What `box.SIMPLE_HEAD` puts between two columns."""
+"""Number of characters that `box.SIMPLE_HEAD` puts between two columns."""
 
 
 Fact = tuple[str, str | Text]
@@ -29,9 +32,9 @@ class Column:
     Attributes:
         heading: Its heading.
         cells: One cell a row.
-        importance: Columns with the lowest go first. None never goes.
-        footer: What stands below it.
-        justify: Text to the left, figures to the right.
+        importance: Columns with the lowest importance go first. None never goes.
+        footer: The text below the column.
+        justify: The alignment, left for text and right for figures.
     """
 
     heading: str

@@ -18,7 +18,7 @@ _VERSIONS = (("Python", "python"), ("spotkeep", "spotkeep"))
 
 
 def event_text(event: JobEvent) -> str:
-    """Return one line for an event, with the training that it is of where the script has several."""
+    """Return one line for an event, with its training where the script has several."""
     return _of_training(event, _text(event))
 
 
@@ -120,7 +120,7 @@ def _instance(fields: Mapping[str, Any]) -> str:
 
 
 def _phases(phases: Any) -> str:
-    """Return how long each phase of the boot took: `, after volume 0.8 s, supplies 0.1 s`."""
+    """Return the seconds of each phase of the boot, such as `, after volume 0.8 s, supplies 0.1 s`."""
     if not isinstance(phases, dict):
         return ""
     taken = [f"{name} {seconds:.1f} s" for name, seconds in phases.items() if isinstance(seconds, int | float)]
@@ -128,7 +128,7 @@ def _phases(phases: Any) -> str:
 
 
 def progress_text(event: JobEvent) -> str:
-    """Return `step 400 of 1,000  loss 0.213`, with the training that it is of where the script has several."""
+    """Return `step 400 of 1,000  loss 0.213`, with its training where the script has several."""
     return _of_training(event, _progress_text(event))
 
 
@@ -155,7 +155,7 @@ def _step(event: JobEvent) -> str:
 
 
 def total_steps(event: JobEvent) -> int | None:
-    """Return how many steps the job has in all, where it said so."""
+    """Return the number of all steps of the job, where it reported one."""
     total = event.fields.get("total_steps")
     return total if isinstance(total, int) and not isinstance(total, bool) and total > 0 else None
 
@@ -179,7 +179,7 @@ def _lateness(event: JobEvent) -> str:
 
 
 def _finite(value: Any) -> float | None:
-    """Return a figure a script reported, where it is one: a log may hold anything."""
+    """Return a figure that a script reported, where it is one. A log may hold anything."""
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > _LARGEST_FIGURE:
         return None
     return value if math.isfinite(value) else None

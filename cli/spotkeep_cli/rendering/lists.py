@@ -1,4 +1,4 @@
-"""Lists for people: runs, pools, schedules, notifications and local instances."""
+"""Lists for people, of runs, pools, schedules, notifications and local instances."""
 
 from __future__ import annotations
 
@@ -71,23 +71,23 @@ def state_text(state: RunState) -> Text:
 
 
 def reason_text(reason: EndReason | None) -> str:
-    """Return why a run ended, in words. Empty for a completed one."""
+    """Return the reason that a run ended, in words. Empty for a completed one."""
     return _REASONS.get(reason, "") if reason is not None else ""
 
 
 def worth_listing(run: Run | Sweep, *, now: datetime) -> bool:
-    """Return whether a run or a sweep is at work, or ended in the last day."""
+    """Return True if a run or a sweep is at work, or ended in the last day."""
     return run.ended_at is None or not run.state.ended or now - run.ended_at <= timedelta(days=1)
 
 
 def where(run: Run) -> str:
-    """Return what a run runs on: `2 x ml.m5.xlarge spot`."""
+    """Return the instances of a run, such as `2 x ml.m5.xlarge spot`."""
     count = f"{run.place.instance_count} x " if run.place.instance_count > 1 else ""
     return f"{count}{run.place.instance_type} {run.place.capacity}"
 
 
 def place(run: Run) -> str:
-    """Return where a run waits for its turn: `gpu/vision 7`, which are queue, share and priority."""
+    """Return the place of a waiting run as queue, share and priority, such as `gpu/vision 7`."""
     if run.place.queue is None:
         return quantities.UNKNOWN
     return f"{run.place.queue.queue}/{run.place.queue.share} {run.place.queue.priority}"
@@ -145,7 +145,7 @@ def notification_list(notifications: Sequence[Notification], *, width: int) -> T
 
 
 def pool_list(pools: Sequence[Pool], *, now: datetime, width: int) -> Table:
-    """Return one row a pool: who left it, what it runs on, how long it is there, what it has cost."""
+    """Return one row a pool, with its job, its instances, its remaining time and its cost."""
     columns = [
         Column(heading="RUN", cells=[pool.run for pool in pools]),
         Column(heading="ON", cells=[machines(pool) for pool in pools]),
@@ -179,7 +179,7 @@ def pool_matches(matches: Sequence[PoolMatch], *, now: datetime) -> RenderableTy
 
 
 def match_in_a_plan(matches: Sequence[PoolMatch], *, now: datetime) -> str:
-    """Return what the plan of a launch says of the pools there are. Empty when there are none."""
+    """Return the text about existing pools in the plan of a launch. Empty when there are none."""
     if not matches:
         return "there is none: it starts on new instances"
     fitting = [match.pool for match in matches if match.fits]
@@ -193,12 +193,12 @@ def match_in_a_plan(matches: Sequence[PoolMatch], *, now: datetime) -> str:
 
 
 def machines(pool: Pool) -> str:
-    """Return what a pool is made of: `2 x ml.m5.xlarge`."""
+    """Return the instances of a pool, such as `2 x ml.m5.xlarge`."""
     return f"{pool.traits.instance_count} x {pool.traits.instance_type}"
 
 
 def left(pool: Pool, *, now: datetime) -> str:
-    """Return how long a pool is there."""
+    """Return the remaining time of a pool."""
     return quantities.duration(max(0.0, (pool.kept_until - now).total_seconds()))
 
 
@@ -215,7 +215,7 @@ def _role(pool: Pool) -> str:
 
 
 def schedule_list(schedules: Sequence[Schedule], next_firings: Sequence[datetime | None], *, width: int) -> Table:
-    """Return one row a schedule: when it fires, and what it launched last."""
+    """Return one row a schedule, with its times and its last launch."""
     columns = [
         Column(heading="SCHEDULE", cells=[each.schedule for each in schedules]),
         Column(heading="WHEN", cells=[rhythm(each.expression, each.timezone) for each in schedules], importance=2),
@@ -227,7 +227,7 @@ def schedule_list(schedules: Sequence[Schedule], next_firings: Sequence[datetime
 
 
 def rhythm(expression: str, timezone: str) -> str:
-    """Return when a schedule fires: its expression, and its time zone where that matters."""
+    """Return the times of a schedule, as its expression, and its time zone where that matters."""
     return expression if timezone == "UTC" or expression.startswith("rate") else f"{expression} {timezone}"
 
 

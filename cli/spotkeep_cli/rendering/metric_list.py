@@ -1,4 +1,4 @@
-"""The metrics of a run: of each the last value, the best one, and its curve in one line."""
+"""The metrics of a run, each with its last value, its best value, and its curve in one line."""
 
 from __future__ import annotations
 

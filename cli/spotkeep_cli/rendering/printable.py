@@ -1,4 +1,7 @@
-"""Text of unknown origin, made harmless: no control sequence steers the terminal but those that Rich makes itself."""
+"""Makes text of unknown origin harmless.
+
+No control sequence steers the terminal but those that Rich makes itself.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def printable_line(text: str, *, longest: int | None = None) -> str:
-    """Write out what is not printable, as Python would in a string, and shortens what is longer than it may be."""
+    """Write out unprintable characters, as Python would in a string, and shorten text beyond the limit."""
     if longest is not None and len(text) > longest:
         text = f"{text[: longest - 1]}…"
     return "".join(
@@ -32,7 +35,7 @@ class PrintableConsole(Console):
     Colours, cursor movements and links that Rich makes itself are not in the text of a segment.
 
     Args:
-        stderr: Whether it writes to standard error.
+        stderr: True if it writes to standard error.
     """
 
     def __init__(self, *, stderr: bool) -> None:
@@ -45,6 +48,6 @@ class PrintableConsole(Console):
 
 
 def coloured(text: str) -> Text:
-    """Return a text with the colours that it asks for, and nothing else of what it asks for."""
+    """Return a text with its own colours, and without any other control sequence."""
     lines = printable(text, colours=True).split("\n")
     return Text("\n").join(Text.from_ansi(line) for line in lines)

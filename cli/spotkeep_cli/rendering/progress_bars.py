@@ -1,4 +1,7 @@
-"""How far a deployment or a download is: bars where there is a terminal, and elsewhere a line a stack."""
+"""The progress of a deployment or a download.
+
+It is a bar on a terminal, and elsewhere a line a stack.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,12 @@ _WORTH_SHOWING_BYTES = 2**20
 
 @contextmanager
 def showing_bytes(console: Console, doing: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yield what to call with how many more bytes are done, from any thread.
+    """Yield a function to call with the number of further bytes done, from any thread.
 
     Args:
-        console: Where to show it.
-        doing: What is being done: `downloading step 100`.
-        total: How many bytes there are.
+        console: The console to show it on.
+        doing: The current action, such as `downloading step 100`.
+        total: Number of all bytes.
     """
     if total < _WORTH_SHOWING_BYTES or not console.is_terminal or console.is_dumb_terminal:
         yield lambda _: None
@@ -49,7 +52,7 @@ def showing_bytes(console: Console, doing: str, total: int) -> Iterator[Callable
 
 @contextmanager
 def showing_deployment(console: Console) -> Iterator[Callable[[CdkProgress], None]]:
-    """Yield what to call with each line of progress."""
+    """Yield a function to call with each line of progress."""
     if not console.is_terminal or console.is_dumb_terminal:
         yield _LineView(console).show
         return

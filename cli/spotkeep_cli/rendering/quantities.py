@@ -1,4 +1,4 @@
-"""How durations, money, sizes and times are written, the same way everywhere."""
+"""Writes durations, money, sizes and times the same way everywhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ UNKNOWN = "-"
 
 
 def duration(seconds: float | None) -> str:
-    """Return two units at most: `45s`, `12m 30s`, `3h 05m`, `2d 4h`."""
+    """Return two units at most, such as `45s`, `12m 30s`, `3h 05m` or `2d 4h`."""
     if seconds is None:
         return UNKNOWN
     sign = "-" if seconds < 0 else ""
@@ -39,12 +39,12 @@ def dollars(amount: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Return a percentage without decimals: `63%`."""
+    """Return a percentage without decimals, such as `63%`."""
     return UNKNOWN if share is None else f"{round(share)}%"
 
 
 def size(count: int) -> str:
-    """Return bytes in decimal units: `34.1 kB`."""
+    """Return bytes in decimal units, such as `34.1 kB`."""
     if count < 1000:
         return f"{count} B"
     amount = float(count)
@@ -61,12 +61,12 @@ def counted(count: int, thing: str) -> str:
 
 
 def moment(time: datetime | None) -> str:
-    """Return a time in UTC to the second: `2026-11-21 03:30:19`."""
+    """Return a time in UTC to the second, such as `2026-11-21 03:30:19`."""
     return UNKNOWN if time is None else time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def age(time: datetime | None, *, now: datetime) -> str:
-    """Return how long ago, in one unit: `3m`."""
+    """Return the time since a moment in one unit, such as `3m`."""
     if time is None:
         return UNKNOWN
     whole = max(0, round((now - time).total_seconds()))

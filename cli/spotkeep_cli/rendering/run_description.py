@@ -1,4 +1,4 @@
-"""What `spotkeep describe` shows of a run: where it stands, its attempts, its metrics, its timeline, its bill."""
+"""The output of `spotkeep describe`, with a run's state, attempts, metrics, timeline and bill."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ _MARKS = {
 
 
 def bill(run: Run, *, prices: str | None = None) -> RenderableType:
-    """Return a run's bill, a line each. Say so where a figure is not known.
+    """Return a run's bill, a line each. A line says so where a figure is not known.
 
     Args:
         run: The run.
-        prices: Whose the prices are, where they are not those of the reader's account.
+        prices: The source of the prices, where they are not those of the reader's account.
     """
     if run.cost is None:
         return Text("  nothing was billed" if run.state.ended else "  not known before the attempt ends", style="dim")
@@ -129,15 +129,15 @@ def _redone(cost: Cost) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class RunStory:
-    """Everything that is recorded of a run.
+    """All records of a run.
 
     Attributes:
         run: The run item.
         attempts: Its attempts.
-        timeline: What happened, oldest first.
-        metrics: What its script measures. None where it measures nothing.
-        plan: What steers it. None where nothing does.
-        page: The AWS console's of it. None where there is none.
+        timeline: Its events, oldest first.
+        metrics: The metrics of its script. None where it measures nothing.
+        plan: The plan that steers it. None for no plan.
+        page: The address of its page in the AWS console. None where there is none.
     """
 
     run: Run
@@ -149,11 +149,11 @@ class RunStory:
 
     @classmethod
     def read(cls, run: Run, *, runs: RunStore, region: str | None, unreadable: dict[str, str]) -> RunStory:
-        """Read it.
+        """Read all records of a run.
 
         Args:
             run: The run item.
-            runs: Where the rest of it is.
+            runs: The run table that holds the other records.
             region: The deployment's. None for the local AWS, which has no console.
             unreadable: Takes the entries of the timeline that cannot be read.
         """
@@ -213,7 +213,7 @@ def timeline_table(timeline: Sequence[TimelineEntry]) -> Table:
 
 
 def timeline_cells(entry: TimelineEntry, *, clock: str) -> tuple[Text, Text, Text]:
-    """Return an entry as a row: when, a mark, what."""
+    """Return an entry as a row of time, mark and text."""
     mark, style = _MARKS.get(entry.kind, ("·", "dim"))
     return Text(f"  {clock}", style="dim"), Text(mark, style=style), Text(entry.text)
 

@@ -1,1 +1,1 @@
-"""What spot capacity saved, and what checkpoints cost."""
+"""The savings of spot capacity, and the cost of checkpoints."""

@@ -1,4 +1,4 @@
-"""Adds up what runs cost and saved (I8). Sums are of what is known. What is not is counted, never guessed."""
+"""Adds up the cost and the savings of runs (I8). Sums are of known figures. Unknown ones are counted, never guessed."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.record import Cost, Run
 
 NO_OWNER: Final = "(no owner)"
-"""The owner of runs whose document names none."""
+"""The owner of runs without one in their document."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunStorage:
-    """What is stored for one run.
+    """The storage of one run.
 
     Attributes:
-        stored_bytes: Now, replaced and deleted versions included.
-        byte_seconds: Each version's bytes times its age.
+        stored_bytes: Bytes stored now, including replaced and deleted versions.
+        byte_seconds: Sum of each version's bytes times its age in seconds.
     """
 
     stored_bytes: int = 0
     byte_seconds: float = 0.0
 
     def usd(self, *, usd_per_gigabyte_month: float | None) -> float | None:
-        """Return what it has cost. None when the price is not known."""
+        """Return its cost in USD. None when the price is not known."""
         return storage_usd(self.byte_seconds, usd_per_gigabyte_month=usd_per_gigabyte_month)
 
 
@@ -82,27 +82,28 @@ class SavingsTotal:
     idle_pool_usd: float | None
     stored_bytes: int | None
     storage_usd: float | None
-    """The cost of what the bucket holds."""
+    """The cost of the bucket's objects in USD."""
     ebs_usd: float | None
-    """The cost of the volumes of runs on EC2, of the snapshots that moved them and of the instances' root volumes: in
-    `billed_usd` already."""
+    """The cost of EBS in USD, which `billed_usd` already includes.
+
+    It covers the volumes of runs on EC2, the snapshots that moved them and the instances' root volumes."""
     saved_percent: float | None
     aws_saved_percent: float | None
     billed_usd: float | None
     clean_on_demand_usd: float | None
     saved_usd: float | None
-    """What storage cost is taken off, where its price is known."""
+    """The savings in USD. The cost of storage is subtracted, where its price is known."""
     runs_without_price: int
     runs_without_redone_work: int
 
 
 class GroupedBy(StrEnum):
-    """What one row of the report is about."""
+    """The subject of one row of the report."""
 
     RUN = "run"
     OWNER = "owner"
     WEEK = "week"
-    """The week a run was asked for in, named as ISO 8601 does: 2026-W47."""
+    """The week of a run's request, named as in ISO 8601, such as 2026-W47."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,9 +160,9 @@ def report_savings(
 
     Args:
         runs: Newest first.
-        by: What its rows are about.
-        storage: What is stored for runs, by id. None when it was not read.
-        s3_usd_per_gigabyte_month: What that costs. None where it is not known.
+        by: The subject of its rows.
+        storage: The storage of runs, by id. None when it was not read.
+        s3_usd_per_gigabyte_month: The price of storage in USD for a gigabyte and month. None where it is not known.
     """
     lines: list[SavingsLine] = []
     grouped: dict[str, list[SavingsLine]] = {}

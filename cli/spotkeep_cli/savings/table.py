@@ -1,4 +1,7 @@
-"""The table of `spotkeep savings`: ours beside AWS's own percentage, and what the difference means."""
+"""The table of `spotkeep savings`.
+
+It shows our figures beside AWS's own percentage, and the meaning of the difference.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def savings_table(report: SavingsReport, *, width: int) -> RenderableType:
-    """Return one row a run, an owner or a week, and the sum: money where every figure has a price, else time."""
+    """Return one row a run, an owner or a week, and the sum. It has money where every figure has a price, else time."""
     total = report.total
     in_dollars = total.runs_without_price == 0 and total.billed_usd is not None
     by_run = report.grouped_by is GroupedBy.RUN
@@ -74,7 +77,7 @@ def _counts(report: SavingsReport) -> Column:
 
 
 def _stored(rows: Sequence[SavingsTotal], *, in_dollars: bool) -> Column:
-    """Return what storage costs, or how much it is where the price is not known."""
+    """Return the cost of storage, or its amount where the price is not known."""
     *cells, footer = [
         quantities.dollars(row.storage_usd) if in_dollars else quantities.size(row.stored_bytes or 0) for row in rows
     ]
@@ -103,7 +106,7 @@ def _remarks(report: SavingsReport, *, in_dollars: bool) -> list[str]:
 
 
 def _difference(total: SavingsTotal, *, in_dollars: bool) -> list[str]:
-    """Return why AWS's own percentage is another one."""
+    """Return the reason that AWS's own percentage is another one."""
     if total.saved_percent is None or total.aws_saved_percent is None:
         return []
     useful, left_out = [], []

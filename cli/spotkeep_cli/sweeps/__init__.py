@@ -1,1 +1,1 @@
-"""Sweeps on the command line: lists, pages, pictures, and the best trial."""
+"""Sweeps on the command line, as lists, pages, pictures, and the best trial."""

@@ -1,4 +1,4 @@
-"""Takes a trial elsewhere: its parameters as JSON, its checkpoint as a safetensors file."""
+"""Exports a trial, with its parameters as JSON and its checkpoint as a safetensors file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedTrial:
-    """What was written.
+    """The result of an export.
 
     Attributes:
         checkpoint: The name of the checkpoint's file.
@@ -35,12 +35,14 @@ class ExportedTrial:
 def export_trial(
     trial: BestTrial, *, folder: Path, invocation: Invocation, show_progress: ShowProgress
 ) -> ExportedTrial:
-    """Write a trial's parameters and checkpoint into a folder: that of its best step where it is kept, or the newest.
+    """Write a trial's parameters and checkpoint into a folder.
+
+    The checkpoint is that of its best step where it is kept, or the newest.
 
     Args:
         trial: The trial.
-        folder: Made if it is missing. Files of an earlier export are not replaced.
-        invocation: How `spotkeep` was called.
+        folder: The folder to write to. It is made if it is missing. Files of an earlier export are not replaced.
+        invocation: The words that `spotkeep` was called with.
         show_progress: Shows a download.
 
     Raises:

@@ -1,6 +1,7 @@
-"""A sweep as pictures: its objective over time and cost, its parameters side by side, the rungs of asha.
+"""A sweep as pictures.
 
-A rung: a number of steps at which trials are compared (Li et al. 2020).
+They show its objective over time and cost, its parameters side by side, and the rungs of asha. A rung of asha is a
+number of steps at which trials are compared (Li et al. 2020).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def save_plots(sweep: Sweep, trials: Sequence[Trial], request: SweepRequest, *, 
         sweep: Its item.
         trials: Its trials.
         request: Its request, with an objective.
-        folder: Where the files go. Made if it is missing.
+        folder: The folder of the files. Made if it is missing.
 
     Returns:
         The files that were written: those for which there is enough to draw.
@@ -122,7 +123,10 @@ def _parameters(figure: Figure, sweep: Sweep, trials: Sequence[Trial], objective
 
 
 def placed(values: Sequence[object]) -> tuple[list[float], list[tuple[float, str]]]:
-    """Return a height from 0 to 1 for each value, and labels: numbers by size (or its logarithm), others by name."""
+    """Return a height from 0 to 1 for each value, and labels.
+
+    Numbers are placed by size (or its logarithm), other values by name.
+    """
     numbers = [number for value in values if (number := _number(value)) is not None]
     if len(numbers) == len(values):
         low, high = min(numbers), max(numbers)

@@ -1,4 +1,4 @@
-"""A sweep on one page: where it stands, its best trial, its bill, and its trials, the best first."""
+"""A sweep on one page, with its state, its best trial, its bill, and its trials, the best first."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def sweep_page(sweep: Sweep, trials: Sequence[Trial], *, now: datetime, width: i
         trials: Its trials.
         now: The time.
         width: The room, in characters.
-        everything: Whether all trials are shown, and not the best ones alone.
+        everything: True to show all trials, and not the best ones alone.
     """
     request = SweepRequest.model_validate(sweep.document["sweep"])
     heading = Text.assemble((sweep.sweep, "bold"), "  ", sweep_state(sweep))
@@ -156,7 +156,7 @@ def trial_table(trials: Sequence[Trial], request: SweepRequest, *, width: int) -
 
 
 def sweep_state(sweep: Sweep) -> Text:
-    """Return where a sweep is, in its colour."""
+    """Return the state of a sweep, in its colour."""
     return Text(sweep.state.value.lower(), style=_SWEEP_STYLES[sweep.state])
 
 
@@ -185,19 +185,19 @@ def best_so_far(trials: Iterable[Trial], objective: Objective) -> list[float]:
 
 
 def trials_in_words(sweep: Sweep, request: SweepRequest) -> str:
-    """Return how many trials there are, and where they are."""
+    """Return the number of trials, and their states."""
     of = f"{sweep.counts.chosen} of {request.most_trials:,}, {request.parallel} at a time"
     states = states_in_words(sweep.counts)
     return f"{of}: {states}" if states else of
 
 
 def states_in_words(counts: TrialCounts) -> str:
-    """Return how many trials are in which state: `2 running, 1 paused`. Empty where there are none."""
+    """Return the number of trials in each state, such as `2 running, 1 paused`. Empty where there are none."""
     return ", ".join(f"{count} {state}" for state, count in counts.model_dump().items() if count)
 
 
 def search_in_words(request: SweepRequest) -> str:
-    """Return how trials are chosen."""
+    """Return the way in which trials are chosen."""
     how = "as the file lists them" if request.search is None else request.search
     objective = "" if request.objective is None else f", {request.objective.goal} {request.objective.metric}"
     asha = request.asha

@@ -1,1 +1,1 @@
-"""Where an attempt runs: SageMaker or an EC2 fleet, behind one seam. What they say of a job is a `JobView`."""
+"""The services on which an attempt runs (SageMaker or EC2 fleets), behind one interface. A `JobView` is a job."""

@@ -1,4 +1,4 @@
-"""The seam to the services that run attempts: SageMaker's training jobs, AWS Batch's queues of them, and EC2 fleets."""
+"""The interface to the services that run attempts, which are SageMaker, AWS Batch's queues and EC2 fleets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Backend(Protocol):
-    """What Spotkeep asks of a service that runs attempts. Every call is safe to make twice."""
+    """The calls that Spotkeep makes to a service that runs attempts. Every call is safe to make twice."""
 
     def create(self, request: Mapping[str, Any], /) -> str:
         """Create a job and return its ARN, or the id of its fleet.
@@ -35,10 +35,10 @@ class Backend(Protocol):
         ...
 
     def settle(self, job_name: str, /) -> JobView | None:
-        """Do what is due about what a job runs on, where its service leaves that to us, and describe it afterwards.
+        """Take the steps that are due for a job and that its service leaves to Spotkeep. Describe the job afterwards.
 
-        Of a fleet whose training is over, it deletes the fleet and terminates the instance. It also writes down what
-        EC2 would forget. `JobView.has_more_to_do` says when there is something to do.
+        For a fleet with finished training, this deletes the fleet and terminates the instance. It also records facts
+        that EC2 would forget. `JobView.has_more_to_do` is true while there is something to do.
 
         Raises:
             AwsCallError: AWS refused or could not answer.
@@ -46,10 +46,10 @@ class Backend(Protocol):
         ...
 
     def stop(self, job_name: str, /) -> bool:
-        """Ask a job to stop: SIGTERM, then 120 s later SIGKILL.
+        """Ask a job to stop. The container gets SIGTERM, and SIGKILL 120 s later.
 
         Returns:
-            False if there was nothing to stop any more.
+            False where the job had stopped already.
 
         Raises:
             TrainingJobNotFoundError: No job has that name.

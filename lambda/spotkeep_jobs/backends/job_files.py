@@ -1,4 +1,4 @@
-"""The objects that the functions keep in the checkpoint bucket for jobs: `spotkeep.pyz`, and training specs."""
+"""Objects that the functions keep in the checkpoint bucket for jobs, such as `spotkeep.pyz` and training specs."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ Source: https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadObject.html"""
 class TrainingBundleStore:
     """Keeps the copy of `spotkeep.pyz` that jobs and instances fetch at each start.
 
-    They do not fetch what `cdk deploy` uploads: `cdk gc` deletes that once no template names it, while runs still need
-    it. The boto3 client is made when it is first needed.
+    They do not fetch the upload of `cdk deploy`. `cdk gc` deletes that once no template names it, while runs still need
+    it. The boto3 client is created at its first use.
     """
 
     def __init__(self, make_client: Callable[[], S3Client], *, asset_uri: str, uri: str) -> None:
         """Bind the two addresses.
 
         Args:
-            make_client: Makes a client of S3.
-            asset_uri: `s3://` address of what `cdk deploy` uploaded.
-            uri: `s3://` address of the copy. The content's hash is part of its key.
+            make_client: Creates a client of S3.
+            asset_uri: The `s3://` address of the upload of `cdk deploy`.
+            uri: The `s3://` address of the copy. The content's hash is part of its key.
         """
         self._make_client = make_client
         self._asset_uri = asset_uri
@@ -43,7 +43,7 @@ class TrainingBundleStore:
         """Make sure that the copy is there. Asks S3 once in a process.
 
         Raises:
-            AwsRefusedError: S3 will not copy it. What was uploaded is gone, or may not be read.
+            AwsRefusedError: S3 refuses the copy. The upload is gone, or may not be read.
             AwsBusyError: S3 could not answer. Ask again.
         """
         if self._kept:
@@ -75,10 +75,10 @@ class TrainingBundleStore:
 
 
 class SpecStore:
-    """Puts the training specs that SageMaker's jobs read. It makes the boto3 client when it first needs one."""
+    """Puts the training specs that SageMaker's jobs read. It creates the boto3 client at its first use."""
 
     def __init__(self, make_client: Callable[[], S3Client]) -> None:
-        """Bind what makes the client of S3."""
+        """Bind the function that creates the client of S3."""
         self._make_client = make_client
 
     def keep(self, spec: SpecObject) -> None:

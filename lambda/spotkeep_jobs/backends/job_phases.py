@@ -1,6 +1,6 @@
-"""What the phases of a job say: since when it waits or trains, what it lost, when it ended. Pure.
+"""Facts from the phases of a job, such as its waiting and training time, its losses and its end. Pure.
 
-A backend lists the phases in order of time. Of a job that was interrupted very often it lists the last ones, with the
+A backend lists the phases in order of time. For a job with very many interruptions it lists the last ones, with the
 sums of those before them. A position counts from the first phase of all.
 """
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView, PhaseChange
 
 STOPS_WITHIN_SECONDS: Final = 120
-"""What SageMaker gives a job that is stopped to save in, while its instances are billed.
+"""The time in seconds that SageMaker gives a stopped job to save. Its instances are billed meanwhile.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html
 """
 _NOT_UNDER_WAY: Final = frozenset({JobPhase.ENDED, JobPhase.UNKNOWN})
-"""In these a job does nothing that could end later than it began."""
+"""The phases in which a job does nothing that could end later than it began."""
 _WITHOUT_INSTANCES: Final = WAITING_PHASES | {JobPhase.ENDED}
 
 
@@ -35,7 +35,7 @@ def with_phases(earlier: EarlierPhases, phases: Sequence[PhaseChange], *, until:
     Args:
         earlier: The sums.
         phases: The phases that follow.
-        until: When the last of them ended, where it does not say so.
+        until: The end of the last of them, where it has none of its own.
     """
     time = dict(earlier.time)
     loading_again, had_instances = earlier.loading_again, earlier.had_instances
@@ -59,12 +59,12 @@ def with_phases(earlier: EarlierPhases, phases: Sequence[PhaseChange], *, until:
 
 
 def time_in(job: JobView, phases: Collection[JobPhase], *, until: datetime) -> timedelta:
-    """Return how long a job was in phases of some kinds.
+    """Return the time that a job spent in phases of some kinds.
 
     Args:
-        job: What its backend says of it.
+        job: Its backend's description of it.
         phases: The kinds.
-        until: When the phase ended that it is in.
+        until: The end of its present phase.
     """
     earlier = sum((lasted for phase, lasted in job.earlier_phases.time.items() if phase in phases), timedelta(0))
     listed = (lasted for entry, lasted in _lasted(job.transitions, until=until) if entry.phase in phases)
@@ -72,13 +72,13 @@ def time_in(job: JobView, phases: Collection[JobPhase], *, until: datetime) -> t
 
 
 def time_loading_again(job: JobView, *, continues: bool, until: datetime) -> timedelta:
-    """Return how long a job loaded what had been loaded before.
+    """Return the time that a job spent on loading data again.
 
     Args:
-        job: What its backend says of it.
-        continues: Whether an attempt before it had loaded it all. Otherwise it counts from the first interruption on,
-            if the job had instances before that.
-        until: When the job ended.
+        job: Its backend's description of it.
+        continues: True where an attempt before it had loaded all of it. Otherwise time counts from the first
+            interruption on, if the job had instances before that.
+        until: The end of the job.
     """
     if continues:
         return time_in(job, {JobPhase.LOADING}, until=until)
@@ -87,28 +87,28 @@ def time_loading_again(job: JobView, *, continues: bool, until: datetime) -> tim
 
 
 def _lasted(phases: Sequence[PhaseChange], *, until: datetime) -> Iterator[tuple[PhaseChange, timedelta]]:
-    """Yield how long each phase lasted: until the next one began, where it does not say when it ended."""
+    """Yield the duration of each phase. It lasts until the next one began, where it has no end of its own."""
     for entry, following in zip_longest(phases, phases[1:]):
         end = entry.ended_at or (until if following is None else following.started_at)
         yield entry, max(timedelta(0), end - entry.started_at)
 
 
 def count_interruptions(job: JobView, *, upto: int | None = None) -> int:
-    """Return how often a job lost its capacity.
+    """Return the number of times that a job lost its capacity.
 
     Args:
-        job: What its backend says of it.
-        upto: Only so many of its phases count. None for all.
+        job: Its backend's description of it.
+        upto: The number of its first phases that count. None for all.
     """
     listed = job.transitions if upto is None else job.transitions[: max(0, upto - job.earlier_phases.count)]
     return job.earlier_phases.interruptions + sum(entry.phase is JobPhase.INTERRUPTED for entry in listed)
 
 
 def has_trained(job: JobView, *, before: int | None = None) -> bool:
-    """Return whether a job has been in training.
+    """Return True if a job has been in training.
 
     Args:
-        job: What its backend says of it.
+        job: Its backend's description of it.
         before: Only the phases before this position count. None for all.
     """
     listed = job.transitions if before is None else job.transitions[: max(0, before - job.earlier_phases.count)]
@@ -116,7 +116,7 @@ def has_trained(job: JobView, *, before: int | None = None) -> bool:
 
 
 def first_on_instances(job: JobView) -> datetime | None:
-    """Return when the job first had capacity. None where it never had."""
+    """Return the time at which the job first had capacity. None where it never had."""
     return job.earlier_phases.first_on_instances_at or next(
         (entry.started_at for entry in job.transitions if entry.phase in ON_INSTANCES_PHASES),
         job.training_started_at,
@@ -124,7 +124,7 @@ def first_on_instances(job: JobView) -> datetime | None:
 
 
 def waiting_since(job: JobView) -> datetime | None:
-    """Return when the wait that the job is in began. None when it has capacity."""
+    """Return the start of the job's present wait. None when it has capacity."""
     if job.phase not in WAITING_PHASES:
         return None
     since = job.created_at
@@ -135,11 +135,11 @@ def waiting_since(job: JobView) -> datetime | None:
 
 
 def on_instances_since(job: JobView, *, now: datetime) -> datetime | None:
-    """Return since when the job has had the capacity it is on. None where it is on none.
+    """Return the time from which the job has had its present capacity. None where it has none.
 
     Args:
-        job: What its backend says of it.
-        now: The time: what is returned where no phase says since when.
+        job: Its backend's description of it.
+        now: The time. It is returned where no phase gives a start.
     """
     if job.phase not in ON_INSTANCES_PHASES:
         return None
@@ -152,14 +152,14 @@ def on_instances_since(job: JobView, *, now: datetime) -> datetime | None:
 
 
 def training_since(job: JobView) -> datetime | None:
-    """Return since when the job trains. None where it does not, or no phase says since when."""
+    """Return the time from which the job trains. None where it does not, or no phase gives a start."""
     if job.phase is not JobPhase.TRAINING:
         return None
     return next((entry.started_at for entry in reversed(job.transitions) if entry.phase is JobPhase.TRAINING), None)
 
 
 def has_lost_its_capacity(job: JobView) -> bool:
-    """Return whether the job was interrupted since it last had capacity."""
+    """Return True if the job was interrupted since it last had capacity."""
     for entry in reversed(job.transitions):
         if entry.phase is JobPhase.INTERRUPTED:
             return True
@@ -179,13 +179,13 @@ def interruption_before(job: JobView, position: int) -> PhaseChange | None:
 
 
 def instance_time(job: JobView) -> InstanceTime:
-    """Return for how long the job has been billed, as far as its phases say, and never less.
+    """Return the time for which the job has been billed, as far as its phases say, and never less.
 
-    A job that is stopped, or of which is not known where it is, keeps the instances that it had. Of a training job that
-    AWS Batch preempted, the phases end where it was asked to stop.
+    A job that is stopped, or in an unknown phase, keeps the instances that it had. The phases of a training job that
+    AWS Batch preempted end with the request to stop.
 
     Args:
-        job: What its backend says of it.
+        job: Its backend's description of it.
     """
     earlier = (lasted for phase, lasted in job.earlier_phases.time.items() if phase not in _WITHOUT_INSTANCES)
     seconds = sum(earlier, timedelta(0)).total_seconds()
@@ -205,7 +205,7 @@ def instance_time(job: JobView) -> InstanceTime:
 
 
 def end_of(job: JobView) -> datetime | None:
-    """Return when an ended job ended. None where its backend does not say."""
+    """Return the end of an ended job. None where its backend does not say."""
     if job.training_ended_at is not None:
         return job.training_ended_at
     if job.transitions:

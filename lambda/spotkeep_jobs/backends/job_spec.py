@@ -1,4 +1,4 @@
-"""The training spec of a run's jobs, from its judged document: one function for all backends. Pure."""
+"""The training spec of a run's jobs, from its judged document. All backends use this one function. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SpecObject:
     """The object in S3 from which SageMaker's jobs get their spec.
 
     Attributes:
-        uri: Its `s3://` address. The hash of its content is a part of it.
+        uri: Its `s3://` address. The hash of its content is a part of the address.
         content: The spec, as its runner reads it.
     """
 
@@ -39,7 +39,7 @@ def training_spec_of(
 
     Args:
         request: The validated request, defaults filled in.
-        environments: The place in S3 of installed packages. None on EC2, where the volume keeps them.
+        environments: The address in S3 of installed packages. None on EC2, where the volume keeps them.
         number: The run's number in its group, on EC2.
     """
     mlflow = request.mlflow

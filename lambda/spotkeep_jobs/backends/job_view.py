@@ -1,4 +1,4 @@
-"""What a backend says of a job, in the types that decisions are made from. A backend's own words stay behind it."""
+"""A backend's description of a job, in the types on which decisions rest. The backend's own terms stay in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class JobPhase(StrEnum):
-    """Where a job is, whichever backend runs it."""
+    """The present phase of a job, in the same terms for every backend."""
 
     WAITING = "WAITING"
     """It waits for capacity, or has it and no instance is ready yet."""
@@ -32,13 +32,13 @@ class JobPhase(StrEnum):
     ENDED = "ENDED"
     """It never runs again."""
     UNKNOWN = "UNKNOWN"
-    """The backend says a word that this version does not know. It says nothing about where the job is."""
+    """The backend uses a term that this version does not know. It gives no hint of the job's phase."""
 
 
 WAITING_PHASES: Final = frozenset({JobPhase.WAITING, JobPhase.INTERRUPTED})
-"""In these a job waits for capacity."""
+"""The phases in which a job waits for capacity."""
 ON_INSTANCES_PHASES: Final = frozenset({JobPhase.LOADING, JobPhase.TRAINING, JobPhase.UPLOADING})
-"""In these a job has capacity, which is billed."""
+"""The phases in which a job has capacity, which is billed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +47,11 @@ class PhaseChange:
 
     Attributes:
         phase: The phase.
-        started_at: When it began.
-        ended_at: When it ended, where that is known.
-        text: What the timeline says of it.
-        detail: More of it: which instance it is about. Empty where the backend says no more.
-        error_of_aws: Whether an interruption was an error of AWS's own, and not capacity that went to others.
+        started_at: The time of its start.
+        ended_at: The time of its end. None where that is not known.
+        text: Its line in the timeline.
+        detail: More of it, such as the instance that it is about. Empty where the backend says no more.
+        error_of_aws: True for an interruption by an error of AWS's own. False where the capacity went to others.
     """
 
     phase: JobPhase
@@ -64,11 +64,11 @@ class PhaseChange:
 
 @dataclass(frozen=True, kw_only=True)
 class WarmPoolStatus:
-    """What DescribeTrainingJob says of a job's warm pool.
+    """DescribeTrainingJob's description of a job's warm pool.
 
     Attributes:
         status: Available, InUse, Reused or Terminated.
-        idle_seconds: ResourceRetainedBillableTimeInSeconds. None while SageMaker says none.
+        idle_seconds: ResourceRetainedBillableTimeInSeconds. None while SageMaker gives none.
         reused_by: The training job that took it over.
 
     Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_WarmPoolStatus.html
@@ -81,7 +81,7 @@ class WarmPoolStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class JobView:
-    """What a backend says of a job, as far as Spotkeep needs it. Times are aware, in UTC. Durations in seconds.
+    """A backend's description of a job, as far as Spotkeep needs it. Times are aware, in UTC. Durations are in seconds.
 
     `training_seconds` and `billable_seconds` are None for a job that never got capacity.
     """
@@ -90,7 +90,7 @@ class JobView:
     arn: str
     phase: JobPhase
     end_reason: EndReason | None = None
-    """Why it ended. None while it has not."""
+    """The reason for its end. None while it goes on."""
     created_at: datetime
     last_modified_at: datetime | None = None
     training_started_at: datetime | None = None
@@ -102,60 +102,63 @@ class JobView:
     instance_count: int = 1
     model_uri: str | None = None
     transitions: tuple[PhaseChange, ...] = ()
-    """Its phases in order of time: all of them, or the last ones."""
+    """Its phases in order of time, either all of them or the last ones."""
     earlier_phases: EarlierPhases = field(default_factory=EarlierPhases)
-    """The phases before those."""
+    """The sums over the phases before those."""
     environment: Mapping[str, str]
     keep_alive_seconds: int = 0
-    """How long its instances stay for the next job, as it was last changed."""
+    """The time in seconds for which its instances stay for the next job, as last changed."""
     warm_pool: WarmPoolStatus | None = None
-    """None for a job without a pool: it asked for none, or none is kept."""
+    """The status of its warm pool. None for a job that asked for none, or for which SageMaker keeps none."""
     pool_traits: PoolTraits | None = None
-    """What another job must match to take its pool. None for a job that cannot leave one."""
+    """The traits that another job must match to take its pool. None for a job that cannot leave one."""
     tuning_job_arn: str | None = None
-    """The tuning job that made it, and handed its own tags on to it."""
+    """The tuning job that created it, and handed its own tags on to it."""
 
     session_targets: tuple[str, ...] = ()
-    """What takes sessions of Systems Manager, in the order of its instances, as `Backend.observe` sees it: containers
-    of a training job while it trains, or the instance of a fleet."""
+    """The targets for sessions of Systems Manager, in the order of its instances, as `Backend.observe` sees them.
+
+    They are containers of a training job while it trains, or the instance of a fleet."""
     remote_debugging_off_in: str | None = None
     """The training job in which remote debugging has to be switched on before its containers take sessions."""
 
     charges: Charges | None = None
-    """What the instances of a fleet cost, once the attempt is over. None for another backend."""
+    """The cost of a fleet's instances, once the attempt is over. None for another backend."""
     volume_id: str | None = None
     """The volume of a run on a fleet."""
     volume_is_for_a_person: bool = False
-    """Whether only a person deletes that volume."""
+    """True where only a person deletes that volume."""
     waits_because: str | None = None
-    """What EC2 or AWS Batch says of why an attempt on a fleet or in a queue has no instance. None where it has one."""
+    """The reason of EC2 or AWS Batch for an attempt without an instance, on a fleet or in a queue.
+
+    None where it has one.
+    """
 
     never_fits: bool = False
-    """Whether AWS Batch says that it asks for more than its queue or share may ever have: it blocks those behind it."""
+    """True where AWS Batch says that it asks for more than its queue or share may ever have. It blocks later ones."""
 
     training_jobs: tuple[QueuedTrainingJob, ...] = ()
-    """The training jobs that AWS Batch made for an attempt in a queue, as far as they had instances: all, or the last
-    ones."""
+    """The training jobs with instances that AWS Batch created for an attempt in a queue, all or the last ones."""
     earlier_training_jobs: EarlierTrainingJobs = field(default_factory=EarlierTrainingJobs)
-    """Those before them."""
+    """The sums over the training jobs before those."""
 
     has_more_to_do: bool = False
-    """Whether `Backend.settle` has something to do, or to write down, about what the job runs on."""
+    """True while `Backend.settle` has a step to take, or a fact to record, for the job's resources."""
 
     @property
     def phase_count(self) -> int:
-        """How many phases it has had, listed or not."""
+        """The number of phases that it has had, listed or not."""
         return self.earlier_phases.count + len(self.transitions)
 
     @property
     def ended(self) -> bool:
-        """Whether the job is over for good."""
+        """True once the job is over for good."""
         return self.phase is JobPhase.ENDED
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobSummary:
-    """A line of ListTrainingJobs: a hundred come in one call, but say little."""
+    """A line of ListTrainingJobs. A hundred come in one call, but hold little."""
 
     name: str
     arn: str

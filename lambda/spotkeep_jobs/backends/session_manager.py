@@ -1,7 +1,7 @@
-"""Systems Manager's sessions: the only module that calls its client.
+"""Systems Manager's sessions. No other module calls its client.
 
-A session is a shell, or one command, in a container of a training job or on an instance. It needs no open port: the
-agent there holds a connection to AWS. Who has the token of a session is let in once. It is not logged.
+A session is a shell, or one command, in a container of a training job or on an instance. It needs no open port, because
+the agent there holds a connection to AWS. The token of a session lets its holder in once. It is not logged.
 
 Source: https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_StartSession.html
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mypy_boto3_ssm import SSMClient
 
 NOT_CONNECTED: Final = "TargetNotConnected"
-"""The code of StartSession's error for a target whose agent has no connection to AWS."""
+"""The code of StartSession's error for a target with an agent that has no connection to AWS."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +27,8 @@ class Session:
 
     Attributes:
         id: Its id.
-        token: Lets in who has it.
-        stream_url: Where, by WebSocket.
+        token: The secret that lets its holder in.
+        stream_url: The WebSocket address of the session.
     """
 
     id: str
@@ -37,7 +37,10 @@ class Session:
 
 
 class SessionManager:
-    """The seam to Systems Manager. Its boto3 client is made when it is first needed: most invocations need none."""
+    """The interface to Systems Manager.
+
+    Its boto3 client is created at its first use, because most invocations need none.
+    """
 
     def __init__(self, make_client: Callable[[], SSMClient]) -> None:
         self._make_client = make_client

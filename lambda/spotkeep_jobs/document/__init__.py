@@ -1,1 +1,1 @@
-"""The job file: what a user asks for, and how its values are read."""
+"""The job file of a user, and the reading of its values."""

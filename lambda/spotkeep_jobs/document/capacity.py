@@ -1,15 +1,16 @@
-"""The capacity of a job: its instance types with their disks, and the ladder of fallbacks that a run goes down.
+"""The capacity of a job, which is its instance types with their disks, and the ladder of fallbacks of a run.
 
 Managed spot takes one instance type a job and never falls back to on-demand by itself. So a run may have fallbacks,
 each a job of its own on the same checkpoints. When one finds no capacity, the run tries the next.
 
-A job on a type with NVMe disks of its own gets no EBS volume: "Available storage is fixed to the NVMe-type instance's
-storage capacity". So its `VolumeSizeInGB` has no effect, and SageMaker refuses a volume key for it, because its disks
-encrypt in hardware.
+A job on a type with NVMe disks of its own gets no EBS volume. AWS says: "Available storage is fixed to the NVMe-type
+instance's storage capacity". So its `VolumeSizeInGB` has no effect, and SageMaker refuses a volume key for it, because
+its disks encrypt in hardware.
 
 Sources:
     https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ResourceConfig.html (InstancePreferences are for
-    on-demand jobs only; VolumeSizeInGB, VolumeKmsKeyId)
+    on-demand jobs only. VolumeSizeInGB, VolumeKmsKeyId)
+
     DescribeInstanceTypes, `InstanceStorageInfo.TotalSizeInGB`, as recorded in moto 5.2.5 (2026-10-27), which does not
     have p6e-gb200
 """
@@ -96,7 +97,7 @@ class FallbackRequest(DocumentModel):
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The instance types, however they were given; empty if none were."""
+        """The instance types, however they were given. Empty if none were."""
         if self.instance_types:
             return self.instance_types
         return (self.instance_type,) if self.instance_type else ()
@@ -145,7 +146,7 @@ _GB: Final[Mapping[str, Mapping[str, int]]] = {
 
 
 def has_local_disks(instance_type: str) -> bool:
-    """Return whether a type brings NVMe disks of its own, which no volume key may be named for."""
+    """Return True if a type brings NVMe disks of its own, which no volume key may be named for."""
     return _LOCAL_DISK_TYPE.fullmatch(instance_type) is not None
 
 
@@ -170,7 +171,7 @@ def larger_disks(instance_type: str, *, than_gb: int) -> str | None:
 _SHORTEST_JOB_SECONDS: Final = 60
 _DEFAULT_LONGEST_WAIT_SECONDS: Final = 3_600
 _ON_DEMAND_WAITS: Final = timedelta(days=1)
-"""The wait of a job on spot whose document does not say one."""
+"""The wait of a job on demand, if its document says none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,12 +303,12 @@ def first_job(
 
 
 def shortest_job_seconds(request: JobRequest) -> int:
-    """Return what a job must be allowed to train for, to be worth its start."""
+    """Return the shortest training time, in seconds, for which a job is worth its start."""
     return min(_SHORTEST_JOB_SECONDS, request.max_run)
 
 
 def price_of(types: Sequence[str], *, prices: Mapping[str, float]) -> float | None:
-    """On-demand US dollars per instance and hour: of several types the dearest; None when one is not known."""
+    """Return on-demand US dollars per instance and hour, of several types the dearest. None when one is not known."""
     known = [prices[each] for each in types if each in prices]
     return max(known) if known and len(known) == len(types) else None
 
@@ -315,7 +316,7 @@ def price_of(types: Sequence[str], *, prices: Mapping[str, float]) -> float | No
 def affordable_seconds(
     request: JobRequest, fallback: Fallback, *, spent_usd: float, prices: Mapping[str, float]
 ) -> int | None:
-    """Return how long a fallback may be paid for at its on-demand price; None when there is no bound, or no price.
+    """Return how long a fallback may be paid for at its on-demand price. None when there is no bound, or no price.
 
     The warm pool that the job may leave is paid for as well.
     """
@@ -327,7 +328,10 @@ def affordable_seconds(
 
 
 _MAX_INSTANCE_TYPES: Final = 5
-"""Of a training job: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ResourceConfig.html"""
+"""The most instance types of a training job.
+
+Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ResourceConfig.html
+"""
 _MAX_FLEET_TYPES: Final = 40
 
 
@@ -461,7 +465,7 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 def capacity_warnings(request: JobRequest) -> Iterator[str]:
-    """Yield what is allowed of instances and probably not meant."""
+    """Yield warnings of instances that are allowed and probably not meant."""
     own_disks = [each for each in types_of(request) if request.backend == "sagemaker" and has_local_disks(each)]
     if own_disks and request.volume_size_gb != type(request).model_fields["volume_size_gb"].default:
         disks = local_disks_gb(own_disks[0])

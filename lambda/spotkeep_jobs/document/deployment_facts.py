@@ -1,4 +1,4 @@
-"""The facts of a deployment by which documents are judged: defaults, policy, limits and prices. Pure."""
+"""The facts of a deployment by which documents are judged, such as defaults, policy, limits and prices. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ DEFAULT_LONG_WAIT: Final = timedelta(hours=2)
 
 @dataclass(frozen=True, kw_only=True)
 class SpendingLimits:
-    """The ceilings of a deployment; each attribute is the setting of the same name. None: no ceiling.
+    """The ceilings of a deployment. Each attribute is the setting of the same name, and None means no ceiling.
 
     Attributes:
-        allowed_instance_types: Shell patterns; a type of SageMaker or EC2 is allowed where one of them matches it.
-        run_cost_limit_usd: What a run may cost in the worst case, over all its attempts.
+        allowed_instance_types: Shell patterns. A type of SageMaker or EC2 is allowed where one of them matches it.
+        run_cost_limit_usd: The most US dollars of a run in the worst case, over all its attempts.
         volume_size_limit_gb: Storage of each instance of a job, in GB, or of the volume of a run on EC2, in GiB.
         volume_iops_limit: Provisioned IOPS of the volume of a run on EC2.
-        runs_in_flight_limit: How many runs of the deployment may be under way at a time.
+        runs_in_flight_limit: The most runs of the deployment that may be under way at a time.
     """
 
     allowed_instance_types: tuple[str, ...] = ("*",)
@@ -37,11 +37,11 @@ NO_LIMITS: Final = SpendingLimits()
 
 @dataclass(frozen=True, kw_only=True)
 class PoolRules:
-    """What a deployment wants of warm pools.
+    """The rules of a deployment for warm pools.
 
     Attributes:
-        reminder_lead_seconds: How long before its expiry users are reminded of a pool; 0 for no reminder.
-        idle_limit_seconds: A pool that has waited longer is stopped; None for no such limit.
+        reminder_lead_seconds: The time before a pool's expiry at which users get a reminder. 0 for no reminder.
+        idle_limit_seconds: A pool that has waited longer is stopped. None for no such limit.
     """
 
     reminder_lead_seconds: int = 600
@@ -50,14 +50,14 @@ class PoolRules:
 
 @dataclass(frozen=True, kw_only=True)
 class DeploymentPolicy:
-    """What a decision needs to know of the deployment.
+    """The facts of the deployment that a decision needs.
 
     Attributes:
         name: For the notifications.
         prices: On-demand US dollars per instance and hour, by instance type.
         long_wait: A wait for capacity that is worth a notification.
-        pool_rules: What it wants of warm pools.
-        limits: What a run may spend.
+        pool_rules: Its rules for warm pools.
+        limits: The spending limits of a run.
     """
 
     name: str
@@ -69,25 +69,25 @@ class DeploymentPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class DeploymentDefaults:
-    """What a deployment fills in and insists on.
+    """The values that a deployment fills in and insists on.
 
     Attributes:
-        image: the container image of documents that name none; their instance types fill in `{processor}`.
-        instance_type: the instance type of documents that name none.
-        checkpoint_bucket: the bucket that runs write and read, each below its prefix.
-        data_locations: where else runs may read, `s3://<bucket>/<prefix>/` each; None where that is not known.
-        mlflow_arns: SageMaker's MLflow that jobs may log to; None where that is not known.
-        max_run_limit_seconds: the longest that a job may train, on SageMaker or on EC2, where it is known.
-        prices: on-demand US dollars per instance and hour, by instance type.
-        max_keep_alive_seconds: the longest a warm pool may be kept, where the deployment says so.
-        isolated_teams: the teams whose runs live apart, below a prefix of their own.
-        teams: the teams that have a role of their own; None where that is not known.
-        fleet_instance_types: the EC2 types of documents that name none; None where the deployment has no fleets.
-        limits: what a run may spend.
-        shells: whether users may open shells in runs; None where that is not known.
-        queues: the deployment's queues by name; None where that is not known.
-        training_network: whether its SageMaker jobs are in a VPC of their own; None where that is not known.
-        region: where its jobs run, which says whose account AWS's images are in; None where that is not known.
+        image: The container image of documents that name none. Their instance types fill in `{processor}`.
+        instance_type: The instance type of documents that name none.
+        checkpoint_bucket: The bucket that runs write and read, each below its prefix.
+        data_locations: Other places that runs may read, `s3://<bucket>/<prefix>/` each. None where that is not known.
+        mlflow_arns: SageMaker's MLflow that jobs may log to. None where that is not known.
+        max_run_limit_seconds: The longest that a job may train, on SageMaker or on EC2, where it is known.
+        prices: On-demand US dollars per instance and hour, by instance type.
+        max_keep_alive_seconds: The longest a warm pool may be kept, where the deployment says so.
+        isolated_teams: The teams with runs that live apart, below a prefix of their own.
+        teams: The teams that have a role of their own. None where that is not known.
+        fleet_instance_types: The EC2 types of documents that name none. None where the deployment has no fleets.
+        limits: The spending limits of a run.
+        shells: True if users may open shells in runs. None where that is not known.
+        queues: The deployment's queues by name. None where that is not known.
+        training_network: True if its SageMaker jobs are in a VPC of their own. None where that is not known.
+        region: The region of its jobs, which decides the AWS account of AWS's images. None where that is not known.
     """
 
     image: str | None = None
@@ -108,11 +108,11 @@ class DeploymentDefaults:
     region: str | None = None
 
     def runs_uri(self, team: str | None) -> str:
-        """Return what the addresses of all objects begin with that a run of a team may write, with a closing slash."""
+        """Return the beginning of the addresses of all objects that a run of a team may write, with a closing slash."""
         return self._uri(RUNS_PREFIX, team)
 
     def sources_uri(self, team: str | None) -> str:
-        """Return what the addresses of all sources begin with that are uploaded for a team, with a closing slash."""
+        """Return the beginning of the addresses of all sources that are uploaded for a team, with a closing slash."""
         return self._uri(SOURCES_PREFIX, team)
 
     def _uri(self, prefix: str, team: str | None) -> str:

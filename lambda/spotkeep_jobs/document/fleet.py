@@ -55,11 +55,11 @@ Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/work-with-tags-in-IM
 
 
 class _EbsLimits(NamedTuple):
-    """What EBS takes of a volume type.
+    """The limits of EBS for a volume type.
 
     Attributes:
         size_gb: Lowest and highest size, GiB.
-        iops: Lowest and highest provisioned IOPS; None where there are none to provision.
+        iops: Lowest and highest provisioned IOPS. None where there are none to provision.
         iops_per_gb: The most IOPS for each GiB.
 
     Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateVolume.html

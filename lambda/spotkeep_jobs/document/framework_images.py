@@ -1,7 +1,8 @@
-"""AWS's own training images, by framework or algorithm and version, and whose accounts they are in. Data only.
+"""AWS's own training images, by framework or algorithm and version, and the accounts that hold them. Data only.
 
-Written by `python -m tests.spotkeep_jobs.document.framework_image_table` from the SageMaker SDK
-(sagemaker.core.image_uris); a test compares them. Until when AWS patches them is written by hand (`make check-dates`).
+`python -m tests.spotkeep_jobs.document.framework_image_table` writes them from the SageMaker SDK
+(sagemaker.core.image_uris), and a test compares them. The days until which AWS patches them are written by hand (`make
+check-dates`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ class AwsImage(NamedTuple):
     """An image that AWS publishes in many regions.
 
     Attributes:
-        registry: the key of its accounts in `ACCOUNTS`, which has the regions where it is served.
-        path: repository and tag; `{processor}` stands for `cpu` or `gpu`.
+        registry: The key of its accounts in `ACCOUNTS`, which has the regions where it is served.
+        path: Repository and tag, with `{processor}` in place of `cpu` or `gpu`.
     """
 
     registry: str
@@ -52,7 +53,9 @@ PATCHED_UNTIL: Final[Mapping[str, date]] = {
     "pytorch-2.9.0": date(2026, 10, 15),
     "pytorch-2.10.0": date(2027, 1, 21),
 }
-"""The last day on which AWS patches an image, by its name above, the oldest first; of others it is not known here.
+"""The last day on which AWS patches an image, by its name above, the oldest first.
+
+The days of other images are not known here.
 
 Source: https://docs.aws.amazon.com/deep-learning-containers/latest/devguide/support-policy.html (End of patch), read on
 `PATCHED_UNTIL_READ`.
@@ -124,7 +127,7 @@ us-gov-west-1  442386744353 442386744353 442386744353 414596584902 226302683700 
 us-west-1      763104351884 763104351884 763104351884 746614075791 632365934929 632365934929 632365934929 632365934929
 us-west-2      763104351884 763104351884 763104351884 246618743249 433757028032 174872318107 156387875391 266724342769
 """
-"""A row for each region: the account of each registry there; - where it is not served."""
+"""A row for each region, with the account of each registry there, or - where it is not served."""
 _REGISTRIES, *_REGIONS = (row.split() for row in _ACCOUNTS.strip().splitlines())
 ACCOUNTS: Final[Mapping[str, Mapping[str, str]]] = {
     registry: {region[0]: region[column] for region in _REGIONS if region[column] != "-"}

@@ -1,15 +1,18 @@
-"""The container image of a job: the instance types that it fits, its registry, and AWS's built-in algorithms.
+"""The container image of a job, with its instance types and registry, and AWS's built-in algorithms.
 
 A deployment's default image may hold `{processor}`. It stands for `cpu` or `gpu`, as in the tags of AWS's own images,
-and is filled in by the instance types of a job. Account and region are filled in before, at the deployment. A
-document may name a framework or a built-in algorithm instead, which is one of AWS's own images (`framework_images`).
+and is filled in by the instance types of a job. Account and region are filled in before, at the deployment. A document
+may name a framework or a built-in algorithm instead, which is one of AWS's own images (`framework_images`).
 
 Sources:
     https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-type-names.html (families: p and g have NVIDIA GPUs
-    but for g4ad, which has AMD's; trn and inf have AWS Neuron devices; a g after the generation says Arm)
+    but for g4ad, which has AMD's, trn and inf have AWS Neuron devices, and a g after the generation says Arm)
+
     sagemaker.core.image_uris, of the SageMaker SDK (the tags: `<version>-<cpu or gpu>-<python>`)
+
     https://docs.aws.amazon.com/sagemaker/latest/dg/model-checkpoints.html (Frameworks and algorithms: image
     classification, object detection, semantic segmentation, XGBoost 0.90-1 or later)
+
     https://docs.aws.amazon.com/sagemaker/latest/dg/common-info-all-im-models.html (the instance classes)
 """
 
@@ -63,7 +66,7 @@ _ARCHITECTURE_NAMES: Final[dict[_Architecture, re.Pattern[str]]] = {
 
 
 def processor_of(instance_type: str) -> Processor:
-    """Return what a type computes on, by the name of its family."""
+    """Return the kind of processor that a type computes on, by the name of its family."""
     family = _family(instance_type)
     return next((processor for pattern, processor in _FAMILIES if pattern.fullmatch(family)), "cpu")
 
@@ -71,14 +74,14 @@ def processor_of(instance_type: str) -> Processor:
 def default_image_for(image: str | None, *, instance_types: Sequence[str]) -> str | None:
     """Return the deployment's default image as it fits a job.
 
-    The image for GPUs starts on CPUs too, so it serves a job whose types are of both kinds.
+    The image for GPUs starts on CPUs too, so it serves a job with types of both kinds.
 
     Args:
-        image: the deployment's, with or without `{processor}`.
-        instance_types: every type that the job may run on.
+        image: The deployment's, with or without `{processor}`.
+        instance_types: Every type that the job may run on.
 
     Returns:
-        The image; None where there is none for these types.
+        The image. None where there is none for these types.
     """
     if image is None or PROCESSOR_PLACE not in image:
         return image
@@ -88,12 +91,12 @@ def default_image_for(image: str | None, *, instance_types: Sequence[str]) -> st
 
 
 def newest_named(text: str, images: Mapping[str, AwsImage]) -> str | None:
-    """Return the newest image of a table that a name means; None where it means none.
+    """Return the newest image of a table that a name means. None where it means none.
 
     Args:
-        text: a framework or an algorithm alone, or with as much of its version as matters: `pytorch`, `pytorch-2.8`,
-            `xgboost-1.7-1`.
-        images: the table.
+        text: A framework or an algorithm alone, or with as much of its version as matters, such as `pytorch`,
+            `pytorch-2.8` or `xgboost-1.7-1`.
+        images: The table.
     """
     meant = re.compile(re.escape(text) + r"(?![a-z0-9]).*")
     return next((name for name in reversed(list(images)) if meant.fullmatch(name)), None)
@@ -103,12 +106,12 @@ def aws_image(image: AwsImage, *, region: str, instance_types: Sequence[str]) ->
     """Return one of AWS's own images, as a job in a region pulls it.
 
     Args:
-        image: of a framework or an algorithm.
-        region: where the job runs.
-        instance_types: every type that the job may run on.
+        image: The image of a framework or an algorithm.
+        region: The region of the job.
+        instance_types: Every type that the job may run on.
 
     Returns:
-        The image; None where AWS serves none in the region, or none for these types.
+        The image. None where AWS serves none in the region, or none for these types.
     """
     account = ACCOUNTS[image.registry].get(region)
     if account is None or types_without_default(instance_types):
@@ -122,10 +125,10 @@ def patched_until(image: str) -> date | None:
     """Return the last day on which AWS patches an image.
 
     Args:
-        image: as a job pulls it, with its tag.
+        image: The image as a job pulls it, with its tag.
 
     Returns:
-        The day; None where the image is not one of AWS's own, or the day is not known.
+        The day. None where the image is not one of AWS's own, or the day is not known.
     """
     name = _aws_name(image)
     return None if name is None else PATCHED_UNTIL[name]
@@ -148,7 +151,7 @@ def patch_warnings(image: str, *, today: date) -> Iterator[str]:
 
 
 def _aws_name(image: str) -> str | None:
-    """Return which of AWS's own images this is, of those whose last patch is known; None where it is none of them."""
+    """Return the name of an image among AWS's own images with a known last patch. None where it is none of them."""
     registry, _, path = image.rpartition("/")
     account = registry.partition(".dkr.ecr.")[0]
     for name in PATCHED_UNTIL:
@@ -160,7 +163,7 @@ def _aws_name(image: str) -> str | None:
 
 
 def saves_checkpoints(algorithm: str) -> bool:
-    """Return whether AWS documents that an algorithm saves checkpoints and goes on from them.
+    """Return True if AWS documents that an algorithm saves checkpoints and goes on from them.
 
     Args:
         algorithm: its name in the table of images: `xgboost-1.7-1`.
@@ -169,7 +172,7 @@ def saves_checkpoints(algorithm: str) -> bool:
 
 
 def needs_gpus(algorithm: str) -> bool:
-    """Return whether AWS documents that an algorithm trains on NVIDIA GPUs alone.
+    """Return True if AWS documents that an algorithm trains on NVIDIA GPUs alone.
 
     Args:
         algorithm: its name in the table of images: `seq2seq-1`.
@@ -182,19 +185,22 @@ def _without_version(algorithm: str) -> str:
 
 
 def types_without_default(instance_types: Sequence[str]) -> list[str]:
-    """Return those that an image for CPUs or NVIDIA GPUs does not fit: AWS Neuron devices, and Arm processors.
+    """Return the types that an image for CPUs or NVIDIA GPUs does not fit.
 
-    AWS has images for training on Arm for EC2 alone, and those for Neuron have versions of their own.
+    These have AWS Neuron devices or Arm processors. AWS has images for training on Arm for EC2 alone, and those for
+    Neuron have versions of their own.
     """
     return [each for each in instance_types if processor_of(each) == "neuron" or _architecture_of(each) == "Arm"]
 
 
 def _misfits(image: str, *, instance_types: Sequence[str]) -> Iterator[str]:
-    """Yield what the name of an image says that does not fit the types; nothing about one whose name does not say it.
+    """Yield the parts of an image's name that do not fit the types.
+
+    A name that says nothing of its processor yields nothing.
 
     Args:
-        image: with its tag or digest.
-        instance_types: every type that the job may run on.
+        image: The image with its tag or digest.
+        instance_types: Every type that the job may run on.
     """
     name = image.rpartition("/")[-1].partition("@")[0].lower()
     words = re.split(r"[^a-z0-9]+", name)
@@ -243,7 +249,7 @@ Image = Annotated[
 
 
 def _image_reader(images: Mapping[str, AwsImage], *, what: str) -> Callable[[object], str]:
-    """Return what reads a name and version that there is an image of: the newest that the text means."""
+    """Return the reader of a name and version, which finds the newest image that the text means."""
 
     def read(value: object) -> str:
         named = newest_named(read_text(value), images)
@@ -314,10 +320,10 @@ def _image_is_known(request: JobRequest, defaults: DeploymentDefaults) -> Iterat
 
 @rule("backend", "command", "image", "framework", "algorithm")
 def _image_can_be_pulled(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
-    """Yield why a job's image would not be pulled, from what its name says of its registry.
+    """Yield the reasons for which a job's image would not be pulled, as its name shows its registry.
 
     Roles of jobs and of instances read images in their own region alone. SageMaker pulls from a private registry of
-    Amazon ECR, or from any other registry but AWS's public one through the VPC of the job.
+    Amazon ECR. It pulls from any other registry, except AWS's public one, through the VPC of the job.
 
     Sources: `TrainingRepositoryAccessMode` in
     https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_TrainingImageConfig.html and "Adapt your training job
@@ -463,13 +469,13 @@ RULES: Final[tuple[Rule, ...]] = (
 def image_warnings(
     request: JobRequest, deployment: DeploymentDefaults, *, types: Sequence[str], today: date | None
 ) -> Iterator[str]:
-    """Yield what an image or an algorithm has that is allowed and probably not meant.
+    """Yield warnings of an image or an algorithm that is allowed and probably not meant.
 
     Args:
         request: A request that was read whole, defaults filled in.
         deployment: The deployment.
         types: The instance types that the job may run on.
-        today: The day of the launch; None for a document that was accepted before.
+        today: The day of the launch. None for a document that was accepted before.
     """
     image = request.image
     registry = "" if image is None or not names_a_registry(image) else image

@@ -4,7 +4,7 @@ They are AWS Batch's, for training jobs of SageMaker. Each queue is one service 
 shares. The setting is checked as a whole before anything is deployed. The launcher reads it to judge a job file that
 names a queue.
 
-How many queues an account has, shares a queue, and instance types a share, are AWS Batch's limits.
+AWS Batch limits the queues of an account, the shares of a queue, and the instance types of a share.
 
 Sources: https://docs.aws.amazon.com/batch/latest/userguide/quota-shares.html
     https://docs.aws.amazon.com/batch/latest/userguide/preemption.html
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 
 MAX_PRIORITY: Final = 9_999
-"""The highest of a service job: https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitServiceJob.html"""
+"""The highest priority of a service job.
+
+Source: https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitServiceJob.html
+"""
 QueueName = Annotated[
     str,
     must(
@@ -51,9 +54,9 @@ _InstanceType = Annotated[
 InstanceCounts = Annotated[
     dict[_InstanceType, Annotated[int, Field(ge=1, le=10_000)]], Field(min_length=1, max_length=5)
 ]
-"""How many instances of each type."""
+"""The number of instances of each type."""
 FrontLimit = Annotated[int, DurationOf(lowest=600, highest=86_400)]
-"""How long a job may stand at the front of its queue, in seconds.
+"""The longest that a job may stand at the front of its queue, in seconds.
 
 Source: https://docs.aws.amazon.com/batch/latest/APIReference/API_JobStateTimeLimitAction.html (maxTimeSeconds)
 """
@@ -131,7 +134,7 @@ class Queue(_Part):
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """How many instances of a type a share may have at once, when all that it may use is idle.
+    """The most instances of a type that a share may have at once, when all that it may use is idle.
 
     Attributes:
         own: Those that belong to it.
@@ -267,7 +270,7 @@ def _queue_has_the_instances(request: JobRequest, defaults: DeploymentDefaults) 
 
 
 def _most_of(queue: Queue, instance_type: str, *, share: str | None) -> tuple[str, int]:
-    """Return whether the queue or a share of it bounds a type, and by how many instances."""
+    """Return the bound of a type, set by the queue or a share of it, and its number of instances."""
     if instance_type not in queue.types or share not in queue.shares:
         return "the queue", queue.types.get(instance_type, 0)
     return "the share", queue.shares[share].types.get(instance_type, 0)

@@ -436,7 +436,7 @@ def excluded(
 
     Args:
         field: The field. A request names all fields, so a default value counts as not given.
-        where: Says whether the others exclude it.
+        where: Returns True if the others exclude it.
         reads: The others.
         problem: The fault. In it `{0.capacity}` stands for the request's value there.
         fix: The remedy.

@@ -1,4 +1,4 @@
-"""The job document: what a user asks for, in `job.yaml` and in the launcher's payload alike.
+"""The job document of a user, in `job.yaml` and in the launcher's payload alike.
 
 Each subject's module holds the types and readers of its fields, and its rules. A field's own description is the fix of
 a refusal, so it says how a value is written.
@@ -295,19 +295,19 @@ class JobRequest(DocumentModel):
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The instance types, however they were given; empty if none were."""
+        """The instance types, however they were given. Empty if none were."""
         if self.instance_types:
             return self.instance_types
         return (self.instance_type,) if self.instance_type else ()
 
     @property
     def every_type(self) -> tuple[str, ...]:
-        """The instance types, those of the ladder among them; empty if none were given."""
+        """The instance types, those of the ladder among them. Empty if none were given."""
         return (*self.types, *(each for fallback in self.ladder or () for each in fallback.types))
 
     @property
     def requirements(self) -> tuple[str, ...]:
-        """What is to be installed, where the document lists it; empty where it does not."""
+        """The packages to install, where the document lists them. Empty where it does not."""
         return () if isinstance(self.install, str) else self.install
 
     @property
@@ -322,7 +322,7 @@ class JobRequest(DocumentModel):
 
     @property
     def work_seconds(self) -> int:
-        """How long the training takes without interruptions; at most, where the document does not say it."""
+        """The training time without interruptions, or its upper bound where the document does not say it."""
         return self.work or self.max_total_run or self.max_run
 
     @property
@@ -332,15 +332,15 @@ class JobRequest(DocumentModel):
 
     @property
     def seconds_on_demand(self) -> int:
-        """How long the work takes on demand, from its launch: a start for each job that `max_run` cuts it into."""
+        """The time of the work on demand, from its launch, with a start for each job that `max_run` cuts it into."""
         jobs = -(-self.work_seconds // self.max_run)
         return self.work_seconds + jobs * self.restart_seconds
 
     def deadline_at(self, begun_at: datetime) -> datetime | None:
-        """Return when the work must be done; None when it need not be.
+        """Return the time by which the work must be done. None when it has no deadline.
 
         Args:
-            begun_at: When the run was launched, or resumed.
+            begun_at: The time of the launch or of the resume.
         """
         if isinstance(self.deadline, int):
             return begun_at + timedelta(seconds=self.deadline)

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
-"""The programs that read a text as a shell does. The runner knows the same ones: `spotkeep.runner.behind_shells`."""
+"""The programs that read a text as a shell does. The runner knows the same ones (`spotkeep.runner.behind_shells`)."""
 _BLANKS: Final = " \t"
 _OPERATORS: Final = re.compile(r"&&|\|\||;;|>>|<<|[0-9]*>&[0-9]|[;&|<>]")
 _NAMED: Final = r"\{[#!]?(?:[A-Za-z_]\w*|[0-9@*#?$!-]+)(?:\[[^\]]*\])?[}:%#/^,@+=?-]"
@@ -41,7 +41,10 @@ _WORKS: Final = re.compile(
     r"python[\d.]*|sudo|pip[\d.]*|torchrun|accelerate|deepspeed|mpirun|srun|uv|conda|mamba|(ba)?sh|apt(-get)?|yum|dnf|git|aws|"
     r"curl|wget|tar|unzip|make|cp|mv|.*\.(sh|py)"
 )
-"""Programs whose end matters, where `&&` stands behind one. Others (`test`, `grep`) may only ask something."""
+"""Programs with an exit code that matters, where `&&` stands behind one.
+
+Others (`test`, `grep`) may only ask something.
+"""
 _OPTION: Final = re.compile(r"[ \t]*--?[A-Za-z]\S*")
 _SETTING: Final = re.compile(r"[ \t]+[+~]*[\w.@/-]+=")
 _SETTING_ALONE: Final = re.compile(r"[ \t]*([+~]*[\w.@/-]+=[^\s'\"`$;&|()<>]*)[ \t]*")
@@ -64,7 +67,7 @@ def lines_of(text: str) -> str:
 
 
 def one_line_of(text: str) -> str | None:
-    """Return a command of one line; None for a block of several.
+    """Return a command of one line. None for a block of several.
 
     A line that ends with a backslash goes on with the next. So does one below which only options (`--lr 0.1`) and
     indented settings (`model=big`) stand. No program begins so, and in YAML `>` leaves the ends of indented lines.
@@ -77,9 +80,10 @@ def one_line_of(text: str) -> str | None:
 
 
 def is_block(text: str) -> bool:
-    """Say whether a text is a block for bash: it has several lines, or it has one that is ended and needs a shell.
+    """Return True if a text is a block for bash.
 
-    YAML ends each text of `|` and `>` with a line end. So one line that needs no shell is a command as any other.
+    A block has several lines, or one line that is ended and needs a shell. YAML ends each text of `|` and `>` with a
+    line end. So one line that needs no shell is a command as any other.
     """
     line = one_line_of(text)
     return line is None or (_is_ended(text) and why_a_shell(line) is not None)
@@ -98,7 +102,7 @@ def _without_continuations(body: str) -> str:
 
 
 def option_without_a_program(block: str) -> str | None:
-    """Return where a line of a block begins with an option, in words; None for nowhere.
+    """Return the place where a line of a block begins with an option, in words. None if there is no such line.
 
     Options of a list in parentheses, and patterns of `case`, are left out.
     """
@@ -119,14 +123,14 @@ def option_without_a_program(block: str) -> str | None:
 
 
 def setting_at_the_end(block: str) -> str | None:
-    """Name the setting (`model=big`) that is the last line of a block: the program above would run without it."""
+    """Name the setting (`model=big`) that is the last line of a block. The program above would run without it."""
     above, _, last = _without_continuations(block).rstrip().rpartition("\n")
     setting = _SETTING_ALONE.fullmatch(last)
     return f"ends with {setting[1][:80]} on a line of its own, which no program gets" if above and setting else None
 
 
 def why_a_shell(line: str) -> str | None:
-    """Name the part of a text of one line that only a shell gives its effect; None where all of it is words."""
+    """Name the part of a text of one line that only a shell gives its effect. None where all of it is words."""
     runs_a_shell: bool | None = None
     for at, quoted, starts in _read_by_a_shell(line):
         character = line[at]
@@ -156,7 +160,7 @@ def why_a_shell(line: str) -> str | None:
 
 
 def misprint(text: str) -> str | None:
-    """Name a character that only looks like one of a command line; None for nothing.
+    """Name a character that only looks like one of a command line. None if there is no such character.
 
     Word processors, chat programs and web pages put them there. In quotes they are a part of the word.
     """
@@ -177,7 +181,7 @@ def misprint(text: str) -> str | None:
 
 
 def reads_hyperparameters(block: str) -> bool:
-    """Say whether a block for bash uses the hyperparameters, which are its arguments and in its environment."""
+    """Return True if a block for bash uses the hyperparameters, which are its arguments and in its environment."""
     return _HYPERPARAMETERS.search(block) is not None
 
 
@@ -238,7 +242,10 @@ def _without_grammar(words: list[str]) -> tuple[str, ...]:
 
 
 def left_in_the_background(block: str) -> bool:
-    """Say whether a block ends while a program of it runs: behind the last `&` no other works, and none is awaited."""
+    """Return True if a block ends while a program of it runs.
+
+    Then no other program works behind the last `&`, and the block waits for none.
+    """
     left_out: list[tuple[int, int]] = []
     block = _without_continuations(block)
     ends = [
@@ -253,16 +260,16 @@ def left_in_the_background(block: str) -> bool:
 
 
 def waits_for_anything(block: str) -> bool:
-    """Say whether a block has programs in the background and waits for them by a `wait` that names none."""
+    """Return True if a block has programs in the background and waits for them by a `wait` that names none."""
     code = _without_continuations(block)
     has_some = any(_IN_THE_BACKGROUND.match(code, at) for at, quoted, _ in _read_by_a_shell(code) if not quoted)
     return has_some and ("wait",) in programs_of(block)
 
 
 def passed_over(block: str) -> str | None:
-    """Return a program whose failure does not end a block, since `&&` stands behind it and more lines follow.
+    """Return a program with a failure that does not end a block, since `&&` stands behind it and more lines follow.
 
-    Programs that ask something (`test`, `grep`) are left out, and lists of which `||` or `if` uses the end.
+    Programs that ask something (`test`, `grep`) are left out. So are lists with an end that `||` or `if` uses.
     """
     left_out: list[tuple[int, int]] = []
     block = _without_continuations(block)
@@ -292,7 +299,7 @@ def _works(part: str) -> bool:
 
 
 def does_nothing(block: str) -> bool:
-    """Say whether a block is comments and empty lines alone."""
+    """Return True if a block is comments and empty lines alone."""
     return all(not line.strip() or line.lstrip().startswith("#") for line in block.split("\n"))
 
 
@@ -308,15 +315,15 @@ def other_interpreter(block: str) -> str | None:
 
 
 def _read_by_a_shell(text: str, *, left_out: list[tuple[int, int]] | None = None) -> Iterator[tuple[int, bool, bool]]:
-    """Yield the characters that a shell looks at: those in single quotes, comments, here-documents are left out.
+    """Yield the characters that a shell looks at, without single quotes, comments and here-documents.
 
     Args:
         text: A command.
         left_out: Gets the begin and the end of each comment and here-document.
 
     Yields:
-        Where it is; whether it is in double quotes; whether it begins a word. Of an escaped character, the
-        backslash; of a comment or a here-document, the first character.
+        The character's place, then True if it is in double quotes, then True if it begins a word. An escaped character
+        yields its backslash. A comment or a here-document yields its first character.
     """
     at, quoted, starts = 0, False, True
     left_out = [] if left_out is None else left_out
@@ -355,7 +362,7 @@ def _read_by_a_shell(text: str, *, left_out: list[tuple[int, int]] | None = None
 
 
 def _behind(text: str, at: int, here: list[tuple[bool, str]]) -> int:
-    """Return where a text goes on behind the here-documents that begin at a place."""
+    """Return the place at which a text goes on behind the here-documents that begin at a place."""
     for indented, end in here:
         while at < len(text):
             stop = text.find("\n", at)
@@ -367,7 +374,7 @@ def _behind(text: str, at: int, here: list[tuple[bool, str]]) -> int:
 
 
 def _runs_a_shell(line: str) -> bool:
-    """Say whether the command names a shell and gives it a text: `bash -c "..."`."""
+    """Return True if the command names a shell and gives it a text, such as `bash -c "..."`."""
     try:
         words = shlex.split(line)
     except ValueError:
@@ -377,7 +384,7 @@ def _runs_a_shell(line: str) -> bool:
 
 
 def _closing(value: str) -> str:
-    """Return dots for the rest of a value where only its beginning was found: `$(`, `$[`, `${NAME:`."""
+    """Return dots for the rest of a value where only its beginning was found, such as `$(`, `$[` or `${NAME:`."""
     return "" if re.fullmatch(r"\$\w+|\$\W|\$\{.*\}", value) and value not in {"$(", "$["} else "..."
 
 

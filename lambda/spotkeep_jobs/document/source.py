@@ -4,14 +4,15 @@ The launcher judges as IAM does, before anything is paid. The roles of both back
 They read `runs/` and `sources/` of the deployment's bucket and the setting `data_locations`. They write checkpoints
 below `runs/<run>/checkpoints/`. The role of an isolated team has `teams/<team>/runs/` and `teams/<team>/sources/` in
 their place. SageMaker lists a channel by the prefix that its URI names, and reads every object that it finds. IAM
-compares the prefix of the listing, and the key of each object, with the policy's names, letter by letter.
-s3://data/cifar10/ grants neither s3://data/cifar100/ nor s3://data/cifar10, since that lists both.
+compares the prefix of the listing with the policy's names, letter by letter. It compares the key of each object in the
+same way. s3://data/cifar10/ grants neither s3://data/cifar100/ nor s3://data/cifar10, since that lists both.
 
 Not known here are the policy of the data's bucket or of its KMS key, a permissions boundary, and a policy of AWS
 Organizations. They may deny an address that is accepted here. An address that a bucket policy alone allows is refused.
 
 Sources:
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/amazon-s3-policy-keys.html (s3:prefix)
+
     https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_S3DataSource.html (S3Prefix)
 """
 
@@ -55,10 +56,11 @@ RESERVED_CHANNELS: Final = ("spotkeep", "source", SPEC_CHANNEL)
 
 
 def read_source(value: object) -> object:
-    """Return where the code comes from: a mapping of an archive or a git repository, or the URI of an archive.
+    """Return the place of the code, from a mapping of an archive or a git repository, or from an archive's URI.
 
-    A URI alone holds the hash: `<sha256>.tar.gz`, as `spotkeep launch` uploads it. Nothing else that S3 offers pins an
-    archive: its checksum is SHA-256 only where the uploader asked for it, and SageMaker's channels know no versions.
+    A URI alone holds the hash (`<sha256>.tar.gz`), as `spotkeep launch` uploads it. Nothing else that S3 offers pins an
+    archive. Its checksum is SHA-256 only where the uploader asked for it, and SageMaker's channels know no versions.
+
     Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_S3DataSource.html
     """
     if isinstance(value, Mapping | BaseModel):
@@ -106,7 +108,7 @@ GitUrl = Annotated[
 
 
 def read_install(value: object) -> str | list[str]:
-    """Return the packages to install: auto, none, a path in the source, or a list of requirements."""
+    """Return the packages to install, as auto, none, a path in the source, or a list of requirements."""
     if isinstance(value, str):
         path = PurePosixPath(read_text(value))
         if not value or path.is_absolute() or ".." in path.parts or value.startswith("-") or path == PurePosixPath():
@@ -275,7 +277,7 @@ def _requirements_file_needs_a_source(request: JobRequest, _defaults: Deployment
 
 
 def may_read(uri: str, *, locations: Sequence[str]) -> bool:
-    """Return whether a role lists and reads a URI.
+    """Return True if a role lists and reads a URI.
 
     Args:
         uri: The URI of a bucket, a prefix or an object. Example: `s3://<bucket>/<prefix>`.

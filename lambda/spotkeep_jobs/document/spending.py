@@ -1,18 +1,20 @@
-"""The money of a run: its worst case, its max_cost, and the ceilings of the deployment.
+"""The money of a run, with its worst case, its max_cost, and the ceilings of the deployment.
 
-The worst case is all the time that a run can bill, on its dearest instances. It is instance time alone: storage is
-bounded by its size (volume_size_limit_gb), not by the hour. Three rules of it:
+The worst case is all the time that a run can bill, on its dearest instances. It is instance time alone, as storage is
+bounded by its size (volume_size_limit_gb) and not by the hour. It has three rules.
 
-- An on-demand price is also the bound of a spot price: SageMaker bills a spot job less than that, and a fleet's
-  highest price is the on-demand price unless the document names another (`max_price`), which then is the bound.
-- On SageMaker a job trains for max_run at most, and the jobs of a run for max_total_run; with a deadline, until then
-  and for one max_run more. On EC2 instances bill while they start, too, so max_wait counts, which covers everything.
-- A type whose price is not known counts as `ASSUMED_USD_PER_HOUR`: a new, dear type must not be free.
+- An on-demand price is also the bound of a spot price. SageMaker bills a spot job less than that. A fleet's highest
+  price is the on-demand price unless the document names another (`max_price`), which then is the bound.
+- On SageMaker a job trains for max_run at most, and the jobs of a run for max_total_run. With a deadline they train
+  until then, and for one max_run more. On EC2 instances bill while they start, too, so max_wait counts, which covers
+  everything.
+- A type without a known price counts as `ASSUMED_USD_PER_HOUR`, since a new, dear type must not be free.
 
 A refusal for a ceiling names the setting that an administrator would change.
 
 Sources:
     https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-training.html
+
     https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_FleetLaunchTemplateOverridesRequest.html (MaxPrice)
 """
 
@@ -36,26 +38,26 @@ if TYPE_CHECKING:
 
 UsDollars = Annotated[float, Strict(), Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 ASSUMED_USD_PER_HOUR: Final = 100.0
-"""The price of an instance that the deployment knows no price of: about that of the largest that train."""
+"""The price of an instance type without a known price, which is about that of the largest that train."""
 _SECONDS_PER_HOUR: Final = 3_600
 
 
 def unpriced_types(request: JobRequest, *, prices: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the instance types of a request whose price is not known, each once."""
+    """Return the instance types of a request that have no known price, each once."""
     return tuple(each for each in types_of(request) if each not in prices)
 
 
 def worst_case_usd(
     request: JobRequest, *, prices: Mapping[str, float], now: datetime, spent_usd: float | None = 0.0, attempts: int = 0
 ) -> float:
-    """US dollars of instance time that a run can come to.
+    """Return the worst-case cost of a run's instance time, in US dollars.
 
     Args:
         request: A validated request, defaults filled in.
         prices: On-demand US dollars per instance and hour, by instance type.
-        now: When it is launched, or resumed.
-        spent_usd: What it has cost so far; None where that is not known: each attempt then counts as its worst case.
-        attempts: How many attempts it has had.
+        now: The time of its launch or resume.
+        spent_usd: Its cost so far. None where that is not known, so that each attempt counts as its worst case.
+        attempts: The number of attempts it has had.
     """
     to_come = _billed_seconds(request, now=now) / _SECONDS_PER_HOUR * request.instance_count * _hourly(request, prices)
     worst = to_come + (attempts * to_come if spent_usd is None else spent_usd)
@@ -128,14 +130,14 @@ def _cost_can_be_kept(request: JobRequest, defaults: DeploymentDefaults) -> Iter
 def another_job_problems(
     request: JobRequest, *, limits: SpendingLimits, prices: Mapping[str, float], begun_at: datetime
 ) -> Iterator[Problem]:
-    """Yield why no other job of a run may follow: the ceilings were lowered since it was launched.
+    """Yield the ceilings that forbid another job of a run, because they were lowered since its launch.
 
     Args:
         request: The run's accepted request.
         limits: The ceilings of now.
-        prices: On-demand US dollars per instance and hour, by instance type. The cost is judged where all are known:
-            that they could not be read for a moment ends no run.
-        begun_at: When the run was launched.
+        prices: On-demand US dollars per instance and hour, by instance type. The cost is judged only where all are
+            known, so a failed reading of prices ends no run.
+        begun_at: The time of the run's launch.
     """
     yield from _forbidden_types(request, limits)
     yield from _too_much_storage(request, limits)
@@ -205,9 +207,9 @@ def cost_problems(
         request: A request that was read, defaults filled in.
         limits: The ceilings.
         prices: On-demand US dollars per instance and hour, by instance type.
-        now: When the run is launched, or resumed.
-        spent_usd: What it has cost so far.
-        attempts: How many attempts it has had.
+        now: The time of the run's launch or resume.
+        spent_usd: Its cost so far.
+        attempts: The number of attempts it has had.
     """
     limit = limits.run_cost_limit_usd
     if limit is None:

@@ -1,7 +1,8 @@
-"""Validation of a job document: every problem at once, each with the field, what was found and what to do (I7).
+"""Validation of a job document, which finds every problem at once (I7).
 
-A subject's rule between fields is judged when all the fields it is about could be read. The deployment's facts come in
-as `DeploymentDefaults`. Pure: `runs.launch` checks what only AWS or the run table can know.
+Each problem names the field, the value that was found, and the remedy. A subject's rule between fields is judged when
+all the fields it is about could be read. The deployment's facts come in as `DeploymentDefaults`. The module is pure,
+and `runs.launch` checks the facts that only AWS or the run table can know.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from spotkeep_jobs.with_changes import with_changes
 
 
 def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentDefaults) -> JobRequest:
-    """Fill in what depends on other fields or on the deployment, so that the record says all that was decided."""
+    """Fill in defaults that depend on other fields or on the deployment, so that the record holds every decision."""
     on_ec2 = request.backend == "ec2"
     limit = defaults.max_run_limit_seconds
     default_types: tuple[str, ...] = (defaults.instance_type,) if defaults.instance_type else ()
@@ -95,9 +96,11 @@ def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentD
 
 
 _OWN_TAGS: Final = {"sagemaker": 4, "ec2": 7}
-"""Deployment, run, attempt and owner; an instance has a Name besides, and may get the tag of a drill.
+"""Spotkeep's own tags, which are deployment, run, attempt and owner.
 
-What EC2 itself adds begins with `aws:`, and AWS does not count it.
+An instance has a Name besides, and may get the tag of a drill. The tags that EC2 itself adds begin with `aws:`, and AWS
+does not count them.
+
 Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html (Tag restrictions)
 """
 _MAX_TAGS: Final = 50
@@ -199,13 +202,13 @@ _WORDING: Final = Wording(
 
 @dataclass(frozen=True, kw_only=True)
 class Validation:
-    """What became of a document.
+    """The judgement of a document.
 
     Attributes:
-        request: the request with every default filled in; None if it is refused.
-        draft: what of the document could be read, placeholders and defaults elsewhere; None if it is no object.
-        problems: why it is refused; empty if it is not.
-        warnings: what is allowed but probably not meant, in sentences.
+        request: The request with every default filled in. None if it is refused.
+        draft: The readable part of the document, with placeholders and defaults elsewhere. None if it is no object.
+        problems: The reasons of a refusal. Empty if the document is not refused.
+        warnings: Warnings of things that are allowed but probably not meant, in sentences.
     """
 
     request: JobRequest | None
@@ -230,10 +233,10 @@ def validate(
     """Judge a job document as a whole.
 
     Args:
-        document: whatever was sent, of any type.
-        defaults: what the deployment fills in and insists on.
-        now: when the run would be launched: its deadline, its worst cost and the age of its image are then judged. None
-            for a document that was accepted before.
+        document: The document as it was sent, of any type.
+        defaults: The values that the deployment fills in and insists on.
+        now: The time of the launch, at which its deadline, its worst cost and the age of its image are judged. None for
+            a document that was accepted before.
     """
     if not isinstance(document, Mapping):
         problem = Problem(
@@ -294,7 +297,7 @@ def read_document(document: Mapping[Any, Any]) -> tuple[JobRequest, list[Problem
 
 
 def _warnings(request: JobRequest, deployment: DeploymentDefaults, *, today: date | None) -> Iterator[str]:
-    """Yield what is allowed and probably not meant, in sentences."""
+    """Yield warnings of things that are allowed and probably not meant, in sentences."""
     yield from command.command_warnings(request)
     yield from times.time_warnings(request, deployment)
     yield from fleet.fleet_warnings(request)

@@ -80,7 +80,7 @@ def single_line(text: str, *, longest: int, what: str) -> str:
     Args:
         text: The text.
         longest: Its most characters.
-        what: The reader of a file that may hold a longer one: `the script`.
+        what: The reader of a file that may hold a longer one, such as `the script`.
     """
     if len(text) > longest:
         raise wrong(

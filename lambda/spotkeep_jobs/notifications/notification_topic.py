@@ -1,10 +1,13 @@
-"""The notification topic in SNS: the only module that publishes.
+"""The notification topic in SNS. No other module publishes to it.
 
-People get a notification as text, programs as JSON, chat channels as what Amazon Q Developer shows in them.
+People get a notification as text, and programs as JSON. Chat channels get the form that Amazon Q Developer shows in
+them.
 
 Sources:
     https://docs.aws.amazon.com/sns/latest/api/API_Publish.html
+
     https://docs.aws.amazon.com/sns/latest/dg/sns-send-custom-platform-specific-payloads-mobile-devices.html
+
     https://docs.aws.amazon.com/chatbot/latest/adminguide/custom-notifs.html
 """
 
@@ -45,17 +48,17 @@ class NotificationNotSentError(SpotkeepJobsError):
 
 
 class NotificationTopic:
-    """Where notifications go."""
+    """The SNS topic for notifications."""
 
     def __init__(self, client: SNSClient, *, topic_arn: str) -> None:
         self._client = client
         self._topic_arn = topic_arn
 
     def publish(self, notification: Notification, /) -> str:
-        """Hand a notification to every subscriber whose filter policy lets it through. Return the message id.
+        """Publish a notification to the subscribers with a filter policy that lets it through. Return the message id.
 
         Raises:
-            NotificationNotSentError: The topic did not take it, or it is not known whether it did.
+            NotificationNotSentError: The topic did not take it, or it is not known if it did.
         """
         attributes = notification.attributes | {"notification_id": notification.notification_id}
         document = json.dumps(document_of(notification))
@@ -81,7 +84,7 @@ class NotificationTopic:
 
 
 def document_of(notification: Notification) -> dict[str, Any]:
-    """Return a notification for programs: what queues, functions and webhooks get.
+    """Return a notification for programs, in the form for queues, functions and webhooks.
 
     Args:
         notification: The notification.
@@ -135,7 +138,7 @@ _EVERYBODY: Final = re.compile(r"@(?=(?:channel|here|everyone|group|team|all)\b)
 def chat_text(text: str) -> str:
     """Return a text that ends no code block, places no link, mentions no person and steers no terminal.
 
-    A bare address stays one, and a chat may make it clickable: it shows where it leads.
+    A bare address stays one, and a chat may make it clickable. Its target is its own text.
     """
     harmless = printable(text).translate(_LOOK_ALIKES)
     return _EVERYBODY.sub("\uff20", _LINK.sub("] ", harmless))
@@ -152,7 +155,7 @@ class NotificationNotQueuedError(SpotkeepJobsError):
 
 
 class DeadNotificationQueue:
-    """Where the notifications go that are given up."""
+    """The SQS queue for notifications that are given up."""
 
     def __init__(self, client: Callable[[], SQSClient], *, queue_url: str) -> None:
         """Bind the queue.
@@ -177,7 +180,7 @@ class DeadNotificationQueue:
 
 
 def dead_letter_of(notification: Notification) -> dict[str, Any]:
-    """Return a notification that was given up as a message: what programs would have got, and why they did not.
+    """Return a message for a notification that was given up, with its form for programs and the reason of the failure.
 
     Args:
         notification: The notification, as it was put aside.

@@ -1,10 +1,10 @@
-"""Sends what the outbox holds, each notification once (I4).
+"""Sends the notifications of the outbox, each once (I4).
 
 A notification is written in the transaction that moves its run, so none is ever forgotten. A function claims it,
-publishes it, and marks it sent. One that is refused for hours is put aside as dead, and into the dead-letter queue. Two
-deliverers cannot hold one notification: the claim is conditional. One hole is left that no protocol over SNS can close:
-a deliverer that dies between publishing and marking. Its claim gets stale, the notification goes out again, and carries
-the same notification id, by which a subscriber knows it again.
+publishes it, and marks it sent. A notification that the topic refuses for hours is put aside as dead, and into the
+dead-letter queue. Two functions cannot hold one notification, because the claim is conditional. One hole is left that
+no protocol over SNS can close. A function may die between publishing and marking. Its claim gets stale, and the
+notification goes out again. It carries the same notification id, by which a subscriber knows it again.
 """
 
 from __future__ import annotations
@@ -28,22 +28,25 @@ if TYPE_CHECKING:
     from spotkeep_jobs.settings import ControllerSettings
 
 STALE_AFTER: Final = timedelta(minutes=15)
-"""Longer than a function can live: an older claim is a dead deliverer's."""
+"""The age after which a claim is stale. It is longer than a function can live, so the claiming function is dead."""
 FEWEST_TRIES: Final = 24
 LONGEST_TRIED: Final = timedelta(hours=2)
-"""A notification that the topic has refused so often, and is so old, is put aside: a pass comes every five minutes."""
+"""The age at which a notification is put aside, once the topic has refused it `FEWEST_TRIES` times.
+
+A pass of the controller comes every five minutes, and each pass tries again.
+"""
 MOST_AT_ONCE: Final = 10_000
-"""So many notifications a delivery of all runs' reads. The next one reads on."""
+"""The most notifications that one delivery for all runs reads. The next delivery reads on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """What a delivery did.
+    """The outcome of a delivery.
 
     Attributes:
         sent: Ids of the notifications that went out.
-        failures: Why the others did not: they stay in the outbox, still belong into the dead-letter queue, or cannot
-            be read.
+        failures: Reasons for which the others did not. They stay in the outbox, still belong into the dead-letter
+            queue, or cannot be read.
         dead: Ids of the notifications that were refused for the last time.
     """
 
@@ -78,10 +81,12 @@ class Outbox:
     def deliver_all(self, *, has_time: Callable[[], bool] = lambda: True) -> Delivery:
         """Send the notifications of all runs, stale claims included, oldest first.
 
-        What was put aside by a function that ended before it was in the dead-letter queue gets there, too.
+        A function may have ended after it put a notification aside and before it reached the dead-letter queue. Such a
+        notification gets there, too.
 
         Args:
-            has_time: Asked before each notification: a function that ends between sending and recording sends it twice.
+            has_time: Called before each notification. False ends the delivery, because a function that ends between
+                sending and recording would send it twice.
         """
         unreadable: dict[str, str] = {}
         unsent = self.deployment.table.notifications.unsent(limit=MOST_AT_ONCE, unreadable=unreadable)
@@ -136,10 +141,12 @@ class Outbox:
         return Delivery(sent=tuple(sent), failures=tuple(failures), dead=tuple(dead))
 
     def _queue(self, dead: Notification) -> str | None:
-        """Put a dead notification into the dead-letter queue. Twice, if the function ends before that is recorded.
+        """Put a dead notification into the dead-letter queue.
+
+        It gets there twice if the function ends before the record.
 
         Returns:
-            Why the queue did not take it. None when it did.
+            The reason why the queue did not take it. None when it did.
         """
         try:
             self._dead_letters.put(dead)

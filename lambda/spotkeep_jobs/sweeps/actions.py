@@ -1,4 +1,4 @@
-"""What users do with a sweep that was launched: stop it, pause it, resume it."""
+"""Actions of users on a sweep that was launched, which are to stop, to pause and to resume it."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 _STAYS: Final = (
     "name", "run", "token", "owner", "team", "tags", "backend", "checkpoints", "checkpoint_prefix", "volume"
 )  # fmt: skip
-"""What a sweep and its trials are called by, whose they are, and where their checkpoints are."""
+"""Fields of the names of a sweep and its trials, of their owner, and of the place of their checkpoints."""
 _OF_THE_SEARCH: Final = ("parameters", "search", "objective", "asha", "seed")
-"""What the trials so far were chosen by: another search would be another sweep."""
+"""The fields by which the trials so far were chosen. Another search would be another sweep."""
 _TYPES: Final = frozenset({"instance_type", "instance_types"})
 """Two names of one field."""
 
@@ -53,12 +53,14 @@ class SweepActions:
     deployment: Deployment[LauncherSettings]
 
     def stop(self, sweep: str, *, as_: SweepState = SweepState.STOPPED, seconds_left: Callable[[], float]) -> Advanced:
-        """Let a sweep stop: its trials save first, and no other begins. Stopping one that has ended changes nothing.
+        """Let a sweep stop.
+
+        Its trials save first, and no other trial begins. Stopping a sweep that has ended changes nothing.
 
         Args:
             sweep: Its id.
-            as_: What it is then: STOPPED, or PAUSED, of which no notification is sent.
-            seconds_left: How long the function still has, asked before each run is stopped.
+            as_: The sweep's state afterwards. STOPPED, or PAUSED, of which no notification is sent.
+            seconds_left: Returns the seconds that the function still has. It is called before each run is stopped.
 
         Raises:
             RequestRefusedError: The sweep is not known.
@@ -84,17 +86,20 @@ class SweepActions:
         return Sweeps(self.deployment).advance(sweep, seconds_left=seconds_left) or Advanced(sweep=self.known(sweep))
 
     def resume(self, sweep: str, *, changes: Mapping[str, Any], seconds_left: Callable[[], float]) -> Advanced:
-        """Let a sweep go on that has ended: trials that stopped with it or failed (`resumed_trials`), then the search.
+        """Let a sweep that has ended go on.
+
+        First the trials go on that stopped with it or failed (`resumed_trials`), then the search.
 
         Args:
             sweep: Its id.
             changes: New values of fields of its document, for each trial that trains from now on. None takes a field
                 away.
-            seconds_left: How long the function still has, asked before each run is resumed or opened.
+            seconds_left: Returns the seconds that the function still has. It is called before each run is resumed or
+                opened.
 
         Raises:
-            RequestRefusedError: The sweep is not known, has not ended (unless an earlier call, within the hour, let it
-                go on so), or is over. Or the changed document is refused.
+            RequestRefusedError: The sweep is not known, has not ended, or is over, or the changed document is refused.
+                A sweep that an earlier call let go on in the same way within the hour is not refused.
             SweepChangedError: The sweep kept changing under every try.
         """
 
@@ -134,7 +139,7 @@ class SweepActions:
     def _of_its_trials(
         self, sweep: Sweep, request: SweepRequest, waiting: Sequence[Trial]
     ) -> tuple[list[JobRequest], list[Problem]]:
-        """Return a document's trials, as they would be launched with it, or go on, and what is wrong with them."""
+        """Return the trials of a document, as it would launch them or let them go on, and the problems with them."""
         caller, document = sweep.launched_by, sweep.document
         judged = [*first_trials(document, request, token=sweep.token, owner=sweep.owner)]
         judged += [
@@ -158,7 +163,7 @@ class SweepActions:
         requests: Sequence[JobRequest],
         now: datetime,
     ) -> list[Problem]:
-        """Return that what is left of max_cost does not pay for the trials that are to train at a time."""
+        """Return the problem that the rest of max_cost does not pay for the trials that are to train at a time."""
         limit, spent = max_cost_of(sweep), spent_usd(trials, now=now)
         if limit is None:
             return []
@@ -187,13 +192,15 @@ class SweepActions:
 
 
 def request_stop(table: RunTable, sweep: Sweep, *, as_: SweepState, because: str, now: datetime) -> None:
-    """Record that a sweep is to stop. One that has ended, or stops already, stays as it is. A pause becomes a stop.
+    """Record that a sweep is to stop.
+
+    A sweep that has ended, or stops already, stays as it is. A pause becomes a stop.
 
     Args:
-        table: Where sweeps are recorded.
+        table: The table that records sweeps.
         sweep: The sweep's item, as it was read.
-        as_: What it is when no trial runs any more: STOPPED or PAUSED.
-        because: Why.
+        as_: The sweep's state when no trial runs any more. STOPPED or PAUSED.
+        because: The reason.
         now: The time.
 
     Raises:
@@ -216,7 +223,10 @@ def unknown_sweep(sweep: str) -> Problem:
 
 
 def _goes_on_so(sweep: Sweep, document: Mapping[str, Any], *, now: datetime) -> bool:
-    """Return whether an earlier call has let it go on with the same document: a client repeats a call by itself."""
+    """Return True if an earlier call has let the sweep go on with the same document.
+
+    Clients repeat calls by themselves.
+    """
     return (
         sweep.state is SweepState.RUNNING
         and sweep.resumed_at is not None

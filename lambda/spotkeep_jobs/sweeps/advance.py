@@ -1,12 +1,13 @@
-"""Advances sweeps: reads the record, takes over what came of trials, begins the next ones, and does what they ask for.
+"""Advances sweeps, which means that it takes over the outcomes of trials, begins the next ones and serves their tasks.
 
-The launcher does this when a sweep is launched, when a trial's run has ended (the controller asks it to) and with each
-pass of the controller, for as long as something is to be done. All of it may happen twice or at the same time: the
-record changes by one conditional transaction, and a trial's run has an id and a token of its own, so opening it again
-finds it. What a launcher that died has left undone, the next one does.
+The launcher advances a sweep when it is launched. The controller asks for another advance when the run of a trial has
+ended. Each pass of the controller asks for one too, until nothing is left to do. All of it may happen twice or at the
+same time. The record changes by one conditional transaction. The run of a trial has an id and a token of its own, so a
+second call that opens it finds it. Work that a launcher has left undone at its death is done by the next one.
 
-A run is a trial's where its record says so (`Trial.has`). One that is only called so is never read as one, stopped or
-resumed: for the sweep it is not there, and the trial whose id it has fails when its own run cannot be opened.
+A run belongs to a trial if the record of the run says so (`Trial.has`). A run that only has the id is never read,
+stopped or resumed as the trial's. The sweep treats it as absent, and the trial with that id fails when its own run
+cannot be opened.
 """
 
 from __future__ import annotations
@@ -68,25 +69,25 @@ if TYPE_CHECKING:
     from spotkeep_jobs.settings import LauncherSettings
 
 MOST_ROUNDS: Final = 100
-"""Each round that changes nothing ends an advance, so this bounds only what would never end."""
+"""The bound of an advance that would never end. A round that changes nothing ends an advance anyway."""
 _ASKED_AGAIN_AFTER_SECONDS: Final = 1.0
-"""How long a wait goes on before it is asked whether there is time left."""
+"""The length of a wait, in seconds, before the function checks its remaining time."""
 NO_TIME_LEFT: Final = "there is no time left"
 FOLLOWS_WITHIN: Final = timedelta(minutes=2)
-"""A function that was asked to go on with a sweep has begun and ended by then: another may be asked."""
+"""The time within which a function that was asked to go on with a sweep begins and ends. Then another may be asked."""
 
 
 @dataclass(kw_only=True)
 class Advanced:
-    """What an advance did.
+    """The outcome of an advance.
 
     Attributes:
         sweep: The sweep's item.
         opened: Runs that were opened.
         resumed: Runs that go on.
         stopped: Runs that were asked to stop.
-        refused: Runs that were not opened or resumed, and why.
-        waits_because: Why it could not do all that is to be done. The next advance goes on with it.
+        refused: Runs that were not opened or resumed, and the reasons.
+        waits_because: The reason for which some of the work is left. The next advance goes on with it.
     """
 
     sweep: Sweep
@@ -111,24 +112,25 @@ class Sweeps:
         seconds_left: Callable[[], float] = lambda: math.inf,
         most_tasks: int | None = None,
     ) -> Advanced | None:
-        """Do what is to be done about a sweep.
+        """Do all that a sweep needs now.
 
         Args:
             sweep: Its id.
             ended_runs: The runs of trials that something happened to. The others are taken to be as they were. None to
                 read them all.
-            seconds_left: How long the function still has: asked before each run is opened, resumed or stopped, and
-                while one waits for its moment (`pace`).
+            seconds_left: Returns the seconds that the function still has. It is called before each run is opened,
+                resumed or stopped, and while a run waits for its moment (`pace`).
             most_tasks: At most so many runs are opened, resumed or stopped. None for all.
 
         Returns:
-            What was done. None when there is no such sweep.
+            The outcome. None when there is no such sweep.
 
         Raises:
             SweepChangedError: The sweep kept changing under every try.
             SearchError: The search could not say which trials follow.
-            UnreadableRecordError: A record of it cannot be read. Where it stops, the other trials were stopped.
-            RecordRefusedError: DynamoDB does not take a record. What was to stop was stopped all the same.
+            UnreadableRecordError: A record of the sweep cannot be read. Where the sweep stops, the other trials were
+                stopped.
+            RecordRefusedError: DynamoDB does not take a record. The trials that were to stop were stopped all the same.
         """
         done: Advanced | None = None
         tasks_left = itertools.count() if most_tasks is None else iter(range(most_tasks))
@@ -148,15 +150,16 @@ class Sweeps:
         return done
 
     def asks_to_go_on(self, sweep: str, *, follows: bool, seconds_left: Callable[[], float]) -> bool:
-        """Say whether another function is to be asked to go on with a sweep, by one that had no time left. Record it.
+        """Return True if this function, which has no time left, is to ask another to go on with a sweep. Record it.
 
-        A hundred trials that end at once have their sweep advanced by a hundred functions: one of them is followed,
-        when the next moment for a job is free, or its time is over.
+        A hundred trials that end at once have their sweep advanced by a hundred functions. Only one of them asks
+        another to follow it. The next may ask when the next moment for a job is free, or when the follower's time is
+        over.
 
         Args:
             sweep: The sweep's id.
-            follows: Whether this function was asked by another one that had no time left.
-            seconds_left: How long this function still has.
+            follows: True if another function that had no time left asked this one.
+            seconds_left: Returns the seconds that this function still has.
 
         Raises:
             SweepChangedError: The sweep kept changing under every try.
@@ -250,7 +253,10 @@ class Sweeps:
         )
 
     def _stop_readable(self, sweep_id: str, *, unreadable: UnreadableRecordError) -> None:
-        """Stop the trials of a sweep that stops but those that cannot be read: nothing else is known for certain."""
+        """Stop the trials of a stopping sweep, except those with records that cannot be read.
+
+        Nothing else is known for certain.
+        """
         sweep, trials = self.deployment.table.sweeps.with_trials(sweep_id, unreadable={})
         if sweep is not None and sweep.state is SweepState.STOPPING:
             self.stop_trials(trials, refused=unreadable)
@@ -260,8 +266,8 @@ class Sweeps:
 
         Args:
             trials: All of a sweep's that can be read.
-            refused: Why there is none: DynamoDB does not take the sweep's record, or a trial's cannot be read. Which
-                trials could not be stopped is added to it.
+            refused: The reason why there is none. DynamoDB does not take the sweep's record, or a trial's cannot be
+                read. The trials that could not be stopped are added to it.
         """
         failures: dict[str, str] = {}
         for trial in trials:
@@ -360,7 +366,7 @@ class Sweeps:
     def _act(
         self, step: _Step, done: Advanced, *, seconds_left: Callable[[], float], tasks_left: Iterator[int]
     ) -> bool:
-        """Do what the trials ask for. Return whether something is to be decided again."""
+        """Serve the tasks of the trials. Return True if something is to be decided again."""
         refused: list[Trial] = []
         unwritten: RecordRefusedError | None = None
         earliest: datetime | None = None
@@ -423,7 +429,7 @@ class Sweeps:
         return bool(refused) or step.changed
 
     def _waits_until(self, moment: datetime | None, *, seconds_left: Callable[[], float]) -> bool:
-        """Wait until a moment. Return False where the time is over before."""
+        """Wait until a moment. Return False if the function's time is over before it."""
         seconds = 0.0 if moment is None else (moment - self.deployment.now()).total_seconds()
         while seconds > 0:
             if seconds_left() <= 0:
@@ -480,15 +486,17 @@ class _Step:
     trials: Sequence[Trial]
     seen: Mapping[str, SeenRun | None]
     may_ask: frozenset[int]
-    """Numbers of the trials that may ask for something: all of them, or where only some runs were read and the sweep's
-    state is as it was, the changed."""
+    """Numbers of the trials that may have a task.
+
+    These are all trials. Where only some runs were read and the sweep's state is as it was, these are the changed ones.
+    """
     moments: Mapping[int, datetime]
-    """From when on trials may have their jobs, by their numbers."""
+    """The times from which trials may have their jobs, by their numbers."""
     changed: bool
 
 
 def _goes_on(run: Run | None, task: Task, trial: Trial) -> bool:
-    """Return whether the run of a trial does what it was asked for already: another launcher or a user had it do so."""
+    """Return True if the run of a trial already does its task, because another launcher or a user had it do so."""
     if run is None or not trial.has(run) or run.attempt < trial.attempt:
         return False
     return task is not Task.OPEN or not run.state.ended
@@ -503,12 +511,12 @@ def _differ(before: Sequence[Trial], after: Sequence[Trial]) -> int:
 
 
 def _begins(trial: Trial, before: Trial | None) -> bool:
-    """Return whether a trial is to train that did not before."""
+    """Return True if a trial is to train that did not before."""
     return trial.state is TrialState.RUNNING and (before is None or before.state is not TrialState.RUNNING)
 
 
 def _free(sweep: Sweep, request: SweepRequest, before: Sequence[Trial], after: Sequence[Trial]) -> int:
-    """Return how many more trials may run, of what fits into one transaction."""
+    """Return how many more trials may run, of those that fit into one transaction."""
     return min(free_places(sweep, request, after), MOST_TRIALS_A_CHANGE - _differ(before, after))
 
 

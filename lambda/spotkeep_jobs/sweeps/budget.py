@@ -1,12 +1,13 @@
-"""What a sweep may cost (max_cost): what its trials have cost, and may cost until a stop takes effect. Pure.
+"""The money of a sweep with max_cost, as spent by its trials and reserved until a stop takes effect. Pure.
 
-A trial that has ended costs its bill. One that is live counts at the on-demand price of its instances, since it has
-them, until it is billed: of spot that is an upper bound. It waits for capacity, for quota or in a queue for nothing.
+A trial that has ended costs its bill. A live trial counts at the on-demand price of its instances, from the moment it
+has them until it is billed. For spot instances that is an upper bound. Waiting for capacity, for quota or in a queue
+costs nothing.
 
-The controller has a sweep looked at with each of its passes. Whatever it finds is kept in time only if what comes until
-the next look is in it: so for each trial that trains, or is about to, the cost is reserved of the time until the next
-look has it stopped, and of the warm pool that its job may leave. A trial begins where what is spent and what is
-reserved stay below max_cost with it, and when both reach it all trials are stopped.
+Each pass of the controller has a sweep checked. The limit holds only if the spending until the next pass is counted
+too. So money is reserved for each trial that trains or is about to. It pays for the time until the next pass has the
+trial stopped, and for the warm pool that its job may leave. A trial begins if all that is spent and reserved, its own
+share included, stays below max_cost. When the sum reaches max_cost, all trials are stopped.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from spotkeep_jobs.with_changes import with_changes
 BEHIND_SECONDS: Final = 60
 """AWS's answers may be a little old, and the clocks of functions differ."""
 BETWEEN_STOPS_SECONDS: Final = 0.5
-"""The launcher asks one trial after the other to stop. Each takes a few calls of AWS."""
+"""The launcher asks one trial after the other to stop. Each trial takes a few calls to AWS."""
 _UNSEEN_SECONDS: Final = BETWEEN_PASSES_SECONDS + BEHIND_SECONDS
 """For so long may a job be at work, and end, and be deleted by a person, before a pass looks again."""
 _SECONDS_PER_HOUR: Final = 3_600
@@ -40,23 +41,25 @@ _LEAST_USD: Final = 0.01
 
 
 def seconds_until_stopped(parallel: int) -> int:
-    """Return how long trials may train on when they are to stop: until a pass sees it, and each has been stopped.
+    """Return how long trials may train on when they are to stop.
+
+    A pass of the controller has to see it first, and then each trial has to be stopped.
 
     Args:
-        parallel: How many trials train at a time.
+        parallel: The number of trials that train at a time.
     """
     stops = int(parallel * BETWEEN_STOPS_SECONDS)
     return BETWEEN_PASSES_SECONDS + BEHIND_SECONDS + stops + STOPS_WITHIN_SECONDS
 
 
 def max_cost_of(sweep: Sweep) -> float | None:
-    """Return what a sweep may cost, in US dollars. None where it has no bound."""
+    """Return the max_cost of a sweep, in US dollars. None where it has no bound."""
     limit = sweep.document.get("max_cost")
     return None if limit is None else float(limit)
 
 
 def spent_usd(trials: Iterable[Trial], *, now: datetime) -> float:
-    """Return what trials have cost: bills, and what is not billed yet at the on-demand price.
+    """Return the cost of trials, as the sum of their bills and of unbilled time at the on-demand price.
 
     Args:
         trials: All of a sweep.
@@ -66,12 +69,12 @@ def spent_usd(trials: Iterable[Trial], *, now: datetime) -> float:
 
 
 def reserved_usd(trials: Iterable[Trial]) -> float:
-    """Return what the trials that train may still cost until a stop takes effect."""
+    """Return the money that the training trials may still cost until a stop takes effect."""
     return sum(trial.reserved_usd + trial.pool_usd for trial in trials if trial.state is TrialState.RUNNING)
 
 
 def money_left_usd(sweep: Sweep, trials: Iterable[Trial], *, now: datetime) -> float | None:
-    """Return what a trial may cost that begins, or goes on, now: in US dollars, None where there is no bound.
+    """Return the most that a trial may cost that begins or goes on now, in US dollars. None where there is no bound.
 
     Args:
         sweep: The sweep's item.
@@ -83,7 +86,7 @@ def money_left_usd(sweep: Sweep, trials: Iterable[Trial], *, now: datetime) -> f
 
 
 def most_is_spent(sweep: Sweep, trials: Iterable[Trial], *, now: datetime) -> bool:
-    """Return whether most of a sweep's max_cost is spent, and that was not noted before."""
+    """Return True if most of a sweep's max_cost is spent, and that was not noted before."""
     limit = max_cost_of(sweep)
     return limit is not None and not sweep.max_cost_is_near and spent_usd(trials, now=now) >= NEAR * limit
 
@@ -104,12 +107,12 @@ def money_is_spent(sweep: Sweep, trials: Sequence[Trial], *, now: datetime) -> s
 
 
 def spent_in_words(limit: float, *, spent: float, reserved: float) -> str:
-    """Say that a max_cost is spent: by what was spent, and by what must stay for the stop.
+    """Say that a max_cost is spent, with the sum that was spent and the sum that must stay for the stop.
 
     Args:
         limit: The max_cost, in US dollars.
-        spent: What is spent.
-        reserved: What may come until a stop takes effect.
+        spent: The money that is spent.
+        reserved: The money that trials may cost until a stop takes effect.
     """
     kept = f", and {reserved:.2f} USD are kept for the time until a stop takes effect" if reserved else ""
     return f"its max_cost ({limit:.2f} USD) is spent: its trials have cost {spent:.2f} USD{kept}"
@@ -123,11 +126,11 @@ def within_budget(
     Args:
         sweep: The sweep's item.
         before: Its trials, in the order of their numbers.
-        after: The same, with those that are to begin or go on, each with what is reserved for it.
+        after: The same, with those that are to begin or go on, each with the money that is reserved for it.
         now: The time.
 
     Returns:
-        The trials. And what the first one needed that is not let begin, in US dollars, 0 where all are.
+        The trials. And the money that the first trial needed that may not begin, in US dollars, 0 where all may.
     """
     limit = max_cost_of(sweep)
     if limit is None:
@@ -150,13 +153,13 @@ def within_budget(
 
 
 def with_reserve(trial: Trial, request: JobRequest | None, *, prices: Mapping[str, float], parallel: int) -> Trial:
-    """Return a trial with what is reserved for it while it trains.
+    """Return a trial with the money that is reserved for it while it trains.
 
     Args:
         trial: One that begins or goes on.
-        request: The request of its document. None of one that is refused, and so costs nothing.
+        request: The request of its document. None if the document is refused, so that the trial costs nothing.
         prices: On-demand US dollars per instance and hour, by instance type.
-        parallel: How many trials train at a time.
+        parallel: The number of trials that train at a time.
     """
     usd_per_second = 0.0 if request is None else _usd_per_second(request, prices=prices)
     pool_seconds = 0 if request is None else request.keep_alive
@@ -168,12 +171,12 @@ def with_reserve(trial: Trial, request: JobRequest | None, *, prices: Mapping[st
 
 
 def live_spending(run: Run, *, prices: Mapping[str, float], before: Spending | None) -> Spending | None:
-    """Return what a live run costs beside its bill.
+    """Return the cost of a live run beside its bill.
 
     Args:
         run: Its item.
         prices: On-demand US dollars per instance and hour, by instance type.
-        before: What was known of it. That stays where the price cannot be read.
+        before: The cost as it was known before. It stays where the price cannot be read.
     """
     price = prices.get(run.place.instance_type)
     if price is None:
@@ -190,7 +193,7 @@ def live_spending(run: Run, *, prices: Mapping[str, float], before: Spending | N
 
 
 def unbilled_usd(trial: Trial, run: Run, *, prices: Mapping[str, float], now: datetime) -> float:
-    """Return what a run that has ended costs beside its bill, in US dollars: nothing, unless the bill is not known.
+    """Return the cost of an ended run beside its bill, in US dollars. It is 0, unless the bill is not known.
 
     A job that is gone may have had its first instance after a pass last looked at it.
 
@@ -212,13 +215,13 @@ def unbilled_usd(trial: Trial, run: Run, *, prices: Mapping[str, float], now: da
 def parallel_problems(
     *, limit: float, spent: float, parallel: int, requests: Collection[JobRequest], prices: Mapping[str, float]
 ) -> list[Problem]:
-    """Return that a max_cost does not pay for the trials that are to train at a time, if it does not.
+    """Return the problem that a max_cost does not pay for the trials that are to train at a time, if it does not.
 
     Args:
         limit: The max_cost, in US dollars.
-        spent: What is spent of it.
-        parallel: How many trials are to train at a time.
-        requests: The requests of trials: the dearest stands for all.
+        spent: The part of it that is spent.
+        parallel: The number of trials that are to train at a time.
+        requests: The requests of trials. The dearest stands for all.
         prices: On-demand US dollars per instance and hour, by instance type.
     """
 
@@ -266,6 +269,6 @@ def _usd_of(spending: Spending | None, *, at: datetime) -> float:
 
 
 def _usd_per_second(request: JobRequest, *, prices: Mapping[str, float]) -> float:
-    """Return what a trial costs while it has instances, on the dearest types that it may come to."""
+    """Return the cost of a trial while it has instances, on the dearest types that it may use."""
     price = price_of(types_of(request), prices=prices) or 0.0
     return request.instance_count * price / _SECONDS_PER_HOUR

@@ -1,9 +1,9 @@
-"""What becomes of a sweep, from its record and what its trials' runs are now. Pure.
+"""Decides the future of a sweep, from its record and the present state of its trials' runs. Pure.
 
-The launcher advances a sweep in five steps, as often as it likes: `settled` takes over what came of the trials' runs,
-after a resume trials go on (`with_resumed`), the search says which trials begin or are promoted (`with_moves`), the
-result is written in one transaction, and what it asks for is done (`task_of`). A step that was lost is found again by
-the next one, so nothing is tried twice or forgotten.
+The launcher advances a sweep in five steps, as often as it likes. First `settled` takes over the outcomes of the
+trials' runs. After a resume, trials go on (`with_resumed`). Then the search says which trials begin or are promoted
+(`with_moves`). The launcher writes the result in one transaction. At last it does the tasks of the trials (`task_of`).
+The next advance finds a step that was lost, so nothing is tried twice or forgotten.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from spotkeep_jobs.sweeps.search.moves import Begin, Move, Promote, TrialResult
 from spotkeep_jobs.with_changes import with_changes
 
 FAILURES_THAT_END_IT: Final = 3
-"""When so many trials have failed before any has come anywhere, the next ones would fail, too."""
+"""The number of failed trials, before any has made progress, that ends a sweep. The next ones would fail, too."""
 _NOT_OF_THE_WORK: Final = frozenset({"max_cost", "notify"})
 """Fields of a document that a trial does not fail or come further by."""
 _OPENED_BY_THEN: Final[timedelta] = LAUNCH_SETTLES
@@ -47,7 +47,7 @@ class SeenRun:
 
     Attributes:
         run: Its item.
-        metrics: What its script measures. None where it has reported nothing.
+        metrics: The measurements of its script. None where it has reported nothing.
         pools_over: The attempts whose warm pools are on its bill.
     """
 
@@ -58,7 +58,7 @@ class SeenRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What was read of trials, and when.
+    """The runs of trials as they were read, and the time of the reading.
 
     Attributes:
         runs: The runs that were read, by id, None for one that is not there. Those of other trials are taken to be as
@@ -73,7 +73,7 @@ class Seen:
 
 
 class Task(Enum):
-    """What a trial asks the launcher for."""
+    """A task of the launcher that a trial asks for."""
 
     OPEN = "open"
     RESUME = "resume"
@@ -83,13 +83,13 @@ class Task(Enum):
 def settled(
     sweep: Sweep, *, request: SweepRequest, trials: Sequence[Trial], seen: Seen
 ) -> tuple[Sweep, tuple[Trial, ...]]:
-    """Take over what came of the trials' runs, and decide whether the sweep goes on.
+    """Take over the outcomes of the trials' runs, and decide if the sweep goes on.
 
     Args:
         sweep: The sweep's item.
         request: Its request.
         trials: All its trials, in the order of their numbers.
-        seen: What was read of their runs.
+        seen: Their runs, as they were read.
 
     Returns:
         The sweep and all its trials, changed where something has changed.
@@ -134,7 +134,10 @@ def with_resumed(
 
 
 def results_of(trials: Iterable[Trial], request: SweepRequest) -> tuple[TrialResult, ...]:
-    """Return the trials as a search sees them: for asha the objective where they paused, for others the best one."""
+    """Return the trials as a search sees them.
+
+    For asha a trial has the objective at each pause. For other searches it has the best value.
+    """
     at_its_best = request.search != "asha"
     return tuple(
         TrialResult(
@@ -157,7 +160,7 @@ def with_moves(sweep: Sweep, *, trials: Sequence[Trial], moves: Sequence[Move], 
     Args:
         sweep: The sweep's item.
         trials: All its trials.
-        moves: What the search says.
+        moves: The moves of the search.
         now: The time.
     """
     left = money_left_usd(sweep, trials, now=now)
@@ -182,13 +185,13 @@ def with_moves(sweep: Sweep, *, trials: Sequence[Trial], moves: Sequence[Move], 
 def summed_up(
     sweep: Sweep, *, request: SweepRequest, trials: Sequence[Trial], search_is_over: bool, now: datetime
 ) -> Sweep:
-    """Return the sweep's item with what its trials come to, and with its end when it has one.
+    """Return the sweep's item with the sums of its trials, and with its end when it has one.
 
     Args:
         sweep: The sweep's item.
         request: Its request.
         trials: All its trials.
-        search_is_over: Whether no trial can begin or go on any more.
+        search_is_over: True if no trial can begin or go on any more.
         now: The time.
     """
     counts = _counted(trials)
@@ -212,12 +215,12 @@ def summed_up(
 
 
 def stopping(sweep: Sweep, *, as_: SweepState, because: str, now: datetime) -> Sweep:
-    """Let a sweep stop: no trial begins any more, and those that run are asked to end.
+    """Let a sweep stop, so that no trial begins any more and those that run are asked to end.
 
     Args:
         sweep: The sweep's item.
-        as_: What it is when none runs any more.
-        because: Why.
+        as_: The sweep's state when no trial runs any more.
+        because: The reason.
         now: The time.
     """
     return with_changes(sweep, state=SweepState.STOPPING, stops_as=as_, ended_because=because, stop_requested_at=now)
@@ -226,7 +229,9 @@ def stopping(sweep: Sweep, *, as_: SweepState, because: str, now: datetime) -> S
 def going_on(
     sweep: Sweep, *, document: Mapping[str, object], changed: Collection[str], trials: Iterable[Trial], now: datetime
 ) -> Sweep:
-    """Let a sweep go on that has ended: trials go on (`with_resumed`), then the search.
+    """Let a sweep that has ended go on.
+
+    First trials go on (`with_resumed`), then the search.
 
     Args:
         sweep: The sweep's item, ended.
@@ -252,7 +257,7 @@ def going_on(
 
 
 def task_of(trial: Trial, seen: SeenRun | None, *, sweep: Sweep) -> Task | None:
-    """Return what a trial asks for. None where its run is as it is to be.
+    """Return the task that a trial asks for. None where its run is as it is to be.
 
     Args:
         trial: The trial, as it is recorded.
@@ -270,12 +275,15 @@ def task_of(trial: Trial, seen: SeenRun | None, *, sweep: Sweep) -> Task | None:
 
 
 def failed(trial: Trial, *, reason: str) -> Trial:
-    """Return a trial whose run could not be opened or resumed."""
+    """Return a trial as failed, because its run could not be opened or resumed."""
     return with_changes(trial, state=TrialState.FAILED, failure_reason=reason)
 
 
 def _followed(trial: Trial, *, sweep: Sweep, request: SweepRequest, seen: Seen) -> Trial:
-    """Return a trial with what came of its run. Of one that had ended, what came of it since a user resumed it."""
+    """Return a trial with the outcome of its run.
+
+    For a trial that had ended, this is the outcome since a user resumed it.
+    """
     found = seen.runs.get(trial.run)
     if found is None:
         return trial
@@ -322,7 +330,7 @@ def _followed(trial: Trial, *, sweep: Sweep, request: SweepRequest, seen: Seen) 
 
 
 def _with_pools_bill(trial: Trial, found: SeenRun) -> Trial:
-    """Return a trial without the warm pools that are over: they are on the bill of its run, where that is known."""
+    """Return a trial without the warm pools that are over. The bill of its run has them, where that is known."""
     if not found.pools_over:
         return trial
     cost = found.run.cost
@@ -379,9 +387,9 @@ def _measured(trial: Trial, metric: Metric | None) -> Trial:
 
 
 def _waits_in_vain(metric: Metric | None, patience: int) -> bool:
-    """Return whether the last values were no better than the best one.
+    """Return True if the last values were no better than the best one.
 
-    Of a long curve a point stands for several values: the trial then waits longer, never shorter.
+    A point of a long curve stands for several values. The trial then waits longer, never shorter.
     """
     if metric is None or metric.best_step is None:
         return False
@@ -389,9 +397,9 @@ def _waits_in_vain(metric: Metric | None, patience: int) -> bool:
 
 
 def _never_opened(trial: Trial, sweep: Sweep, seen: Mapping[str, SeenRun | None], *, now: datetime) -> Trial:
-    """Return a trial of a sweep that stops. One that no function can be opening or resuming any more is not begun.
+    """Return a trial of a stopping sweep as not begun, if no function can be opening or resuming it any more.
 
-    It is what its run was before. Where it has none, or was to go on anyway, it goes on with its sweep.
+    It returns to the state of its earlier run. A trial that has no run, or was to go on anyway, goes on with its sweep.
     """
     if trial.state is not TrialState.RUNNING or sweep.stop_requested_at is None or trial.run not in seen:
         return trial
@@ -412,9 +420,9 @@ def _never_opened(trial: Trial, sweep: Sweep, seen: Mapping[str, SeenRun | None]
 
 
 def _too_many_failed(sweep: Sweep, trials: Sequence[Trial]) -> str | None:
-    """Return why a sweep ends whose trials fail, one after the other, before any of them comes anywhere.
+    """Return why a sweep ends if its trials fail one after the other before any of them makes progress.
 
-    Where a resume has changed what they run with, only what came of them since says whether they come anywhere.
+    A resume may have changed the trials' documents. Then only the outcomes since it show if the trials make progress.
     """
     of_part = [trial for trial in trials if trial.part == sweep.part]
     failures = [trial for trial in of_part if trial.state is TrialState.FAILED]
@@ -427,7 +435,7 @@ def _too_many_failed(sweep: Sweep, trials: Sequence[Trial]) -> str | None:
 
 
 def _came_further(trial: Trial, *, anew: bool) -> bool:
-    """Return whether a trial has come anywhere. Anew: since its sweep let it go on."""
+    """Return True if a trial has made progress. After a resume, only progress since the resume counts."""
     if trial.state in {TrialState.COMPLETED, TrialState.PAUSED}:
         return True
     before = trial.went_on_at_step if anew else None

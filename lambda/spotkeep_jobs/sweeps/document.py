@@ -1,6 +1,6 @@
-"""The sweep of a job document: which trials there are, how they are searched, when the sweep ends.
+"""The sweep of a job document, with its trials, its search and its end.
 
-A sweep's document is a job document with `sweep`. What is beside it is the template of the trials' own documents
+A sweep's document is a job document with `sweep`. Its other fields are the template of the trials' own documents
 (`trial_documents`), which are judged as any job document is.
 """
 
@@ -31,7 +31,7 @@ MAX_LISTED_TRIALS: Final = 1_000
 
 
 MAX_TPE_BYTES: Final = 5_000_000
-"""The parameters of all trials of a search by tpe: Lambda hands its function 6 MB."""
+"""The most bytes of the parameters of all trials of a search by tpe. Lambda hands its function 6 MB."""
 
 
 class Objective(DocumentModel):
@@ -148,7 +148,7 @@ class SweepRequest(DocumentModel):
         """Return the trials of a list that come after those that were begun.
 
         Args:
-            begun: How many were.
+            begun: The number of trials that were begun.
         """
         return [
             Begin(number=number, parameters=parameters)
@@ -157,7 +157,7 @@ class SweepRequest(DocumentModel):
 
     @property
     def plan(self) -> SearchPlan | None:
-        """What the search is asked for. None where the document lists the trials."""
+        """The plan that the search follows. None where the document lists the trials."""
         if self.parameters is None or self.search is None:
             return None
         return SearchPlan(
@@ -173,13 +173,13 @@ class SweepRequest(DocumentModel):
 
     @property
     def most_trials(self) -> int:
-        """How many trials there can be."""
+        """The most trials that there can be."""
         plan = self.plan
         return len(self.listed) if plan is None else plan.trials
 
 
 class _Document(DocumentModel):
-    """What of a document is judged here."""
+    """The part of a document that is judged here."""
 
     model_config = ConfigDict(extra="ignore")
     sweep: SweepRequest
@@ -192,10 +192,10 @@ def read_sweep(document: Mapping[str, Any], *, tpe: bool) -> tuple[SweepRequest 
 
     Args:
         document: A job document with `sweep`.
-        tpe: Whether the deployment has the function that tpe searches with.
+        tpe: True if the deployment has the function that tpe searches with.
 
     Returns:
-        The request, None where it cannot be read. And what is wrong with it, alone and with the fields beside it.
+        The request, None where it cannot be read. And its problems, alone and with the fields beside it.
     """
     try:
         request = _Document.model_validate(document).sweep
@@ -249,7 +249,7 @@ def _what_does_not_fit(request: SweepRequest, *, tpe: bool) -> list[Problem]:
 
 
 def recorded_document(document: Mapping[str, Any], request: SweepRequest) -> dict[str, Any]:
-    """Return a document as it is recorded: with its sweep as it was read.
+    """Return a document as it is recorded, with its sweep as it was read.
 
     Args:
         document: A job document with `sweep`.
@@ -259,7 +259,10 @@ def recorded_document(document: Mapping[str, Any], request: SweepRequest) -> dic
 
 
 def _what_is_too_large(document: Mapping[str, Any], request: SweepRequest) -> Iterator[Problem]:
-    """Say what no record takes: a sweep's has its document and each trial that it lists, a trial's its parameters."""
+    """Yield the parts of a document that are too large for their records.
+
+    The record of a sweep holds its document with each trial that it lists. The record of a trial holds its parameters.
+    """
     fix = "List fewer trials, or write parameters and a search in their place."
     if not request.listed:
         fix = "List fewer values, or write a range; put long texts into a file of the source."

@@ -1,4 +1,7 @@
-"""Launches sweeps: a document is judged with the documents of its first trials, and recorded. Then trials begin."""
+"""Launches sweeps, which means to judge a document, to record it and to begin the trials.
+
+The documents of the first trials are judged with it.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +55,8 @@ class ValidSweep:
         sweep: Its item, as it would be recorded.
         request: Its request.
         first: The judgement of its first trial's document.
-        dearest_trial_usd: What one trial can come to, the dearest of those that were judged, in US dollars.
-        warnings: What is allowed but probably not meant.
+        dearest_trial_usd: The worst-case cost of the dearest of the trials that were judged, in US dollars.
+        warnings: Warnings of things that are allowed but probably not meant.
     """
 
     sweep: Sweep
@@ -64,7 +67,10 @@ class ValidSweep:
 
     @property
     def worst_case_usd(self) -> float:
-        """What its trials can come to, in US dollars of instance time: never more than max_cost (`budget`)."""
+        """The worst-case cost of its trials in instance time, in US dollars.
+
+        It is never more than max_cost (`budget`).
+        """
         trials = self.dearest_trial_usd * self.request.most_trials
         limit = max_cost_of(self.sweep)
         return trials if limit is None else min(trials, limit)
@@ -75,9 +81,9 @@ class LaunchedSweep:
     """A sweep that was launched.
 
     Attributes:
-        advanced: What its first advance did. Later ones go on with it.
-        replayed: Whether it was launched by an earlier call. This one launched nothing.
-        warnings: What is allowed but probably not meant.
+        advanced: The outcome of its first advance. Later ones go on with it.
+        replayed: True if an earlier call launched the sweep. This one launched nothing.
+        warnings: Warnings of things that are allowed but probably not meant.
     """
 
     advanced: Advanced
@@ -101,13 +107,13 @@ class SweepLaunch:
     ) -> LaunchedSweep:
         """Launch the sweep that a document asks for, or answer with the one that its token launched before.
 
-        Only its first trial is begun: what is wrong shows at once, and the next advance begins the others.
+        Only its first trial is begun, so that faults show at once. The next advance begins the others.
 
         Args:
             document: A job document with `sweep`.
             default_token: The token of a document that has none.
-            caller: Who asks, where that is known.
-            origin: What the launch follows from.
+            caller: The caller, where that is known.
+            origin: The origin of the launch.
 
         Raises:
             RequestRefusedError: Nothing was launched. It carries every problem.
@@ -143,9 +149,9 @@ class SweepLaunch:
 
         Args:
             document: A job document with `sweep`.
-            caller: Who asks, where that is known.
+            caller: The caller, where that is known.
             default_token: The token of a document that has none.
-            origin: What the launch follows from.
+            origin: The origin of the launch.
 
         Raises:
             RequestRefusedError: It would be refused. It carries every problem.
@@ -201,7 +207,7 @@ class SweepLaunch:
         )
 
     def _of_the_template(self, document: Mapping[str, Any], *, caller: Caller | None) -> Iterable[Problem]:
-        """Return what is wrong beside a sweep that cannot be read."""
+        """Return the problems of the fields beside a sweep that cannot be read."""
         template = {name: value for name, value in document.items() if name != "sweep"}
         return Acceptance(self.deployment).judged(template, caller=caller).problems
 
@@ -231,7 +237,7 @@ class SweepLaunch:
         )
 
     def _repeated(self, document: Mapping[str, Any], *, default_token: str) -> LaunchedSweep | None:
-        """Answer with the sweep that the same token launched before. None where it launched none."""
+        """Return the sweep that the same token launched before. None where it launched none."""
         request, _ = read_sweep(document, tpe=True)
         if request is None:
             return None
@@ -252,7 +258,9 @@ class SweepLaunch:
 
 
 def notify_of(document: Mapping[str, Any]) -> tuple[NotificationKind, ...]:
-    """Return what a document asks to be notified of. What is no kind of notification is refused where it is judged.
+    """Return the kinds of notification that a document asks for.
+
+    A word that is no kind of notification is refused where the document is judged.
 
     Args:
         document: A job document, with `sweep`, `schedule` or neither.

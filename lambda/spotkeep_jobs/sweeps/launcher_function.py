@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from spotkeep_jobs.settings import ControllerSettings
 
 ADVANCE: Final = "advance-sweep"
-"""The action of the launcher. It does only what the record asks for, so it may be asked for at any time."""
+"""The action of the launcher. It does only the work that the record asks for, so it may be called at any time."""
 MOST_IN_A_ROW: Final = 10
-"""How often the launcher goes on by itself with a sweep, one function after the other: then a pass of the controller,
-which comes every five minutes, begins anew. Lambda ends a function that invokes itself about 16 times in a row.
+"""The number of times that the launcher goes on by itself with a sweep, one function after the other.
+
+Then a pass of the controller, which comes every five minutes, begins anew. Lambda ends a function that invokes itself
+about 16 times in a row.
 
 Source: https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
 """
@@ -33,7 +35,10 @@ def launcher_of(deployment: Deployment[ControllerSettings]) -> LauncherFunction:
 
 
 class LauncherFunction:
-    """The launcher, invoked asynchronously: Lambda tries again what fails, and a pass of the controller after that."""
+    """The launcher, invoked asynchronously.
+
+    Lambda retries a call that fails, and after that a pass of the controller asks again.
+    """
 
     def __init__(self, client: Callable[[], LambdaClient], *, function_name: str) -> None:
         """Bind the function.
@@ -51,7 +56,7 @@ class LauncherFunction:
         Args:
             sweep: Its id.
             ended_runs: The runs of trials that something happened to. None to have them all read.
-            in_a_row: How many functions before it had no time left, each asking the next.
+            in_a_row: The number of functions before it that had no time left and asked the next.
 
         Raises:
             AwsCallError: Lambda did not take it. A later pass asks again.

@@ -1,9 +1,9 @@
-"""How fast a sweep asks AWS for the jobs of its trials: a little slower than AWS takes them. Pure.
+"""The pace at which a sweep asks AWS for the jobs of its trials, a little slower than AWS takes them. Pure.
 
-A hundred trials may begin or end at the same moment, and as many functions may advance their sweep then. What they ask
-for faster than AWS takes it is throttled, and stays undone when a client has retried often enough. So each job has a
-moment, and the next moment that is free is in the sweep's item, which every function writes on the version that it has
-read: together they keep the pace, without a call more.
+A hundred trials may begin or end at the same moment, and as many functions may advance their sweep then. AWS throttles
+requests that come too fast, and they stay undone once a client has spent its retries. So each job has a moment. The
+next free moment is in the sweep's item, and every function writes the item on the version that it has read. Together
+the functions keep the pace, without a further call.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ SUBMISSIONS_A_SECOND: Final = 5
 Source: https://docs.aws.amazon.com/batch/latest/userguide/service_limits.html
 """
 SHARE: Final = 0.8
-"""What else the account launches meanwhile has the rest."""
+"""The share of AWS's rate that a sweep uses. All other launches of the account have the rest."""
 
 
 def between_jobs(document: Mapping[str, Any]) -> timedelta:
-    """Return how long a sweep lets pass from one job to the next. Nothing on EC2, where one call is one fleet.
+    """Return the time that a sweep lets pass from one job to the next. 0 on EC2, where one call is one fleet.
 
     Args:
         document: The sweep's document.
@@ -54,10 +54,10 @@ def paced(
         sweep: The sweep's item.
         asking: Those trials.
         now: The time.
-        within_seconds: How long the function still has.
+        within_seconds: The seconds that the function still has.
 
     Returns:
-        The sweep's item, with the next moment that is free. And the trials' moments, by their numbers.
+        The sweep's item, with the next moment that is free, and the trials' moments, by their numbers.
     """
     apart = between_jobs(sweep.document)
     if not asking or not apart:

@@ -1,9 +1,10 @@
-"""Which trials train again when their sweep is resumed, and what for. Pure.
+"""Chooses the trials that train again when their sweep is resumed, and their limits. Pure.
 
-These go on from their last checkpoints, as places become free and before the search begins others: the trials that
-stopped only because their sweep did, then those that failed, then those that a limit of the document ended which the
-resume has changed. All others are left: what has completed, what a user or the patience stopped, what a limit ended
-that is as it was. Each is tried once in each part of its sweep, so a trial that fails again waits for the next resume.
+The chosen trials go on from their last checkpoints, as places become free and before the search begins others. First
+come the trials that stopped only because their sweep did, then those that failed. Then come the trials that ended at a
+limit of the document, if the resume has changed this limit. A trial is not chosen if it has completed, if a user or the
+patience stopped it, or if its limit is unchanged. Each trial is tried once in each part of its sweep, so a trial that
+fails again waits for the next resume.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _LIMITS: Final[Mapping[EndReason, frozenset[str]]] = {
 
 
 def waits_to_go_on(trial: Trial, *, sweep: Sweep) -> bool:
-    """Return whether a trial is to train again in this part of its sweep, and does not yet.
+    """Return True if a trial is to train again in this part of its sweep, and does not yet.
 
     Args:
         trial: The trial.
@@ -43,7 +44,7 @@ def next_to_go_on(sweep: Sweep, trials: Sequence[Trial], *, free: int) -> list[T
     Args:
         sweep: The sweep's item.
         trials: All its trials, in the order of their numbers.
-        free: How many more trials may run.
+        free: The number of further trials that may run.
     """
     waiting = [trial for trial in trials if waits_to_go_on(trial, sweep=sweep)]
     waiting.sort(key=lambda trial: (not trial.goes_on_with_sweep, trial.state is not TrialState.FAILED))
@@ -51,11 +52,11 @@ def next_to_go_on(sweep: Sweep, trials: Sequence[Trial], *, free: int) -> list[T
 
 
 def training_again(trial: Trial, *, pause_at_step: int | None) -> Trial:
-    """Return a trial that trains again: its run has the attempt that the trial names, or is to be given it.
+    """Return a trial that trains again. Its run has the attempt that the trial names, or is to be given it.
 
     Args:
         trial: The trial.
-        pause_at_step: Where it pauses, in completed steps. None to train to its end.
+        pause_at_step: The step at which it pauses, in completed steps. None to train to its end.
     """
     return with_changes(
         trial,
@@ -69,13 +70,13 @@ def training_again(trial: Trial, *, pause_at_step: int | None) -> Trial:
 
 
 def let_go_on(trial: Trial, *, sweep: Sweep, pause_at_step: int | None, left_usd: float | None) -> Trial:
-    """Return a trial that its sweep, and not a user who resumed its run, lets train again.
+    """Return a trial that trains again because of its sweep, and not because a user resumed its run.
 
     Args:
         trial: The trial.
         sweep: Its sweep's item.
-        pause_at_step: Where it pauses, in completed steps. None to train to its end.
-        left_usd: What the sweep has left, in US dollars. None where it has no bound.
+        pause_at_step: The step at which it pauses, in completed steps. None to train to its end.
+        left_usd: The money that the sweep has left, in US dollars. None where it has no bound.
     """
     return with_changes(
         training_again(trial, pause_at_step=pause_at_step),
@@ -86,7 +87,7 @@ def let_go_on(trial: Trial, *, sweep: Sweep, pause_at_step: int | None, left_usd
 
 
 def changes_of_resume(sweep: Sweep, *, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a run's request that are others from its next attempt on. None takes a field away.
+    """Return the fields of a run's request that change with its next attempt. None takes a field away.
 
     Args:
         sweep: The item of the trial's sweep.
@@ -96,14 +97,17 @@ def changes_of_resume(sweep: Sweep, *, document: Mapping[str, Any]) -> dict[str,
 
 
 def _has_more_room(trial: Trial, *, sweep: Sweep) -> bool:
-    """Return whether a limit ended a trial that was changed since."""
+    """Return True if a limit ended a trial that was changed since."""
     if trial.state is not TrialState.STOPPED or trial.stop_because is not None or trial.end_reason is None:
         return False
     return any(sweep.changed.get(field, 0) > trial.part for field in _LIMITS.get(trial.end_reason, ()))
 
 
 def _most_usd(trial: Trial, *, left_usd: float | None) -> float | None:
-    """Return what a trial may cost when it goes on: what its sweep has left, beside what it has cost itself."""
+    """Return the most that a trial may cost when it goes on.
+
+    It is its own cost so far and the rest of its sweep's money.
+    """
     if left_usd is None:
         return None
     own_usd = (trial.cost.billed_usd or 0.0) if trial.cost is not None else 0.0

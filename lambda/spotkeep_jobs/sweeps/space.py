@@ -1,7 +1,7 @@
-"""The space that a sweep searches: what each parameter of a trial may be. Pure.
+"""The space that a sweep searches, with the values that each parameter of a trial may have. Pure.
 
 A parameter is discrete (a list of values, or whole numbers) or continuous (a range of real numbers). Both are read from
-the forms that people write, and give a value for each fraction of 0 to 1, which is all that a search has to choose.
+the forms that people write. Both give a value for each fraction of 0 to 1, so a search has only fractions to choose.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ _MAX_WHOLE: Final = 10**15
 """Whole numbers up to here are exact as floating-point numbers."""
 _MAX_REAL: Final = 1e100
 _NARROWEST: Final = 1e-9
-"""The least width of a range of real numbers, relative to its ends: floating-point numbers are then fine enough."""
+"""The least width of a range of real numbers, relative to its ends.
+
+At this width floating-point numbers are fine enough.
+"""
 _DIGITS: Final = 5
 """A value is rounded to about 100,000th parts of its range, so that people can read it."""
 
@@ -44,7 +47,7 @@ class DiscreteParameter:
 
     Attributes:
         values: In their order: as they are listed, or whole numbers at equal distances.
-        log: Whether the logarithms of the values, not the values, are evenly likely.
+        log: True if the logarithms of the values, not the values, are evenly likely.
     """
 
     values: Sequence[ParameterValue]
@@ -52,7 +55,7 @@ class DiscreteParameter:
 
     @property
     def size(self) -> int:
-        """How many values there are."""
+        """The number of values."""
         return len(self.values)
 
     @property
@@ -98,7 +101,7 @@ class ContinuousParameter:
     Attributes:
         low: The least value.
         high: The greatest value.
-        log: Whether the logarithms of the values, not the values, are evenly likely.
+        log: True if the logarithms of the values, not the values, are evenly likely.
     """
 
     size: ClassVar[None] = None
@@ -109,7 +112,7 @@ class ContinuousParameter:
 
     @property
     def longest(self) -> float:
-        """The end of the range that is longest as text. A value between has few digits more."""
+        """The end of the range that is longest as text. A value between the ends has few digits more."""
         return max(self.low, self.high, key=json_bytes)
 
     def at(self, fraction: float) -> float:
@@ -125,7 +128,7 @@ class ContinuousParameter:
         return self.rounded(value)
 
     def rounded(self, value: float) -> float:
-        """Return a value as a trial gets it: with few digits, and within the range.
+        """Return a value as a trial gets it, with few digits and within the range.
 
         Args:
             value: Any value, which arithmetic may have brought a little out of the range.
@@ -144,10 +147,10 @@ _FORMS: Final = "Write a list of values, {range: [0, 8]}, {uniform: [0, 1]} or {
 
 
 def read_parameter(value: object) -> Parameter:
-    """Return what a parameter may be, from any of the forms in which it is written.
+    """Return the values that a parameter may have, from any of the forms in which it is written.
 
     Args:
-        value: What was written, of any type.
+        value: The value that was written, of any type.
     """
     if isinstance(value, DiscreteParameter | ContinuousParameter):
         return value
@@ -314,7 +317,7 @@ class Space(
 
     @property
     def size(self) -> int | None:
-        """How many combinations of values there are. None where a parameter is continuous."""
+        """The number of combinations of values. None where a parameter is continuous."""
         discrete = [parameter.size for parameter in self.root.values() if parameter.size is not None]
         return math.prod(discrete) if len(discrete) == len(self.root) else None
 
@@ -335,7 +338,7 @@ class Space(
         }
 
     def combination(self, index: int) -> dict[str, ParameterValue]:
-        """Return a combination of a space that has a number of them: the last parameter changes fastest.
+        """Return a combination of a space that has a number of them. The last parameter changes fastest.
 
         Args:
             index: From 0 to below `size`.

@@ -1,4 +1,4 @@
-"""What each trial of a sweep is asked for: a job document of its own, made from the sweep's. Pure."""
+"""The job documents of trials, each made from the document of the sweep. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ _PLACEHOLDER: Final = re.compile(r"\{(?P<index>index)\}|\{parameters\.(?P<parame
 
 
 def sweep_id_for(document: Mapping[str, Any], request: SweepRequest, *, token: str) -> str:
-    """Return the id of a sweep: what the document names, or its name and the beginning of its token's hash.
+    """Return the id of a sweep.
+
+    It is the id that the document gives, or the document's name and the beginning of its token's hash.
 
     Args:
         document: The sweep's document.
@@ -38,12 +40,12 @@ def sweep_id_for(document: Mapping[str, Any], request: SweepRequest, *, token: s
 
 
 def id_of(document: Mapping[str, Any], *, token: str, behind: int, nameless: str) -> str:
-    """Return what a document names as its run, or its name and the beginning of its token's hash.
+    """Return the id that a document gives as its run, or its name and the beginning of its token's hash.
 
     Args:
         document: A document of which several runs are made.
         token: The launch's token.
-        behind: How many characters come behind it in the ids of these runs.
+        behind: The number of characters that come behind it in the ids of these runs.
         nameless: The name of a document that has none.
     """
     if document.get("run") is not None:
@@ -65,7 +67,7 @@ def trial_document(
         request: Its sweep.
         trial: The trial.
         token: The sweep's token.
-        owner: Whose the sweep is.
+        owner: The owner of the sweep.
     """
     template = {name: value for name, value in document.items() if name not in {"sweep", "run", "token", "max_cost"}}
     own: dict[str, Any] = _filled_in(template, number=trial.number, parameters=trial.parameters)
@@ -157,7 +159,7 @@ def _with_objective(metrics: Any, request: SweepRequest) -> Any:
 
 
 JUDGED_TRIALS: Final = 20
-"""So many trials are judged before a sweep is launched. Of listed trials, all."""
+"""The number of trials that are judged before a sweep is launched. Of listed trials, all are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,13 +180,13 @@ class FirstTrial:
 def first_trials(
     document: Mapping[str, Any], request: SweepRequest, *, token: str, owner: str | None
 ) -> tuple[FirstTrial, ...]:
-    """Return the first trials of a sweep. Of a list, all.
+    """Return the first trials of a sweep. Of a listed sweep, these are all trials.
 
     Args:
         document: The sweep's document.
         request: Its sweep, in which everything fits together.
         token: The launch's token.
-        owner: Whose the sweep is.
+        owner: The owner of the sweep.
     """
     plan = request.plan
     moves: Sequence[Move] = request.listed_begins(begun=0)

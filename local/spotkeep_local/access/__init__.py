@@ -1,1 +1,1 @@
-"""Who is answered: the keys that are issued, the door that asks for one, and clients that have one."""
+"""The access to the local AWS, with the issued keys, the check that asks for one, and clients that have one."""

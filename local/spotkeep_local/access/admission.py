@@ -1,21 +1,25 @@
-"""Which requests the local AWS answers, decided before any service sees them.
+"""The rules for the requests that the local AWS answers, applied before any service sees them.
 
 A web page of any site can send requests to a port of this machine, and so can every process and every user of it.
-Behind the port a function is created and invoked with a few requests, so each must show that it comes from a client
-that was meant to have it:
+Behind the port, a few requests create a function and invoke it. So each request must show that its client is meant to
+have access.
 
 - Its `Host` is this port on loopback. A page whose name was rebound to 127.0.0.1 sends its own name.
+
 - It has neither `Origin` nor a `Sec-Fetch-` header. Browsers add them, clients of AWS do not.
+
 - It names an access key that this local AWS issued, with its session token where it has one (`issued_credentials`).
-- What AWS does not have, scripted capacity and interruptions for example, is for the person at the command line.
 
-Answers carry no CORS headers, and WebSockets, which are not subject to CORS, are refused altogether.
+- Operations that AWS does not have, such as scripted capacity and interruptions, need the key of the person at the
+  command line.
 
-Two things need no key. The health page shows the server's process and the random text that it was started with. The
-address at which CloudFormation waits for a custom resource carries a random token of its own, as AWS's presigned one
-does.
+Answers carry no CORS headers. WebSockets are not subject to CORS, and are refused altogether.
 
-Sources: "Forbidden request header" in MDN; "Common errors" in the references of IAM, DynamoDB, S3 and EC2.
+Two kinds of requests need no key. The health page shows the server's process and the random text that it was started
+with. The address at which CloudFormation waits for a custom resource carries a random token of its own, as AWS's
+presigned one does.
+
+Sources: "Forbidden request header" in MDN. "Common errors" in the references of IAM, DynamoDB, S3 and EC2.
 """
 
 from __future__ import annotations
@@ -42,7 +46,10 @@ _DENIED = ("AccessDenied", "UnauthorizedOperation", "AccessDenied", "AccessDenie
 
 
 class Refusal(Enum):
-    """Why a request is refused: the codes of S3, EC2, the query protocol and the others. And a sentence."""
+    """The reasons for refusing a request.
+
+    Each has the error codes of S3, EC2, the query protocol and the others, and a sentence.
+    """
 
     FOREIGN_HOST = (_DENIED, "The local AWS answers requests to its own address on this machine only.")
     BROWSER = (_DENIED, "The local AWS answers no requests of web pages.")
@@ -64,11 +71,12 @@ class Refusal(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What of a request decides.
+    """The parts of a request that decide about its admission.
 
     Attributes:
-        headers: By their names in lower case. The values of one that is repeated are joined by `, `, as HTTP has it.
-        query: As sent, without the question mark.
+        headers: The headers by their names in lower case. The values of a repeated one are joined by `, `, as HTTP has
+            it.
+        query: The query as sent, without the question mark.
     """
 
     method: str
@@ -81,13 +89,13 @@ def refusal(request: Request, *, port: int, find: Callable[[str], AccessKey | No
     """Decide about a request.
 
     Args:
-        request: As it arrived.
-        port: Where the local AWS listens.
-        find: The key with an id. None when it was not issued.
-        now: Epoch seconds.
+        request: The request as it arrived.
+        port: The port of the local AWS.
+        find: Returns the key with an id. None when it was not issued.
+        now: The time in epoch seconds.
 
     Returns:
-        None for one that is answered.
+        The refusal. None for a request that is answered.
     """
     headers = request.headers
     if headers.get("host", "").lower() not in {f"{host}:{port}" for host in ("127.0.0.1", "localhost", "[::1]")}:
@@ -116,7 +124,7 @@ def needs_no_key(method: str, path: str) -> bool:
 
 
 def is_control(headers: Mapping[str, str], path: str) -> bool:
-    """Return whether a request is for what AWS does not have: the control of the local AWS itself."""
+    """Return whether a request is for the control of the local AWS itself, which AWS does not have."""
     return headers.get("x-amz-target", "").startswith("SpotkeepLocal") or path.startswith("/_ministack/")
 
 
@@ -137,12 +145,12 @@ def _signing_name(authorization: str) -> str:
 
 
 class Admission:
-    """An ASGI application in front of another one, which sees only what is let in.
+    """An ASGI application in front of another one, which sees admitted requests alone.
 
     Args:
-        inner: The other one.
-        port: Where the local AWS listens.
-        find: The key with an id. None when it was not issued.
+        inner: The other application.
+        port: The port of the local AWS.
+        find: Returns the key with an id. None when it was not issued.
     """
 
     def __init__(
@@ -153,7 +161,7 @@ class Admission:
         self._find = find
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer what is refused, and hand on the rest."""
+        """Answer refused requests, and hand on the rest."""
         if scope["type"] == "lifespan":
             await self._inner(scope, receive, send)
         elif scope["type"] == "websocket":

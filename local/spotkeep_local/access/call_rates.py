@@ -1,4 +1,4 @@
-"""The rates at which AWS takes calls: what comes faster is answered with the service's own throttle. Pure.
+"""The rates at which AWS accepts calls. Calls beyond them get the service's own throttling error. Pure.
 
 | operation | calls a second | AWS's page |
 |---|---|---|
@@ -7,7 +7,7 @@
 | every other operation of Batch | 50 | 'How do I resolve the "Getting error Too Many Requests" error?', AWS re:Post |
 
 All are of an account in a region. For DescribeTrainingJob, StopTrainingJob and Search AWS publishes no rate, so none of
-their calls is refused here. How many come in a second is counted.
+their calls is refused here. Their calls in each second are counted.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ CALLS_A_SECOND: Final[Mapping[str, int]] = {
     **dict.fromkeys(("DescribeServiceJob", "ListServiceJobs", "TerminateServiceJob", "UpdateServiceJob"), 50),
 }
 SERVICES: Final = frozenset({"batch", "sagemaker"})
-"""Whose operations these are, by botocore's names."""
+"""The services with these operations, by botocore's names."""
 _SECOND: Final = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallCounts:
-    """How fast calls came, by operation.
+    """The rates of calls, by operation.
 
     Attributes:
         most_in_a_second: The most calls that came within a second, refused ones too.
-        throttled: How many were refused because they came too fast.
+        throttled: The number of calls that were refused because they came too fast.
     """
 
     most_in_a_second: Mapping[str, int] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class CallRates:
     """Holds the calls of an account to rates, and counts them. Safe to call from any thread.
 
     Args:
-        limits: How many calls a second are taken, by operation. An operation that is not there has no limit.
+        limits: The number of calls accepted in a second, by operation. An operation that is not there has no limit.
     """
 
     def __init__(self, limits: Mapping[str, int] = CALLS_A_SECOND) -> None:
@@ -61,7 +61,7 @@ class CallRates:
 
         Args:
             operation: Of the call.
-            at: When it comes, in seconds. Calls come in order.
+            at: The time of the call, in seconds. Calls come in order.
         """
         with self._lock:
             came, taken = (_within_a_second(times[operation], at=at) for times in (self._came, self._taken))
@@ -74,7 +74,7 @@ class CallRates:
             return True
 
     def counts(self) -> CallCounts:
-        """Return how fast calls came, and begin to count anew."""
+        """Return the rates of calls, and begin to count anew."""
         with self._lock:
             counts = CallCounts(most_in_a_second=self._most_in_a_second, throttled=dict(self._throttled))
             self._most_in_a_second, self._throttled = {}, Counter()

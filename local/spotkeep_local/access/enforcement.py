@@ -1,8 +1,8 @@
-"""Has every request judged before a service sees it: an ASGI application between the admission and the services.
+"""Has every request judged before a service sees it. An ASGI application between the admission and the services.
 
-What is not a call of AWS passes: the health page, answers of custom resources to CloudFormation, and the control of the
-local AWS itself, all of which the admission decides about. The local AWS itself, which calls as the account's root,
-passes too: it is AWS.
+Requests that are no call of AWS pass. They are the health page, answers of custom resources to CloudFormation, and the
+control of the local AWS itself. The admission decides about all of these. Calls of the local AWS itself pass too. It
+calls as the account's root, because it is AWS.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class UnsureCalls:
 
     Args:
         inner: The services.
-        rates: How fast they may come.
+        rates: The rates at which they are accepted.
     """
 
     def __init__(self, inner: Callable[..., Awaitable[None]], *, rates: CallRates) -> None:
@@ -52,7 +52,7 @@ class UnsureCalls:
         self.set_faults(_NO_FAULTS)
 
     def set_faults(self, faults: CallFaults) -> None:
-        """Set what calls meet from now on."""
+        """Set the faults of calls from now on."""
         self._faults = faults
         self._chance = random.Random(faults.seed)  # noqa: S311 - to be repeated
 
@@ -74,7 +74,7 @@ class UnsureCalls:
         Args:
             request: The call, as it was judged.
             scope: The scope, as ASGI defines it.
-            receive: ASGI's `receive`. Begins with the body, also where `request` has it.
+            receive: ASGI's `receive`, which begins with the body, also where `request` has it.
             send: ASGI's `send`.
         """
         service = service_of(request)
@@ -108,12 +108,12 @@ async def _nowhere(_message: Any) -> None:
 
 
 class Enforcement:
-    """Answers what is denied, and hands on the rest.
+    """Answers denied requests, and hands on the rest.
 
     Args:
         inner: The services.
-        judge: Decides.
-        find: The key with an id. None when it was not issued.
+        judge: Decides about each request.
+        find: Returns the key with an id, or None when it was not issued.
         calls: Makes the calls that are allowed.
     """
 

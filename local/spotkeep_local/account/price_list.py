@@ -102,7 +102,7 @@ def get_products(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer of GetProducts.
 
     Args:
-        request: As the API takes it, with filters TERM_MATCH, EQUALS and CONTAINS.
+        request: The request as the API takes it, with filters TERM_MATCH, EQUALS and CONTAINS.
 
     Raises:
         ServiceError: A filter is not one that is answered here.

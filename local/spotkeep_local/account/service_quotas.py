@@ -1,7 +1,7 @@
 """SageMaker's quotas as the local AWS answers them, in the shape and with the names of Service Quotas.
 
-How many instances training jobs use, and how many wait in warm pools, is limited here as the list says. There are some
-of the types that there are, with more usages than `spotkeep doctor` reads: a list of several pages, like AWS's.
+The listed quotas limit the instances of training jobs and those in warm pools here. The list has some instance types,
+with more usages than `spotkeep doctor` reads. It has several pages, like AWS's.
 Source: https://docs.aws.amazon.com/servicequotas/2019-06-24/apireference/API_ListServiceQuotas.html
 """
 
@@ -31,11 +31,11 @@ _LONGEST_PAGE: Final = 100
 
 
 def service_quotas(*, training: Callable[[], int], warm_pools: Callable[[], int]) -> AwsService:
-    """Make the service: ListServiceQuotas alone.
+    """Make the service, with ListServiceQuotas alone.
 
     Args:
-        training: How many instances of one type training jobs may use, now.
-        warm_pools: How many instances may wait in warm pools, now.
+        training: The number of instances of one type that training jobs may use, now.
+        warm_pools: The number of instances that may wait in warm pools, now.
     """
     return AwsService(
         JsonProtocol("service-quotas", target=TARGET),
@@ -51,9 +51,9 @@ def list_service_quotas(request: Mapping[str, Any], *, training: int, warm_pools
     """Return the answer of ListServiceQuotas.
 
     Args:
-        request: As the API takes it.
-        training: How many instances of one type training jobs may use.
-        warm_pools: How many instances may wait in warm pools.
+        request: The request as the API takes it.
+        training: The number of instances of one type that training jobs may use.
+        warm_pools: The number of instances that may wait in warm pools.
 
     Raises:
         ServiceError: It asks for another service's quotas.

@@ -1,8 +1,8 @@
-"""Systems Manager's sessions, as far as a client asks for them: StartSession, before what ministack has of the service.
+"""StartSession of Systems Manager, the part of sessions that a client asks for. It stands before ministack's service.
 
-It answers where a session could begin: on an instance that runs, in the container of a training job that asked for
-remote debugging and trains, each with a role that lets its agent connect. No channel is behind the answer: what is
-connected to on AWS are processes of this machine here.
+It answers for targets where a session could begin. One is an instance that runs. The other is the container of a
+training job that asked for remote debugging and trains. Each needs a role that lets its agent connect. No channel is
+behind the answer, because the targets are processes of this machine here.
 
 Sources: https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_StartSession.html
     https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html
@@ -38,7 +38,7 @@ class NotConnectedError(ServiceError):
 
 
 class InvalidDocumentError(ServiceError):
-    """The document does not exist here, or does not get what it needs."""
+    """The document does not exist here, or lacks a parameter that it needs."""
 
     code = "InvalidDocument"
 
@@ -49,8 +49,8 @@ class LocalSessionManager:
     Args:
         ssm: Answers every other operation.
         cloud: EC2's instances.
-        job: A training job by its name. None where there is none.
-        may_connect: Whether an agent with a role, by its name, may connect. On an instance with its ARN.
+        job: Returns a training job by its name. None where there is none.
+        may_connect: Tells if an agent with a role, by its name, may connect. Takes the ARN of an instance too.
     """
 
     def __init__(

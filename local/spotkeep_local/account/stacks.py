@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from spotkeep_local.ministack.application import RequestHandler
 
 PhysicalIdAndAttributes: TypeAlias = tuple[str, dict[str, str]]
-"""What CloudFormation gets for a resource that was made or changed."""
+"""The physical id and attributes that CloudFormation gets for a resource that was made or changed."""
 
 
 class StackRoles:
-    """Stands before CloudFormation, and remembers the roles that its requests hand over.
+    """Stands before CloudFormation, and remembers the roles that requests pass to it.
 
     Args:
         cloudformation: Answers the requests.
-        is_allowed: Decides what CloudFormation may call.
+        is_allowed: Decides about CloudFormation's calls.
     """
 
     def __init__(self, cloudformation: RequestHandler, *, is_allowed: Callable[[ServiceCall], bool]) -> None:
@@ -43,7 +43,7 @@ class StackRoles:
     async def handle_request(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes, query_params: Mapping[str, list[str]]
     ) -> tuple[int, dict[str, str], bytes]:
-        """Answer one request, which the judge has let through: who sends it may pass the role."""
+        """Answer one request that the judge has let through, so that its sender may pass the role."""
         form = form_parameters(HttpRequest(method=method, path=path, headers=headers, body=body, query=query_params))
         if "RoleARN" in form and "StackName" in form:
             self._roles[_name_of(form["StackName"])] = form["RoleARN"]
@@ -54,7 +54,8 @@ class StackRoles:
 
         Args:
             function_arn: The resource's `ServiceToken`.
-            stack_id: The stack's id. One without a role acts with what its caller may do, which is not judged here.
+            stack_id: The stack's id. A stack without a role acts with its caller's permissions, which are not judged
+                here.
         """
         role = self._roles.get(_name_of(stack_id))
         return role is None or self._is_allowed(
@@ -74,9 +75,9 @@ def _name_of(stack: str) -> str:
 
 
 def as_request(properties: Mapping[str, Any], *, service: str, operation: str) -> dict[str, Any]:
-    """Return a resource's properties as an operation takes them: the names of its members in lower camel case.
+    """Return a resource's properties as an operation takes them, with the names of members in lower camel case.
 
-    The keys of maps stay as they are. CloudFormation takes a number that is written as text, as parameters are.
+    The keys of maps stay as they are. CloudFormation accepts a number that is written as text, as parameters are.
 
     Args:
         properties: The properties.
@@ -84,7 +85,7 @@ def as_request(properties: Mapping[str, Any], *, service: str, operation: str) -
         operation: botocore's name of the operation.
 
     Raises:
-        ValueError: What the operation takes as a number is none.
+        ValueError: A value is no number, and the operation takes a number.
     """
     request: dict[str, Any] = _as_member(properties, service_model(service).operation_model(operation).input_shape)
     return request
@@ -112,13 +113,13 @@ class ResourceType:
     """A type of resource, in the terms of Batch's operations.
 
     Attributes:
-        kind: As it stands in the names of the operations.
+        kind: Its name in the names of the operations.
         name_property: The property with its name. One is made up where it is missing.
         arn_member: The member of the answer to its creation that holds its ARN.
-        attribute: Its ARN for `Fn::GetAtt`.
+        attribute: The name of its ARN for `Fn::GetAtt`.
         updated_by: The parameter that names it in the other operations.
-        fixed: The properties whose change replaces it.
-        disabled_first: It can be deleted only when its state is DISABLED.
+        fixed: The properties that cannot change without replacing it.
+        disabled_first: True where it can be deleted only when its state is DISABLED.
     """
 
     kind: str
@@ -172,7 +173,7 @@ class BatchResource:
 
     Args:
         batch: Keeps the resources.
-        resource_type: What to make.
+        resource_type: The type of resource to make.
     """
 
     def __init__(self, batch: BatchService, resource_type: ResourceType) -> None:

@@ -1,10 +1,10 @@
-"""How a service job goes from one status to the next, as its training job does: pure functions.
+"""The way of a service job from one status to the next, as its training job goes. Pure functions.
 
     SUBMITTED -> RUNNABLE -> SCHEDULED -> STARTING -> RUNNING -> SUCCEEDED | FAILED
-                    ^            |           |           | +------------+-----------+-----------+     no capacity.
-                    Another attempt. Preempted
+                    ^            |           |           |
+                    +------------+-----------+-----------+     no capacity, another attempt, or preempted
 
-Within one attempt a status never goes back: a managed spot job that SageMaker starts again stays RUNNING.
+Within one attempt a status never goes back. A managed spot job that SageMaker starts again stays RUNNING.
 
 Sources: "Mapping AWS Batch service job status to SageMaker AI status", "Service job retry strategies", "Jobs stuck in
 RUNNABLE due to capacity", "Preemption" in the AWS Batch user guide.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NO_CAPACITY: Final = "CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY - Unable to provision requested compute resources"
 NO_CAPACITY_PAUSE_SECONDS: Final = 1.0
-"""How long a job waits after SageMaker had no capacity for it. AWS gives no figure."""
+"""The seconds that a job waits after SageMaker had no capacity for it. AWS gives no figure."""
 ENDED_AT_THE_FRONT: Final = "Terminated by JobStateTimeLimit action due to reason: "
 _FRONT_REASONS: Final = ("CAPACITY:", "MISCONFIGURATION:")
 TIMED_OUT: Final = "Job attempt duration exceeded timeout"
@@ -105,7 +105,7 @@ def dispatched(job: LocalServiceJob, *, now: float) -> LocalServiceJob:
 
 
 def refused(job: LocalServiceJob, *, code: str, message: str, now: float) -> LocalServiceJob:
-    """Return a job whose training job SageMaker refused to create.
+    """Return a job after SageMaker refused to create its training job.
 
     After a used quota or too many calls the job waits, as for capacity, unless it was terminated.
     """
@@ -125,7 +125,7 @@ def follow(job: LocalServiceJob, training: TrainingJob | None, *, now: float) ->
     Args:
         job: The service job.
         training: Its training job. None while SageMaker has none by that name.
-        now: The time.
+        now: The time in epoch seconds.
     """
     if job.training_job is None or training is None:
         return job

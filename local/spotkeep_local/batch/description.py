@@ -163,7 +163,7 @@ def preemption_completed(described: LocalServiceJob) -> dict[str, Any]:
 
 
 def preemption_summary(described: LocalServiceJob) -> dict[str, Any]:
-    """Return how often a job was preempted, and the last times."""
+    """Return the number of a job's preemptions, and the last of them."""
     return {
         "preemptedAttemptCount": described.preempted_count,
         "recentPreemptedAttempts": [_attempt(attempt) for attempt in described.preempted],

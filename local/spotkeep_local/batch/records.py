@@ -42,7 +42,7 @@ class SharingStrategy(StrEnum):
 
 
 class StopCause(StrEnum):
-    """Why Batch stops a job's training job where no user terminated the job."""
+    """The reason why Batch stops a job's training job where no user terminated the job."""
 
     PREEMPTION = "preemption"
     TIMEOUT = "timeout"
@@ -76,7 +76,7 @@ class JobQueue:
     Attributes:
         environment: The ARN of its service environment.
         policy: The ARN of its scheduling policy. None for first in, first out.
-        time_limit_actions: As the request has them.
+        time_limit_actions: The actions as the request has them.
     """
 
     name: str
@@ -111,7 +111,7 @@ class QuotaShare:
     tags: dict[str, str] = field(default_factory=dict)
 
     def most(self, unit: str) -> float:
-        """Return how much of a unit it may use, borrowed capacity included."""
+        """Return the amount of a unit that it may use, borrowed capacity included."""
         own = self.limits.get(unit, 0)
         if self.strategy is not SharingStrategy.LEND_AND_BORROW:
             return own
@@ -194,15 +194,15 @@ class LocalServiceJob:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will happen to it."""
+        """True once it has ended and will not change any more."""
         return self.status in ENDED
 
     @property
     def waits(self) -> bool:
-        """Whether it waits to be handed to SageMaker."""
+        """True while it waits to be handed to SageMaker."""
         return self.training_job is None and not self.ended
 
     @property
     def leaves(self) -> bool:
-        """Whether its training job is being stopped, so that its capacity comes free soon."""
+        """True while its training job is being stopped, so that its capacity comes free soon."""
         return self.stop_cause is not None or self.terminate_reason is not None

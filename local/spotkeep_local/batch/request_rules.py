@@ -132,7 +132,7 @@ def tag_problems(tags: Mapping[str, str]) -> Iterator[str]:
 
 
 def submission_problems(request: Mapping[str, Any], policy: SchedulingPolicy | None) -> Iterator[str]:
-    """Yield the problems of a SubmitServiceJob request. Batch does not look into its payload.
+    """Yield the problems of a SubmitServiceJob request. Batch does not check its payload.
 
     Args:
         request: The request.

@@ -66,10 +66,10 @@ class SchedulerEnvironment:
 
 @dataclass(frozen=True, kw_only=True)
 class Preemption:
-    """One job gives way to another.
+    """The preemption of one job for another.
 
     Attributes:
-        within_share: Both are in one share. Otherwise lent capacity is taken back.
+        within_share: True where both are in one share. Otherwise lent capacity is taken back.
         beneficiary: The job that it makes room for.
     """
 

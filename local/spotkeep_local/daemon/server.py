@@ -198,7 +198,7 @@ def _hold(lock: Path) -> int:
 
 
 def _leave_the_launcher() -> None:
-    """Go on in a child whose parent ends now, so that the server outlives its starter."""
+    """Go on in a child process and end the parent now, so that the server outlives its starter."""
     if os.fork() > 0:
         os._exit(0)
 
@@ -207,7 +207,7 @@ def _give_functions_a_bare_python(launcher: Path) -> None:
     """Let functions import their own packages alone, and none of this server's environment.
 
     ministack runs functions on `sys.executable`. In a virtual environment that would offer them all of its packages and
-    the checkout's own sources. Then a function whose archive lacks a package would still work here. If the server is
+    the checkout's own sources. Then a function would work here even if its archive lacked a package. If the server is
     root, functions have none of root's capabilities.
     """
     interpreter = [getattr(sys, "_base_executable", sys.executable), "-S"]

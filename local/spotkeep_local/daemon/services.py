@@ -1,7 +1,7 @@
-"""What the daemon serves, put together: ministack, the services that it lacks, and the control plane of both.
+"""The services of the daemon, which are ministack, the services that it lacks, and the control plane of both.
 
-ministack reads its environment while it is imported: `server.server_environment` must be in force before this module
-is.
+ministack reads its environment while it is imported. `server.server_environment` must be in force before this module is
+imported.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class LocalServices:
     """All services of one local AWS. Made in the thread of the event loop that serves them.
 
     Args:
-        directory: Where they keep their state.
+        directory: The directory of their state.
         options: The options of the local AWS.
-        record: Where it listens.
+        record: The record with the port of the server.
         people: The keys of the people at the command line.
         judge: The class that decides about permissions.
 
@@ -132,7 +132,10 @@ class LocalServices:
         self._stand_before_ministack()
 
     def start(self) -> None:
-        """Take up what an earlier server saved. The endpoint must answer soon, and ministack have its state by now."""
+        """Take up the state that an earlier server saved.
+
+        The endpoint must answer soon, and ministack must have its state by now.
+        """
         self._training.start()
         self._batch.start()
         self._ec2.start()
@@ -152,14 +155,14 @@ class LocalServices:
     def stop(self) -> None:
         """End and save everything but ministack's state, while the endpoint still answers.
 
-        What jobs upload as they end belongs to what ministack saves, which it does when it shuts down.
+        The uploads of ending jobs belong to ministack's state, which ministack saves when it shuts down.
         """
         for service in (self._fis, self._ec2, self._batch, self._training):
             service.stop()
         self._archives.remove_unused()
 
     def guarded(self, application: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-        """Return an application behind what decides who is answered, and what calls meet.
+        """Return an application behind the admission and the judge, with the faults of calls.
 
         Args:
             application: Hands requests to `ministack.application.asgi_application`.
@@ -202,7 +205,7 @@ class LocalServices:
             )
 
     def _stand_before_ministack(self) -> None:
-        """Take requests before ministack's own services, and decide what these do by themselves."""
+        """Take requests before ministack's own services, and decide about the calls that these make by themselves."""
         ministack.replace_handler("ec2", self._ec2.handle_request)
         ec2.add_public_image(
             PYTORCH.image_id, parameter=PYTORCH.parameter, name=PYTORCH.name, root_device=PYTORCH.root_device

@@ -11,7 +11,7 @@ from typing import Self
 from spotkeep_local.errors import PersistenceError
 
 CONTROL_TARGET = "SpotkeepLocal"
-"""What stands before an operation's name in the header X-Amz-Target."""
+"""The text before an operation's name in the header X-Amz-Target."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +20,9 @@ class ServerRecord:
 
     Attributes:
         pid: Its process.
-        process_started: When that process began, as `process_identity.start_time` returns it.
+        process_started: The time when that process began, as `process_identity.start_time` returns it.
         nonce: A random text that only this server answers with.
-        port: Where it listens, on 127.0.0.1.
+        port: Its port on 127.0.0.1.
         region: The region of its resources.
         account_id: The account in its ARNs.
     """
@@ -36,7 +36,7 @@ class ServerRecord:
 
     @property
     def endpoint_url(self) -> str:
-        """Where clients reach it."""
+        """The address for clients."""
         return f"http://127.0.0.1:{self.port}"
 
     def write(self, path: Path) -> None:

@@ -1,16 +1,20 @@
 """EC2's fleets, instances, volumes and snapshots in the local AWS. The network and launch templates are ministack's.
 
-`service` receives a request, `query_protocol` reads and checks it, and `fleets`, `instances`, `volumes`, `snapshots`,
-`tags` and `spot_prices` carry it out on the resources in `cloud` (`records`). One thread, `background`, does what
-happens without a request: it boots instances, attaches volumes, interrupts what the `market` has no room for, and lets
-fleets replace instances. `allocation` chooses the pool. `events` writes what EventBridge gets, and `control` is the
-control plane: interruptions, capacity, prices. `spotkeep_local.hosts` makes what an instance runs on.
+`service` receives a request, and `query_protocol` reads and checks it. `fleets`, `instances`, `volumes`, `snapshots`,
+`tags` and `spot_prices` carry it out on the resources in `cloud` (`records`). One thread, `background`, does all work
+that no request asks for. It boots instances, attaches volumes, interrupts instances that the `market` has no room for,
+and lets fleets replace instances. `allocation` chooses the pool. `events` writes EventBridge's events. `control` is the
+control plane for interruptions, capacity and prices. `spotkeep_local.hosts` makes the hosts of instances.
 
-Why ministack's own answers are not enough:
+ministack's own answers are not enough for these reasons.
 
-- instances, fleets: its instances run nothing and its fleets do not replace them. Here an instance is a host;
-- volumes, snapshots: it attaches across zones, holds no data, and gives a volume from a snapshot the wrong size;
-- tags: it knows only resources of its own;
-- instance types: it describes every type with the same processor and without NVMe volumes, which a launch checks;
-- spot prices, DeleteLaunchTemplateVersions, GetConsoleOutput, DescribeFleetHistory: it has none.
+- Its instances run nothing and its fleets do not replace them. Here an instance is a host.
+
+- It attaches volumes across zones, holds no data, and gives a volume from a snapshot the wrong size.
+
+- It tags only resources of its own.
+
+- It describes every instance type with the same processor and without NVMe volumes, which a launch checks.
+
+- It has no spot prices, DeleteLaunchTemplateVersions, GetConsoleOutput or DescribeFleetHistory.
 """

@@ -1,4 +1,4 @@
-"""The offers of EC2: instance types, their spot prices, and machine images."""
+"""The offers of EC2, which are instance types, their spot prices, and machine images."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 _ON_XEN: Final = re.compile(r"[ct]1|c[34]|cc[12]|cg1|cr1|d2|f1|g2|g3s?|h1|hi1|hs1|i[23]|m[1234]|p[23]|r[34]|t2|x1e?")
 """Families before the Nitro system. Their bare-metal sizes are on it."""
 _GRAVITON: Final = re.compile(r"a1|[a-z]+\d+g[a-z]*|p6e-gb200")
-"""The first letter after the generation names the maker of the processors: g is AWS. g5g has them, g5 has not."""
+"""Families with AWS's own processors, marked by g right after the generation. g5g has them, g5 has not."""
 _ACCELERATORS: Final[tuple[tuple[re.Pattern[str], dict[str, Any]], ...]] = (
     (re.compile(r"g4ad"), {"GpuInfo": {"Gpus": [{"Manufacturer": "AMD"}]}}),
     (re.compile(r"[gp]\d.*"), {"GpuInfo": {"Gpus": [{"Manufacturer": "NVIDIA"}]}}),
     (re.compile(r"dl1"), {"GpuInfo": {"Gpus": [{"Manufacturer": "Habana"}]}}),
     (re.compile(r"(trn|inf)\d.*"), {"NeuronInfo": {"NeuronDevices": [{"Name": "Neuron"}]}}),
 )
-"""Who makes a family's accelerators. How many there are does not follow from its name."""
+"""The makers of the families' accelerators. The number of accelerators does not follow from a family's name."""
 _NEVER_ON_SPOT: Final = re.compile(r"(mac|u-|u7i|hpc)")
 
 
@@ -84,7 +84,10 @@ class SpotPrices:
         return {"DescribeSpotPriceHistory": self.describe}
 
     def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DescribeSpotPriceHistory, latest first: each change in the time asked for, and the price it began with."""
+        """DescribeSpotPriceHistory, latest first.
+
+        It has each change in the requested time, and the price at the beginning of that time.
+        """
         cloud = self._cloud
         now = cloud.now()
         end = min(request.get("EndTime", now), now)
@@ -122,8 +125,8 @@ class MachineImage:
         parameter: The public SSM parameter that holds the id.
         name: The name of the image.
         root_device: Its root device.
-        links: What its hosts have beside this machine's files: directories, by path below `/`.
-        programs: Commands that they have besides: the texts of scripts, by name.
+        links: The directories that its hosts have beside this machine's files, by path below `/`.
+        programs: The texts of further commands that its hosts have, by name.
     """
 
     image_id: str

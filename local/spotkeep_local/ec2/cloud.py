@@ -1,6 +1,6 @@
-"""What the parts of the local EC2 share: its resources, its hosts, the market, the clock.
+"""The state that the parts of the local EC2 share, such as its resources, its hosts, the market and the clock.
 
-One lock guards all of it. Whatever takes long (a host's end) happens in a thread of its own and takes the lock when it
+One lock guards all of it. A slow action, such as a host's end, runs in a thread of its own and takes the lock when it
 is done.
 """
 
@@ -40,7 +40,7 @@ class Latencies:
     """Durations on this machine.
 
     Args:
-        time_scale: How many times faster than on AWS.
+        time_scale: The factor by which things are faster than on AWS.
     """
 
     time_scale: float
@@ -51,17 +51,17 @@ class Latencies:
 
     @property
     def notice_seconds(self) -> float:
-        """From an interruption notice to the interruption."""
+        """The seconds from an interruption notice to the interruption."""
         return self.scaled(NOTICE_SECONDS)
 
     @property
     def instance_seconds(self) -> float:
-        """From a launch to `running`."""
+        """The seconds from a launch to `running`."""
         return self.scaled(2.0)
 
     @property
     def shutdown_seconds(self) -> float:
-        """From SIGTERM to SIGKILL when an instance is terminated."""
+        """The seconds from SIGTERM to SIGKILL when an instance is terminated."""
         return self.scaled(30.0)
 
     @property
@@ -71,7 +71,7 @@ class Latencies:
 
     @property
     def fleet_seconds(self) -> float:
-        """From the loss of a fleet's instance to the launch of another."""
+        """The seconds from the loss of a fleet's instance to the launch of another."""
         return self.scaled(5.0)
 
     def snapshot_seconds(self, used_bytes: int) -> float:
@@ -115,7 +115,7 @@ class Table(Generic[_Resource]):
         return self._resources[resource_id]
 
     def restore(self, documents: list[Any]) -> None:
-        """Replace all of them with what `documents` returned."""
+        """Replace all resources with those that `documents` returned."""
         self._resources = {self._id_of(resource): resource for resource in self._documents.validate_python(documents)}
 
     def documents(self) -> list[Any]:
@@ -145,7 +145,7 @@ class Table(Generic[_Resource]):
         Args:
             request: Its ids and filters.
             ids: The request's name for ids.
-            values: From a resource to its values by filter.
+            values: Returns a resource's values by filter.
             made_before: As for `shown`.
 
         Raises:
@@ -158,10 +158,14 @@ class Table(Generic[_Resource]):
         )
 
     def shown(self, ids: Sequence[str] | None, *, made_before: float) -> list[_Resource]:
-        """Return those with these ids, or all. Without what was made after a time, which requests do not see yet.
+        """Return the resources with these ids, or all, without those that requests do not see yet.
+
+        Args:
+            ids: The ids. None for all resources.
+            made_before: The time after which made resources are not seen yet, in epoch seconds.
 
         Raises:
-            Ec2Error: One that is named is not there, or not yet.
+            Ec2Error: A named resource does not exist, or is not seen yet.
         """
         found = [self[resource_id] for resource_id in ids] if ids else list(self)
         late = [resource for resource in found if getattr(resource, self._since_field) > made_before]
@@ -180,13 +184,13 @@ class Cloud:
         folder: The folder of its files.
         region: The region of its resources.
         account_id: The account id of its resources.
-        find_platform: Finds out what hosts are on this machine. Called when the first one is needed.
+        find_platform: Finds the kind of hosts on this machine. Called when the first one is needed.
         endpoint_port: The port of the local AWS, which its hosts reach.
-        agent_time_scale: How many times more often than on AWS the agents on its hosts ask for notices.
-        latencies: How long things take.
+        agent_time_scale: The factor by which agents on its hosts ask for notices more often than on AWS.
+        latencies: The times that things take.
         surroundings: The rest of the local AWS.
         send_event: Takes detail, detail type and resources of an event for the default bus. Returns at once.
-        clock: Epoch seconds.
+        clock: Returns the time in epoch seconds.
     """
 
     def __init__(
@@ -217,8 +221,9 @@ class Cloud:
         self.hosts_folder = folder / "hosts"
         self.hosts: dict[str, InstanceHost] = {}
         self.unseen_seconds = 0.0
-        """For how long a fleet, an instance or a version of a launch template is NotFound to requests: EC2 is
-        eventually consistent. Source: "Eventual consistency in the Amazon EC2 API", EC2 developer guide."""
+        """The seconds for which requests get NotFound for a new fleet, instance or version of a launch template.
+
+        EC2 is eventually consistent. Source: "Eventual consistency in the Amazon EC2 API", EC2 developer guide."""
         self.volumes = Table(
             LocalVolume,
             id_field="volume_id",
@@ -249,16 +254,16 @@ class Cloud:
 
     @functools.cached_property
     def platform(self) -> HostPlatform:
-        """What hosts are on this machine.
+        """The kind of hosts on this machine.
 
         Raises:
-            HostRefusedError: The options demand what the machine refuses.
+            HostRefusedError: The options demand a kind that the machine refuses.
         """
         return self._find_platform()
 
     @property
     def shown_before(self) -> float:
-        """Requests do not find what was made later than this."""
+        """The time after which made resources are not found by requests yet, in epoch seconds."""
         return self.now() - self.unseen_seconds
 
     @property
@@ -305,7 +310,7 @@ class Cloud:
 
 
 def new_id(prefix: str) -> str:
-    """Return a new resource id: a prefix and 17 hexadecimal digits."""
+    """Return a new resource id, with a prefix and 17 hexadecimal digits."""
     return f"{prefix}-{secrets.token_hex(9)[:17]}"
 
 

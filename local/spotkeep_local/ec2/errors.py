@@ -10,7 +10,7 @@ class Ec2Error(ServiceError):
 
     Args:
         code: EC2's error code, for example `InvalidVolume.NotFound`.
-        message: What is wrong.
+        message: The fault, as a sentence.
         status: The HTTP status.
 
     Source: "Error codes for the Amazon EC2 API" in Amazon EC2's developer guide.

@@ -1,4 +1,4 @@
-"""The events of EC2 and EC2 Fleet: pure functions that return detail, detail type and resources.
+"""The events of EC2 and EC2 Fleet, as pure functions that return detail, detail type and resources.
 
 Sources: "EC2 Fleet event types", "Spot Instance interruption notices" and "State change events for your instances" in
 Amazon EC2's user guide.
@@ -58,7 +58,7 @@ def fleet_event(event: LocalFleetEvent, *, arn: str) -> Event:
 
 
 def instance_description(instance: LocalInstance) -> str:
-    """Return how a fleet's history describes an instance: JSON in a text."""
+    """Return the description of an instance in a fleet's history, which is JSON in a text."""
     return json.dumps(
         {
             "instanceType": instance.instance_type,

@@ -1,4 +1,4 @@
-"""Filters, as the Describe operations of EC2 take them: pure functions."""
+"""Filters, as the Describe operations of EC2 take them, in pure functions."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def _pattern(value: str) -> str:
 
 
 def in_one_page(found: list[_Resource], request: Mapping[str, Any]) -> list[_Resource]:
-    """Return what was found, which is an answer's only page: no caller asks for several.
+    """Return the found resources as an answer's only page, because no caller asks for several pages.
 
     Raises:
-        Ec2Error: The request's MaxResults is less than that, or it has a NextToken.
+        Ec2Error: The request's MaxResults is less than their number, or it has a NextToken.
     """
     if request.get("NextToken") or len(found) > request.get("MaxResults", math.inf):
         raise invalid(f"The local AWS answers in one page: leave MaxResults out, or ask for {len(found)} and more")

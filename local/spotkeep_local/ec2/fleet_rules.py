@@ -1,6 +1,6 @@
-"""What EC2 requires of a CreateFleet request beside what its model says, and what of it the local AWS has: pure.
+"""EC2's rules for a CreateFleet request beside its model, and the part of them that the local AWS has. Pure.
 
-Sources: CreateFleet in Amazon EC2's API reference; "EC2 Fleet" in its user guide.
+Sources: CreateFleet in Amazon EC2's API reference, and "EC2 Fleet" in its user guide.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ class CandidatePool:
     Attributes:
         place: Its place among the overrides of the request.
         config: The place of its LaunchTemplateConfig.
-        room: How many more can be had. None for any number.
-        price_usd: An hour, now.
-        max_price_usd: The most that the fleet pays. None for up to the on-demand price.
+        room: The number of further instances that it has room for. None for any number.
+        price_usd: The present price of an hour, in US dollars.
+        max_price_usd: The highest price of an hour that the fleet pays, in US dollars. None for up to the on-demand
+            price.
         overrides: The override as the request has it.
     """
 
@@ -43,7 +44,7 @@ class CandidatePool:
 
     @property
     def refusal(self) -> tuple[str, str] | None:
-        """Why no spot instance can be had from it: EC2's error code and message. None when one can."""
+        """EC2's error code and message where the pool has no spot instance to give. None when it has one."""
         if self.max_price_usd is not None and self.price_usd > self.max_price_usd:
             return (
                 "SpotMaxPriceTooLow",
@@ -116,7 +117,7 @@ def problems(request: Mapping[str, Any]) -> Iterator[str]:
 
 
 def spot_and_on_demand(target: Mapping[str, Any]) -> tuple[int, int]:
-    """Return how many instances a TargetCapacitySpecification wants on spot, and how many on demand."""
+    """Return the numbers of instances that a TargetCapacitySpecification wants on spot and on demand."""
     total = int(target["TotalTargetCapacity"])
     if target.get("DefaultTargetCapacityType", "on-demand") == "spot":
         on_demand = int(target.get("OnDemandTargetCapacity") or 0)

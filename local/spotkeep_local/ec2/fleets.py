@@ -1,4 +1,4 @@
-"""Fleets of type maintain: the operations on them, and how one keeps its capacity."""
+"""Fleets of type maintain, with the operations on them and the upkeep of their capacity."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ENDING_STATES = (FleetState.DELETED_RUNNING, FleetState.DELETED_TERMINATING)
 
 
 class FleetOperations:
-    """The operations on fleets, and what keeps their capacity.
+    """The operations on fleets, and the upkeep of their capacity.
 
     Args:
         cloud: The local EC2.

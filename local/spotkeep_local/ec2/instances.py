@@ -34,7 +34,7 @@ _REMEMBERED_SECONDS = 3600.0
 
 
 class Instances:
-    """The operations on instances, and what happens to them.
+    """The operations on instances, and the events of their lives.
 
     Args:
         cloud: The local EC2.
@@ -96,7 +96,7 @@ class Instances:
         return {"TerminatingInstances": changes}
 
     def console_output(self, request: dict[str, Any]) -> dict[str, Any]:
-        """GetConsoleOutput: the last of what the user data printed."""
+        """GetConsoleOutput, with the last output of the user data."""
         instance = self._cloud.instances[request["InstanceId"]]
         path = self._specification(instance).console
         try:
@@ -168,7 +168,7 @@ class Instances:
 
         Args:
             instance_id: A live spot instance's id.
-            notice_seconds: From now to the end.
+            notice_seconds: The seconds from now to the end.
             takes_place: False for a notice that no interruption follows.
 
         Raises:

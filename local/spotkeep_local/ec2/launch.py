@@ -1,4 +1,4 @@
-"""From a launch template and a fleet's override to an instance's record. And the versions of a template."""
+"""The way from a launch template and a fleet's override to an instance's record, and the versions of a template."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ def delete_template_versions(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_subnets(cloud: Cloud, data: Mapping[str, Any]) -> list[LocalSubnet]:
-    """Return where an instance with these data may go: its subnet, or the default VPC's in its zone or in any.
+    """Return the subnets where an instance may launch.
+
+    Without one in its data, the default VPC's in its zone or in any.
 
     Raises:
         Ec2Error: There is no such subnet or zone.
@@ -113,10 +115,10 @@ def new_instance(
     Args:
         cloud: The local EC2.
         data: Launch template data with the override laid over it.
-        subnet: Where it goes.
+        subnet: Its subnet.
         fleet: Launches it.
         own_tags: Tags of AWS's own.
-        spot: Whether it is a spot instance.
+        spot: True for a spot instance.
 
     Raises:
         Ec2Error: Something is missing, does not exist or cannot be read, or its tags cannot be.

@@ -1,6 +1,6 @@
-"""The spot market: how many instances can be had in each pool, and at what price. Scripted, not traded.
+"""The spot market, with the number of instances in each pool and their price. A script sets it, no trade does.
 
-A pool is an instance type in a zone. What no script mentions can be had without limit at `DEFAULT_PRICE_USD`.
+A pool is an instance type in a zone. A pool that no script mentions has no limit, and its price is `DEFAULT_PRICE_USD`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEFAULT_PRICE_USD = 0.03
-"""An hour, for every type: a round figure below the on-demand prices of the local price list."""
+"""The price of an hour for every type, in US dollars. A round figure below the local price list's on-demand prices."""
 
 
 _COLUMNS = ("time", "available", "spot_price")
@@ -34,15 +34,15 @@ class MarketError(LocalAwsError, ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class SpotPoolChange:
-    """A change of one zone's pools at one moment. What is None stays as it was.
+    """A change of one zone's pools at one moment. A field that is None stays as it was.
 
     Attributes:
-        zone: For example `us-east-1a`.
-        instance_type: None for every type.
-        at_seconds: After the script began.
-        capacity: How many spot instances can be had and kept. -1 for any number.
-        price_usd: An hour.
-        notice: Whether the instances that it interrupts get a notice.
+        zone: The availability zone, for example `us-east-1a`.
+        instance_type: The instance type. None for every type.
+        at_seconds: Seconds after the script began.
+        capacity: The number of spot instances that can be had and kept. -1 for any number.
+        price_usd: The price of an hour, in US dollars.
+        notice: True where the instances that it interrupts get a notice.
 
     Raises:
         MarketError: A value is out of range.
@@ -94,8 +94,8 @@ class SpotPoolState:
     """A pool at one moment.
 
     Attributes:
-        capacity: How many spot instances can be had and kept. None for any number.
-        notice: Whether the instances that are interrupted get a notice.
+        capacity: The number of spot instances that can be had and kept. None for any number.
+        notice: True where the instances that are interrupted get a notice.
     """
 
     capacity: int | None
@@ -108,7 +108,7 @@ class Market:
     """All that changes, in order of time.
 
     Args:
-        began_at: When the script began, epoch seconds.
+        began_at: The time when the script began, epoch seconds.
         changes: Any order. Of two at one moment the later in the list counts.
     """
 
@@ -139,7 +139,7 @@ class Market:
         return state
 
     def prices(self, *, instance_type: str, zone: str, start: float, end: float) -> list[tuple[float, float]]:
-        """Return when each price in a time began (epoch seconds), and the price (USD an hour). Latest first."""
+        """Return the start of each price in a time (epoch seconds), and the price (USD an hour). Latest first."""
         state = self.pool(instance_type=instance_type, zone=zone, now=start)
         changed = [
             (self.began_at + change.at_seconds, change.price_usd)
@@ -149,7 +149,7 @@ class Market:
         return sorted([(start, state.price_usd), *changed], reverse=True)
 
     def next_change_at(self, now: float) -> float | None:
-        """Return when something changes next, epoch seconds."""
+        """Return the time of the next change, in epoch seconds."""
         later = (change.at_seconds for change in self.changes if change.at_seconds > now - self.began_at)
         return min((self.began_at + at_seconds for at_seconds in later), default=None)
 
@@ -164,7 +164,7 @@ class Market:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Market:
-        """Read what `to_document` wrote."""
+        """Read the document that `to_document` wrote."""
         return cls(document["began_at"], tuple(SpotPoolChange.from_document(change) for change in document["changes"]))
 
     def _of(self, *, instance_type: str, zone: str) -> Iterator[SpotPoolChange]:
@@ -174,15 +174,15 @@ class Market:
 def read_recorded_market(
     path: Path, *, zone: str, tick_seconds: float, first_tick: int = 0, ticks: int | None = None, notice: bool = True
 ) -> list[SpotPoolChange]:
-    """Return the changes of a zone in a recording: capacity 0 or any number, and the price.
+    """Return the changes of a zone in a recording, each with capacity 0 or any number, and the price.
 
     Args:
         path: A CSV file, plain or ending in `.gz`.
         zone: The local zone it is played in.
-        tick_seconds: How long a tick takes here.
-        first_tick: Where to begin.
-        ticks: How many to play. None to the end.
-        notice: Whether instances that it interrupts get a notice.
+        tick_seconds: The seconds that a tick takes here.
+        first_tick: The tick to begin with.
+        ticks: The number of ticks to play. None to the end.
+        notice: True where instances that it interrupts get a notice.
 
     Returns:
         One change for each tick in which something changed.

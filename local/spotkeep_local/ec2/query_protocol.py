@@ -1,6 +1,6 @@
-"""EC2's query protocol: form parameters in, XML out, both as botocore's model of the service describes them.
+"""EC2's query protocol, with form parameters in and XML out, as botocore's model of the service describes both.
 
-Source: botocore's `EC2Serializer` and `EC2QueryParser`, whose counterparts these are.
+Source: botocore's `EC2Serializer` and `EC2QueryParser`, the counterparts of this module.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Ec2QueryProtocol:
         return error_answer(ErrorForm.EC2, code=error.code, message=error.message, status=error.status)
 
     def model(self, operation: str) -> OperationModel:
-        """Return what botocore knows of an operation."""
+        """Return botocore's model of an operation."""
         return _model(operation)
 
 

@@ -1,6 +1,6 @@
-"""The resources of the local EC2: values, and what follows from their own fields and the time.
+"""The resources of the local EC2, as values with the properties that follow from their fields and the time.
 
-Times are epoch seconds. A state that only time changes is not stored: it follows from the moment at which it ends.
+Times are epoch seconds. A state that only time changes is not stored. It follows from the moment at which it ends.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class InstanceState(StrEnum):
 
     @property
     def live(self) -> bool:
-        """Whether it counts towards a fleet's capacity."""
+        """True where it counts towards a fleet's capacity."""
         return self in (InstanceState.PENDING, InstanceState.RUNNING)
 
 
@@ -55,7 +55,7 @@ class LocalAttachment:
     """A volume's attachment to an instance.
 
     Attributes:
-        due_at: When attaching or detaching is done, if the instance does not keep the volume busy.
+        due_at: The time when attaching or detaching is done, if the instance does not keep the volume busy.
         force: The detach was forced.
     """
 
@@ -72,8 +72,9 @@ class LocalVolume:
     """A volume.
 
     Attributes:
-        request: The CreateVolume request, for the idempotence of its client token, and for what is only recorded.
-        ready_at: When it has been created.
+        request: The CreateVolume request, for the idempotence of its client token, and for values that are only
+            recorded.
+        ready_at: The time when it has been created, in epoch seconds.
     """
 
     volume_id: str
@@ -101,7 +102,7 @@ class LocalSnapshot:
 
     Attributes:
         used_bytes: The size of the data in it.
-        ready_at: When all of it has been copied.
+        ready_at: The time when all of it has been copied.
     """
 
     snapshot_id: str
@@ -119,7 +120,7 @@ class LocalSnapshot:
         return "pending" if now < self.ready_at else "completed"
 
     def progress_percent(self, now: float) -> int:
-        """Return how much has been copied."""
+        """Return the copied part, in percent."""
         if now >= self.ready_at:
             return 100
         return int(100 * max(0.0, now - self.started_at) / (self.ready_at - self.started_at))
@@ -130,9 +131,9 @@ class AnnouncedInterruption:
     """The interruption of a spot instance, as its notice says it.
 
     Attributes:
-        notice_at: From when the instance's metadata says so.
-        at: When the instance is interrupted, as the metadata says.
-        takes_place: Whether it then is.
+        notice_at: The time from which the instance's metadata announces it.
+        at: The time of the interruption in the metadata.
+        takes_place: True where the instance is interrupted then.
     """
 
     notice_at: float
@@ -155,7 +156,7 @@ class LocalInstance:
 
     Attributes:
         due_at: While pending: when it runs.
-        reason_code: Why it ended, as `StateReason.Code`.
+        reason_code: The reason why it ended, as `StateReason.Code`.
     """
 
     instance_id: str
@@ -185,7 +186,7 @@ class LocalInstance:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalFleetEvent:
-    """One event of a fleet's history: `fleet-change`, `instance-change`, `service-error` or `information`."""
+    """One event of a fleet's history, of type `fleet-change`, `instance-change`, `service-error` or `information`."""
 
     at: float
     event_type: str
@@ -200,8 +201,8 @@ class LocalFleet:
 
     Attributes:
         request: The CreateFleet request.
-        problem: Why capacity is missing. Written to the history once, and again when it changes.
-        try_at: The earliest time at which it launches again.
+        problem: The reason why capacity is missing. Written to the history once, and again when it changes.
+        try_at: The earliest time at which it launches again, in epoch seconds.
     """
 
     fleet_id: str
@@ -229,12 +230,12 @@ class InstanceFacts(JsonDocument):
     """The facts about an instance, as the local AWS knows them. Times are epoch seconds.
 
     Attributes:
-        running_at: When its user data began.
-        reason_code: Why it ended, as `StateReason.Code`.
-        interruption: What was announced. None when nothing was.
+        running_at: The time when its user data began.
+        reason_code: The reason why it ended, as `StateReason.Code`.
+        interruption: The announced interruption. None when there was none.
         process_id: Its first process on this machine. None when it has none any more.
-        user_data_exit_code: None while the user data runs, or when it was killed.
-        console: The file with what the user data printed.
+        user_data_exit_code: The exit code of the user data. None while the user data runs, or when it was killed.
+        console: The file with the output of the user data.
     """
 
     instance_id: str
@@ -254,12 +255,12 @@ class InstanceFacts(JsonDocument):
 
 @dataclass(frozen=True, kw_only=True)
 class Platform(JsonDocument):
-    """What instances are on this machine.
+    """The kind of hosts that instances are on this machine.
 
     Attributes:
-        isolation: `namespace`: hosts with a network, processes and mounts of their own, and volumes that are loop
-            devices. `relocated`: process groups with directories for volumes.
-        reason: Why not namespaces. None with them.
+        isolation: `namespace` or `relocated`. Hosts with `namespace` have a network, processes and mounts of their own,
+            and volumes that are loop devices. Hosts with `relocated` are process groups with directories for volumes.
+        reason: The reason against namespaces. None with them.
     """
 
     isolation: str

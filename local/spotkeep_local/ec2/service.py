@@ -1,4 +1,4 @@
-"""EC2 as the local AWS serves it: fleets, instances, volumes and snapshots are answered here, the rest by ministack."""
+"""EC2 as the local AWS serves it, with fleets, instances, volumes and snapshots. ministack answers for the rest."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ON_OUR_RESOURCES = re.compile(r".*(Instance|Volume|Snapshot|Fleet|Spot|Console)
 
 _LOG = logging.getLogger(__name__)
 _BUSY_CHECK_SECONDS = 0.1
-"""While a volume is busy: unmounting it sends no signal."""
+"""The seconds between two checks while a volume is busy, because unmounting it sends no signal."""
 _LONGEST_WAIT_SECONDS = 60.0
 
 
@@ -51,7 +51,7 @@ class Ec2Service:
     """The EC2 of one local AWS.
 
     Args:
-        state_dir: Where the service keeps its resources, images and hosts.
+        state_dir: The folder for the service's resources, images and hosts.
         endpoint_port: The port of the local AWS.
         options: The options of the local AWS.
         surroundings: The rest of the local AWS.
@@ -105,7 +105,7 @@ class Ec2Service:
         self.control_operations = self._locked(Ec2Control(self.cloud, self.instances).operations())
 
     def start(self) -> None:
-        """Start with what the last server saved: volumes are free, and fleets launch instances again."""
+        """Start with the state that the last server saved. Volumes are free, and fleets launch instances again."""
         self._events.start()
         self._background.start()
 
@@ -134,7 +134,7 @@ class Ec2Service:
         return operation in self.api.operations or _ON_OUR_RESOURCES.fullmatch(operation) is not None
 
     def _locked(self, operations: Mapping[str, Operation]) -> dict[str, Operation]:
-        """Return operations that hold the lock, and answer what a host cannot do as EC2 does."""
+        """Return operations that hold the lock, and answer a host's refusal as EC2 does."""
 
         def locked(operation: Operation, request: dict[str, Any]) -> Mapping[str, Any]:
             if request.pop("DryRun", False):
@@ -276,10 +276,10 @@ class Background:
             self._thread.join()
 
     def step(self) -> float:
-        """Do what is due, with the lock held.
+        """Do all due work, with the lock held.
 
         Returns:
-            When something is due next, epoch seconds.
+            The time when something is due next, in epoch seconds.
         """
         for instance in self._cloud.instances:
             self._advance_instance(instance)

@@ -1,4 +1,4 @@
-"""What EC2 needs of the rest of the local AWS: networks, launch templates, roles and alarms."""
+"""The parts of the local AWS that EC2 needs, such as networks, launch templates, roles and alarms."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ def check_tags(tags: Mapping[str, str], *, in_metadata: bool = False) -> None:
     """Refuse tags that no resource can have.
 
     Args:
-        tags: All of the resource's. Those of AWS itself, `aws:...`, do not count.
-        in_metadata: Whether an instance shows them in its metadata, where a path is named after each key.
+        tags: All tags of the resource. Those of AWS itself, `aws:...`, do not count.
+        in_metadata: True where an instance shows them in its metadata, with a path named after each key.
 
     Raises:
         Ec2Error: There are too many, or a key cannot be in the metadata.

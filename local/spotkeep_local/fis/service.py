@@ -83,7 +83,7 @@ def seconds_before_interruption(template: Mapping[str, Any]) -> float:
 
 
 def how_many(selection_mode: str, found: int) -> int:
-    """Return how many of the instances that were found a checked selection mode takes."""
+    """Return the number of found instances that a checked selection mode takes."""
     match = _SELECTION.fullmatch(selection_mode)
     assert match is not None  # noqa: S101 - `problems` refused everything else
     return min(int(match[1]), found) if match[1] else found
@@ -144,7 +144,7 @@ class Experiment:
 
     Attributes:
         template: The template's request as it was at the start.
-        error_code: Why it failed.
+        error_code: The code of its failure.
     """
 
     experiment_id: str
@@ -199,7 +199,7 @@ class FisService:
         """Create a template, or replace one.
 
         Args:
-            request: As CreateExperimentTemplate takes it.
+            request: The request as CreateExperimentTemplate takes it.
             template_id: The template to replace. None for a new one.
 
         Returns:

@@ -1,28 +1,33 @@
-"""Runs a host's command and ties all that it starts to the server: a program, run once for each host.
+"""Runs a host's command and ties all processes that it starts to the server. One such program runs for each host.
 
-A training job's host, and an instance's where the machine allows no namespaces, is a process group: the command in its
-own session, with directories of its own in a mount namespace where they are asked for. Where one of these is not there
-on the machine, an empty file system with everything of the real parent covers the parent, in the namespace alone. As
-root, a command that is to be confined keeps of root's capabilities those that a container has: it mounts nothing, loads
-no module, reads no other process.
+A training job's host is a process group, and so is an instance's where the machine allows no namespaces. The command
+runs in its own session. Where directories of its own are asked for, they are mounted in a mount namespace. A mount
+point may be missing on the machine. Then an empty file system with all entries of the real parent covers the parent, in
+the namespace alone. A confined command as root keeps only those of root's capabilities that a container has. It mounts
+nothing, loads no module, and reads no other process.
 
-An instance's host elsewhere has network, mount, process, host name and message namespaces of its own, and this program
-is its process 1. In them it
+An instance's host elsewhere has network, mount, process, host name and message namespaces of its own. This program is
+process 1 in them and does the following.
 
-- listens on 169.254.169.254:80, where its own routing rules are asked before its own addresses, as for an address that
-  lies outside, and on the port of the local AWS on 127.0.0.1, hands both sockets to the server, and brings up no other
-  network: these two are all that can be reached;
-- covers the machine's files with an empty writable layer, so that whatever the user data installs, creates or deletes
-  is gone with the instance and never was on the machine;
-- gives it its own /proc, /dev, /run and /sys;
-- runs the user data as cloud-init does, and reaps what is orphaned.
+- It listens on 169.254.169.254:80, for which its own routing rules are asked before its own addresses, as for an
+  outside address.
 
-When the server dies, its end of the control socket closes. A process group is then killed by this program, itself last.
-In namespaces process 1 ends, and the kernel ends everything else in them, unmounts and frees the loop devices. So
-nothing keeps running, however the server ends.
+- It listens on the port of the local AWS on 127.0.0.1, and hands both sockets to the server. It brings up no other
+  network, so nothing else can be reached.
+
+- It covers the machine's files with an empty writable layer. All changes of the user data are gone with the instance
+  and never were on the machine.
+
+- It gives the instance its own /proc, /dev, /run and /sys.
+
+- It runs the user data as cloud-init does, and reaps orphaned processes.
+
+When the server dies, its end of the control socket closes. This program then kills a process group, itself last. In
+namespaces process 1 ends, and the kernel ends everything else in them, unmounts and frees the loop devices. So nothing
+keeps running after any end of the server.
 
 Usage: `python -I -S boot.py CONTROL_DESCRIPTOR CONFIGURATION.json`. It runs without our packages on its path, so it
-imports the standard library alone. `host` documents the configuration and what is said on the control socket.
+imports the standard library alone. `host` documents the configuration and the messages on the control socket.
 
 Sources: namespaces(7), pid_namespaces(7), "Run commands when you launch an EC2 instance" in Amazon EC2's user guide.
 """
@@ -377,7 +382,7 @@ class _Supervisor:
         ends_with_command: bool = False,
         shutdown_flag: str | None = None,
     ) -> None:
-        """Return when the host is to end, where the end of this process is the end of the host."""
+        """Run until the host is to end. The end of this process is the end of the host."""
         if command:
             self._start(command, environment)
         while True:
@@ -542,9 +547,10 @@ def main(arguments: list[str]) -> int:
     """Run a host.
 
     Returns:
-        Of a process group: only where the machine refused it, 125. Of namespaces: 0 after a shutdown in good order. 128
-        and the signal when process 1 was killed: SIGKILL is a power cut, SIGINT is reboot(2) that asked for power off,
-        SIGHUP one that asked for a restart. 125 when the machine refused.
+        The exit status. A process group returns only where the machine refused it, with 125. Namespaces return 0 after
+        a shutdown in good order, and 125 when the machine refused. They return 128 and the signal when process 1 was
+        killed. SIGKILL is a power cut. SIGINT is reboot(2) that asked for power off, SIGHUP one that asked for a
+        restart.
     """
     control = socket.socket(fileno=int(arguments[0]))
     configuration = json.loads(Path(arguments[1]).read_text())

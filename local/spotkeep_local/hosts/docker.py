@@ -1,14 +1,15 @@
-"""The `docker` of an instance whose AMI has one: no container runtime, but what docker promises the agent.
+"""The `docker` of an instance with an AMI that has one. It is no container runtime, but acts as docker for the agent.
 
 An image is this machine's files, with the local AWS's environment as its Python. `run` starts the command as a process
 of the host, with the mounts, environment, user, signals and exit codes of a container. In a host with namespaces the
-command is process 1 of a process namespace and sees of `/home`, `/opt`, `/root`, `/run` and `/tmp` what is mounted, and
-nothing else. Where hosts are process groups, it is a session of its own, and a mount has to be at its own path. As with
-docker, a container outlives the command that runs it, and `rm --force` ends it.
+command is process 1 of a process namespace. Of `/home`, `/opt`, `/root`, `/run` and `/tmp` it sees the mounted parts
+and nothing else. Where hosts are process groups, it is a session of its own, and a mount has to be at its own path. As
+with docker, a container outlives the command that runs it, and `rm --force` ends it.
 
-It knows the words that the agent says and refuses all others. docs/local-fleets.md lists what differs.
+It knows the commands and options that the agent uses, and refuses all others. docs/local-fleets.md lists the
+differences from docker.
 
-Sources: `docker login`, `pull`, `run`, `rm`, `info` in Docker's command-line reference; "Exit status" there.
+Sources: `docker login`, `pull`, `run`, `rm`, `info` in Docker's command-line reference, and "Exit status" there.
 """
 
 from __future__ import annotations

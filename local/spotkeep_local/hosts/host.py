@@ -1,17 +1,19 @@
-"""A host: the program `boot`, which runs a command and ties all that it starts to the server.
+"""A host, which is the program `boot`. It runs a command and ties all processes that the command starts to the server.
 
-A training job runs on one and so does an instance. What differs is what the program is given: a process group with
-directories of its own, or namespaces with an instance's machine in them. Its configuration is a JSON file:
+A training job runs on one and so does an instance. They differ in the program's configuration. It gives a process group
+with directories of its own, or namespaces with an instance's machine in them. The configuration is a JSON file.
 
-- `namespaces` false: `command`, `working_directory`, `mounts`, `confined`, `ends_with_command` and `shutdown_flag` are
-  those of `process_group`;
-- `namespaces` true: `folder`, `hostname`, `endpoint_port`, `user_data`, `console`, `environment`, `links` and
-  `programs` are the instance's, and `reachable` are directories of this machine that its users may enter.
+- With `namespaces` false, `command`, `working_directory`, `mounts`, `confined`, `ends_with_command` and `shutdown_flag`
+  are those of `process_group`.
 
-Both sides write one JSON object a line. The program says `exit_code`: how the command ended, a signal negative.
-In namespaces it says before that `process_one`, its process id outside, and `booted`, with the listening sockets of the
-metadata service and of the way to the local AWS as descriptors, or `refused` and why. The server says `{}` once both
-sockets are served, `signal` for the command's first process, and `shutdown_seconds` to shut down.
+- With `namespaces` true, `folder`, `hostname`, `endpoint_port`, `user_data`, `console`, `environment`, `links` and
+  `programs` are the instance's. `reachable` are directories of this machine that its users may enter.
+
+Both sides write one JSON object a line. The program sends `exit_code` at the end of the command, where a signal is
+negative. In namespaces it first sends `process_one`, its process id outside. Then it sends `booted`, or `refused` with
+the reason. With `booted` come the listening sockets of the metadata service and of the way to the local AWS, as
+descriptors. The server sends `{}` once both sockets are served, `signal` for the command's first process, and
+`shutdown_seconds` to shut down.
 """
 
 from __future__ import annotations

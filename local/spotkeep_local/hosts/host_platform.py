@@ -45,11 +45,11 @@ _TRIAL_INSTANCE = InstanceMetadata(
     reservation_id="r-0",
     launched_at=0.0,
 )
-"""An instance of no account, whose metadata the trial host serves."""
+"""An instance of no account. The trial host serves its metadata."""
 
 
 class RelocatedHost(InstanceHost):
-    """A host that is a process group. What its processes write is on the machine, written through or not."""
+    """A host that is a process group. All files that its processes write are on the machine, written through or not."""
 
     def _start(self, specification: HostSpecification, read_metadata: Callable[[], InstanceMetadata]) -> Host:
         folder = specification.folder
@@ -97,7 +97,7 @@ class RelocatedHost(InstanceHost):
         return True
 
     def _cut_power(self) -> None:
-        """Do nothing: the file system is the machine's."""
+        """Do nothing, because the file system is the machine's."""
 
     def _close(self) -> None:
         """End the service. The links go with the host's folder."""

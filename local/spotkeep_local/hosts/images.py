@@ -33,7 +33,7 @@ class Images(abc.ABC):
 
     @abc.abstractmethod
     def used_bytes(self, image_id: str) -> int:
-        """Return how many bytes of it hold data."""
+        """Return the number of its bytes that hold data."""
 
     @abc.abstractmethod
     def delete(self, image_id: str) -> None:

@@ -28,7 +28,7 @@ _SETTLE_SECONDS = 10.0
 
 
 class HostEnd(StrEnum):
-    """How an instance's host ended."""
+    """The way in which an instance's host ended."""
 
     POWER_OFF = "power-off"
     """Everything in it was killed at once, and unwritten data of its file systems is lost."""
@@ -44,7 +44,7 @@ class HostSpecification:
 
     Attributes:
         folder: Its own directory with settings and its writable layer. It goes with the host.
-        user_data: As deployed, decoded.
+        user_data: The user data as deployed, decoded.
         endpoint_port: The port of the local AWS, on 127.0.0.1, outside and inside alike.
         links: The symbolic links of its image, from paths below `/` to directories of this machine.
         programs: The texts of commands of its image that this machine lacks or has in another form, by name.

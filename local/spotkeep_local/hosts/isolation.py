@@ -1,4 +1,7 @@
-"""How a local host is kept apart from the machine. Apart from the options: a command's help loads no pydantic."""
+"""The kinds of isolation of a local host from the machine.
+
+It is a module apart from the options, so that a command's help loads no pydantic.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from enum import StrEnum
 
 
 class Isolation(StrEnum):
-    """How a local training job or instance is kept apart from the machine."""
+    """The kind of isolation of a local training job or instance from the machine."""
 
     AUTO = "auto"
     """A private mount namespace where the machine allows one, a relocated base directory elsewhere."""

@@ -54,7 +54,7 @@ class InstanceMetadata:
         rebalance_at: The time of a rebalance recommendation, epoch seconds. None without one.
         role: The name of the role in the instance profile. None without a profile.
         credentials: The credentials of the role. None without one.
-        launched_at: Epoch seconds.
+        launched_at: The time of its launch, epoch seconds.
     """
 
     instance_id: str
@@ -81,12 +81,13 @@ class InstanceMetadata:
 
 
 def answer(metadata: InstanceMetadata, path: str, *, now: float) -> str | None:
-    """Return what the service answers for a path.
+    """Return the service's answer for a path.
 
     Args:
         metadata: The metadata of the instance.
-        path: For example `/latest/meta-data/instance-id`. A directory's listing with or without the last slash.
-        now: Epoch seconds.
+        path: The path, for example `/latest/meta-data/instance-id`. A directory's listing with or without the last
+            slash.
+        now: The time in epoch seconds.
 
     Returns:
         The text. None where the real service answers 404.
@@ -181,7 +182,7 @@ def _identity_document(metadata: InstanceMetadata) -> str:
 
 
 def timestamp(epoch_seconds: float) -> str:
-    """Return a time as the metadata service writes it: `2026-11-20T08:22:00Z`."""
+    """Return a time as the metadata service writes it, for example `2026-11-20T08:22:00Z`."""
     return datetime.fromtimestamp(epoch_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

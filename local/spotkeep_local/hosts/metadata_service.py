@@ -1,7 +1,7 @@
-"""The instance metadata service, version 2: tokens with a lifetime, 401 without one, 404 for what is not announced.
+"""The instance metadata service, version 2. Tokens expire, a request without one gets 401, an unannounced event 404.
 
-It answers on a socket that it is given: one in the instance's own network, or one on loopback. ministack's own metadata
-service is of one instance for the whole server, and announces no interruption.
+It answers on a socket that it is given. That is one in the instance's own network, or one on loopback. ministack's own
+metadata service is of one instance for the whole server, and announces no interruption.
 
 Source: "Use the Instance Metadata Service to access instance metadata" in Amazon EC2's user guide.
 """
@@ -32,8 +32,8 @@ class MetadataService:
     """Answers for one instance until it is closed.
 
     Args:
-        listening: Where. Closed with the service.
-        read: What is true now. Called for each request, from a thread of the request's own.
+        listening: The listening socket. Closed with the service.
+        read: Returns the present metadata. Called for each request, from a thread of the request's own.
     """
 
     def __init__(self, listening: socket.socket, *, read: Callable[[], InstanceMetadata]) -> None:
@@ -68,11 +68,11 @@ class MetadataService:
         return token
 
     def token_ttl_seconds(self, token: str) -> float:
-        """Return how long a token is good for. 0 when it is not."""
+        """Return the remaining seconds of a token. 0 for an invalid one."""
         return max(0.0, self._expiry_of_token.get(token, 0.0) - time.monotonic())
 
     def metadata(self) -> InstanceMetadata:
-        """Return what is true now."""
+        """Return the present metadata."""
         return self._read()
 
 
@@ -81,7 +81,7 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a client that went away: process groups and network namespaces end in mid-sentence."""
+        """Ignore a client that went away, because hosts end in the middle of requests."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -123,7 +123,10 @@ class _Handler(BaseHTTPRequestHandler):
         return False
 
     def _comes_from_a_page(self) -> bool:
-        """Say whether a page asks: on loopback a browser gets here, under a rebound name to read the answer."""
+        """Return whether a web page sent the request.
+
+        A browser reaches the service on loopback, and a page under a rebound name could read the answer.
+        """
         host, port = self.metadata_service.address
         if self.headers.get("Host") not in (f"{host}:{port}", host):
             return True
@@ -140,4 +143,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
-        """Log nothing: every instance asks every few seconds."""
+        """Log nothing, because every instance asks every few seconds."""

@@ -1,7 +1,7 @@
-"""Confines an instance with namespaces: network, mounts and processes of its own, and volumes that are loop devices.
+"""Confines an instance with namespaces. Network, mounts and processes are its own, and volumes are loop devices.
 
-Killing an instance's processes is no power cut: the kernel then unmounts its file systems and writes what they hold in
-memory. To shut a file system down without flushing its journal is what ext4 and XFS offer for tests of just this.
+Killing an instance's processes is no power cut. The kernel then unmounts its file systems and writes their changes from
+memory. ext4 and XFS can shut a file system down without flushing its journal, for tests of just this.
 
 Source: the kernel's `EXT4_IOC_SHUTDOWN` and `XFS_IOC_GOINGDOWN` (the same number), as xfstests' `godown` uses them.
 """
@@ -37,7 +37,7 @@ _LOOP_CTL_GET_FREE = 0x4C82
 _LO_FLAGS_AUTOCLEAR = 4
 _TRIES = 50
 _STATUS = struct.Struct("=5Q4I64s64s32s2Q")
-"""struct loop_info64: device, inode, rdevice, offset, size limit. Number, encryption type and key size, flags. ..."""
+"""struct loop_info64. Device, inode, rdevice, offset, size limit, number, encryption type and key size, flags, ..."""
 
 
 _CHUNK_BYTES = 1 << 16
@@ -68,7 +68,7 @@ class LoopDevice:
         """The device number, for mknod."""
 
     def release(self) -> None:
-        """Let go of the device: it is free at once, or when the last file system on it is unmounted."""
+        """Let go of the device. It is free at once, or when the last file system on it is unmounted."""
         if self._descriptor < 0:
             return
         descriptor, self._descriptor = self._descriptor, -1
@@ -130,7 +130,7 @@ class Forwarding:
     """Takes connections on one socket and carries their bytes to a port of this machine's loopback.
 
     Args:
-        listening: In the network of an instance. Closed with this.
+        listening: A listening socket in the network of an instance. Closed with this.
         port: The port of the local AWS, on 127.0.0.1.
     """
 
@@ -203,7 +203,7 @@ def _shut(connection: socket.socket) -> None:
 
 
 class NamespaceHost(InstanceHost):
-    """A host with namespaces, whose two sockets are answered from here."""
+    """A host with namespaces. The server answers on its two sockets."""
 
     def _start(self, specification: HostSpecification, read_metadata: Callable[[], InstanceMetadata]) -> Host:
         configuration = {
@@ -274,7 +274,7 @@ class NamespaceHost(InstanceHost):
             _cut_power_of(self.process_id, device.number)
 
     def _close(self) -> None:
-        """Free the devices, when the kernel has written what it still writes, and end the services."""
+        """Free the devices, once the kernel has finished writing to them, and end the services."""
         for device, _ in self._devices.values():
             device.release()
             if not device.wait_until_free(seconds=_SETTLE_SECONDS):
@@ -285,7 +285,7 @@ class NamespaceHost(InstanceHost):
 
 
 def _mount_points(process_id: int, device_number: int) -> list[Path]:
-    """Return where a process's mount namespace has a device mounted, as this machine reaches it."""
+    """Return the mount points of a device in a process's mount namespace, as this machine reaches them."""
     wanted = f"{os.major(device_number)}:{os.minor(device_number)}"
     try:
         lines = Path(f"/proc/{process_id}/mountinfo").read_text().splitlines()

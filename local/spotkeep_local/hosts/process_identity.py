@@ -1,4 +1,4 @@
-"""Tells whether a process id still means the process it once meant: ids are used again."""
+"""Compares processes by their start times, because the kernel uses process ids again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def start_time(pid: int) -> str | None:
-    """Return when a process began, in the machine's own terms: only good for comparing with an earlier answer.
+    """Return the start time of a process, in the machine's own terms. It is only good for comparing.
 
     Args:
         pid: A process id.

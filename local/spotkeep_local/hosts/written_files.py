@@ -1,4 +1,4 @@
-"""Reads parts of files that hosts write: such a file may be a log of any length, a device or a named pipe."""
+"""Reads parts of files that hosts write. Such a file may be a log of any length, a device or a named pipe."""
 
 from __future__ import annotations
 

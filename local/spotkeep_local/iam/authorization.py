@@ -1,4 +1,4 @@
-"""What is asked of IAM, and what it answers: the types that the readers of requests and the evaluation agree on."""
+"""The types of questions to IAM and of its answers, shared by the readers of requests and the evaluation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Call:
     Attributes:
         service: The service's name in botocore, for example `stepfunctions`.
         operation: Its name in botocore, for example `CreateTrainingJob`.
-        parameters: As a boto3 client takes them, as far as the request's form could be read.
+        parameters: The parameters as a boto3 client takes them, as far as the request's form could be read.
     """
 
     service: str
@@ -23,18 +23,18 @@ class Call:
 
     @property
     def name(self) -> str:
-        """Botocore's names, as reports have them: `dynamodb.TransactWriteItems`."""
+        """The service and operation in botocore's names, as in reports, for example `dynamodb.TransactWriteItems`."""
         return f"{self.service}.{self.operation}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownCall:
-    """A request that cannot be read, or of which no rule says what it asks for. It is denied.
+    """A request that cannot be read, or that no rule has authorizations for. It is denied.
 
     Attributes:
-        service: As far as it could be read: botocore's name of the service, or the one in the signature. Else empty.
-        operation: As far as it could be read, else empty.
-        reason: What is wrong, as a sentence.
+        service: Botocore's name of the service, or the one in the signature. Empty where neither could be read.
+        operation: The name of the operation. Empty where it could not be read.
+        reason: The fault, as a sentence.
     """
 
     service: str
@@ -47,12 +47,13 @@ class Authorization:
     """One permission that a call needs. A call needs all of its authorizations.
 
     Attributes:
-        action: In AWS's spelling, for example `s3:GetObject`.
-        resource: The ARN of what it acts on. `*` where the action knows no resource types.
-        context: Values of the condition keys that AWS puts into the request, by their names in lower case, for example
-            `{"sagemaker:keepaliveperiod": ("600",)}`. A tag key keeps its spelling: `aws:requesttag/spotkeep:run`. All
-            values are text: `true`, `600`, `2026-11-23T10:00:00Z`. A key that is not in the request is not here.
-        multivalued: Those keys of `context` that hold a set, for `ForAllValues` and `ForAnyValue`.
+        action: The action in AWS's spelling, for example `s3:GetObject`.
+        resource: The ARN of the resource. `*` where the action knows no resource types.
+        context: The values of the condition keys that AWS puts into the request, by the keys' names in lower case. An
+            example is `{"sagemaker:keepaliveperiod": ("600",)}`. A tag key keeps its spelling, as in
+            `aws:requesttag/spotkeep:run`. All values are text, such as `true`, `600` or `2026-11-23T10:00:00Z`. A key
+            that is not in the request is not here.
+        multivalued: The keys of `context` that hold a set, for `ForAllValues` and `ForAnyValue`.
     """
 
     action: str
@@ -67,7 +68,7 @@ class EncryptionKey:
 
     Attributes:
         arn: Its ARN, of the key and not of an alias.
-        for_the_bucket: Whether the bucket has an S3 Bucket Key, so that the encryption context names the bucket.
+        for_the_bucket: True where the bucket has an S3 Bucket Key, so that the encryption context names the bucket.
     """
 
     arn: str
@@ -79,8 +80,8 @@ class LaunchTemplate:
     """A version of a launch template.
 
     Attributes:
-        template_id: For example `lt-0abc`.
-        data: As boto3 answers `LaunchTemplateData`.
+        template_id: Its id, for example `lt-0abc`.
+        data: Its `LaunchTemplateData`, as boto3 answers it.
     """
 
     template_id: str

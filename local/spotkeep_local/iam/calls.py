@@ -1,12 +1,12 @@
-"""From an HTTP request to the operation that it asks for and its parameters, by botocore's models of the services.
+"""The way from an HTTP request to its operation and parameters, by botocore's models of the services.
 
-The signature names the service. The operation stands in a header, in the parameter Action, or in method and address,
-as the service's protocol has it. What the service would not need is not guessed: a request whose service or operation
-is not certain is unreadable, and says why. A request that a router could take for another service's than
-the signature's is unreadable too: what is judged must be what is answered.
+The signature names the service. The operation stands in a header, in the parameter Action, or in method and address, as
+the service's protocol has it. Nothing is guessed. A request with an uncertain service or operation is unreadable, and
+its reason is given. A request that a router could send to another service than the signature's is unreadable too. The
+judged operation must be the answered one.
 
-Sources: botocore's serializers, whose counterparts these are; "Create a signed AWS API request" in the IAM user guide;
-"REST API" of the services for addresses.
+Sources: botocore's serializers, the counterparts of these readers. "Create a signed AWS API request" in the IAM user
+guide. "REST API" of the services for addresses.
 """
 
 from __future__ import annotations
@@ -36,9 +36,12 @@ if TYPE_CHECKING:
     from spotkeep_local.service_base.aws_service import HttpRequest
 
 FUNCTION_URL_PATH = "/_aws/lambda-url/"
-"""Where the local AWS answers function URLs: below it, by their id. AWS does so by host name."""
+"""The path below which the local AWS answers function URLs, by their id. AWS does so by host name."""
 INVOKE_BY_URL = "InvokeFunctionUrl"
-"""Asks a function URL. botocore has no such operation: its clients only sign it. Its parameter is `UrlId`."""
+"""The invocation of a function by its URL, with the parameter `UrlId`.
+
+botocore has no such operation. Its clients only sign the request.
+"""
 
 _SERVICES: Final[Mapping[str, str]] = {
     "monitoring": "cloudwatch",
@@ -59,7 +62,7 @@ _NOT_BY_ADDRESS: Final = frozenset({("s3", "ListDirectoryBuckets")})
 
 
 class _UnreadableError(Exception):
-    """Says why a request cannot be read, and of which operation, where that is known."""
+    """A request cannot be read. The error has the reason, and the operation where it is known."""
 
     def __init__(self, reason: str, *, operation: str = "") -> None:
         super().__init__(reason)
@@ -180,12 +183,12 @@ def _read_query(service: str, request: HttpRequest) -> tuple[str, dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class _Address:
-    """The method and address of an operation, and what sets it apart from others with the same ones.
+    """The method and address of an operation, and its difference from others with the same ones.
 
     Attributes:
-        literals: Parameters of the query with the values that they must have. Empty where any will do.
-        query: Names of parameters of the query that must be there.
-        headers: Names of headers that must be there, in lower case.
+        literals: Parameters of the query with their required values. A parameter with an empty value may have any.
+        query: Names of required parameters of the query.
+        headers: Names of required headers, in lower case.
     """
 
     operation: str
@@ -210,12 +213,12 @@ class _Address:
 
 @dataclass(frozen=True, kw_only=True)
 class _ParameterLocation:
-    """Where a member of an input stands in a request.
+    """The place of an input's member in a request.
 
     Attributes:
         name: The name of the member.
         location: `uri`, `querystring`, `header`, or `headers` for all with one prefix.
-        key: The name there. Of headers in lower case.
+        key: The name in that place, in lower case for headers.
     """
 
     name: str
@@ -226,7 +229,10 @@ class _ParameterLocation:
 
 @functools.cache
 def _addresses(service: str) -> Mapping[str, list[tuple[re.Pattern[str], list[_Address]]]]:
-    """Return the operations of a REST service by method and path. What asks for more, and has fewer gaps, is first."""
+    """Return the operations of a REST service by method and path.
+
+    An operation with more requirements and fewer gaps comes first.
+    """
     found: dict[str, dict[str, list[_Address]]] = {}
     model = service_model(service)
     for name in model.operation_names:

@@ -1,7 +1,8 @@
-"""The conditions of statements: every operator of AWS, what it means for a key with one value, with many, with none.
+"""The conditions of statements, with the meaning of every operator of AWS for keys with one value, many or none.
 
-A condition names an operator, a key and values. It holds when the key's value in the request matches one of them. Of a
-negated operator (`StringNotEquals`), when it matches none. All conditions of a statement must hold.
+A condition names an operator, a key and values. It holds when the key's value in the request matches one of them. A
+condition with a negated operator (`StringNotEquals`) holds when the value matches none. All conditions of a statement
+must hold.
 
 | in the request | holds |
 |---|---|
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
 
 
 class UndefinedConditionError(Exception):
-    """AWS does not say what a condition means for a request."""
+    """AWS's documentation does not define a condition's meaning for a request."""
 
 
 class Quantifier(StrEnum):
-    """How an operator takes the values of a key that holds a set."""
+    """The way in which an operator takes the values of a key that holds a set."""
 
     ONE_VALUE = ""
     ALL_VALUES = "ForAllValues"
@@ -63,10 +64,10 @@ class Operator:
     """One operator, without its prefix and suffix.
 
     Attributes:
-        matches: Whether a value of the request matches what was read.
+        matches: Tells if a value of the request matches the value that was read.
         read: Reads a value of the policy. Raises `ValueError`. None for texts, which take policy variables.
-        wildcards: Whether `*` and `?` stand for other characters in such texts.
-        negated: Whether a match makes the condition fail.
+        wildcards: True where `*` and `?` stand for other characters in such texts.
+        negated: True where a match makes the condition fail.
     """
 
     matches: Callable[[str, Any, Values], bool]
@@ -81,8 +82,8 @@ class Condition:
 
     Attributes:
         name: The operator as it is written, for example `ForAnyValue:StringLikeIfExists`.
-        key: As it is written.
-        values: As they are written.
+        key: The key as it is written.
+        values: The values as they are written.
     """
 
     name: str
@@ -134,7 +135,7 @@ def read_condition(name: str, key: str, values: tuple[str, ...], *, variables: b
         name: For example `ForAnyValue:StringLikeIfExists`.
         key: A condition key.
         values: Its values, as text.
-        variables: Whether the policy's version knows policy variables.
+        variables: True where the policy's version knows policy variables.
 
     Raises:
         ValueError: The operator is not known, or a value is none of its kind. The message names all such values.

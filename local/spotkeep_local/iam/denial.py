@@ -1,7 +1,7 @@
-"""A denial as AWS answers it: its message, its error code, its HTTP status.
+"""A denial in AWS's form, with its message, its error code and its HTTP status.
 
-The code is that of an error which the operation declares in botocore's model, where it declares one for this. If not,
-the common one of the service's protocol:
+The code is the error that the operation declares for denials in botocore's model. An operation without one answers with
+the common code of the service's protocol.
 
 | protocol | code | status |
 |---|---|---|
@@ -11,8 +11,8 @@ the common one of the service's protocol:
 | `json`, CBOR | `AccessDeniedException` | 400 |
 | these two, of services that were spoken to as `query` before | the same, and `AccessDenied` for old clients | 403 |
 
-Sources: "Troubleshoot access denied error messages" in the IAM user guide; "Troubleshoot access denied (403 Forbidden)
-errors in Amazon S3"; "Common errors" in the services' references.
+Sources: "Troubleshoot access denied error messages" in the IAM user guide. "Troubleshoot access denied (403 Forbidden)
+errors in Amazon S3". "Common errors" in the services' references.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ _OF_A_KEY: Final = ("KMSAccessDeniedException", "KmsAccessDeniedException", "Kms
 
 @dataclass(frozen=True, kw_only=True)
 class Denial:
-    """A request that is refused, and why.
+    """A refused request, and the reason.
 
     Attributes:
-        call: What was called, as far as it could be read.
-        authorization: What was not granted. Of a call that is not known, the call's own name as an action.
-        decision: Why.
-        caller: Who asked.
+        call: The call, as far as it could be read.
+        authorization: The permission that was not granted. For an unknown call, its own name as an action.
+        decision: The decision with its reason.
+        caller: The principal that called.
     """
 
     call: Call
@@ -74,7 +74,7 @@ class Denial:
 
     @property
     def message(self) -> str:
-        """Why, as AWS words it."""
+        """The reason in AWS's words."""
         return denial_message(self.authorization, self.decision, self.caller)
 
 
@@ -82,9 +82,9 @@ def denial_message(authorization: Authorization, decision: AuthorizationDecision
     """Word a denial as AWS does.
 
     Args:
-        authorization: What was asked for.
+        authorization: The permission that the call needed.
         decision: A denial.
-        caller: Who asked.
+        caller: The principal that called.
     """
     action = _spelled(authorization.action)
     # AWS names no resource where an action has none, nor where a trust policy is about its role.

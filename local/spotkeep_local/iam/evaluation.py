@@ -8,15 +8,15 @@ An explicit deny in any policy decides. Then, for a caller of the resource's own
 | the resource's policy, which names the role | yes |
 | the resource's policy, which names the user, the role's session, or everyone | no |
 
-A resource's policy that names the account leaves the decision to the identity policies. Keys and roles must have it
-leave them: of a key policy and a trust policy one statement at least must name the caller or its account.
+A resource's policy that names the account leaves the decision to the identity policies. Keys and roles need such a
+policy. At least one statement of a key policy or a trust policy must name the caller or its account.
 
-For a caller of another account the identity policies and the resource's policy must both allow. A service is allowed
-by the resource's policy alone.
+For a caller of another account the identity policies and the resource's policy must both allow. A service is allowed by
+the resource's policy alone.
 
 Sources: "Policy evaluation logic", "Policy evaluation for requests within a single account", "Cross-account policy
 evaluation logic", "AWS JSON policy elements: Principal", "Permissions boundaries for IAM entities" in the IAM user
-guide; "Key policies in AWS KMS".
+guide. "Key policies in AWS KMS".
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class PrincipalKind(Enum):
-    """What a caller is. The values are those of `aws:PrincipalType`."""
+    """The kind of a caller. The values are those of `aws:PrincipalType`."""
 
     USER = "User"
     ROLE_SESSION = "AssumedRole"
@@ -45,12 +45,12 @@ class PrincipalKind(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class CallingPrincipal:
-    """The principal that asks. Made by `user`, `role_session` and `service`.
+    """The principal that calls. Made by `user`, `role_session` and `service`.
 
     Attributes:
-        kind: What it is.
-        arn: The ARN of the user or the session. The name of a service, as `events.amazonaws.com`.
-        account: Its account's id. Empty for a service.
+        kind: The kind of principal.
+        arn: The ARN of the user or the session. For a service its name, such as `events.amazonaws.com`.
+        account: The id of its account. Empty for a service.
         role_arn: The ARN of the role of a session.
         context: The condition keys that the caller brings to each of its requests, by their names in lower case. Each
             has one value.
@@ -68,7 +68,7 @@ class CallingPrincipal:
 
         Args:
             arn: `arn:aws:iam::<account>:user/<path and name>`.
-            user_id: As sts:GetCallerIdentity answers.
+            user_id: The id that sts:GetCallerIdentity answers.
             tags: The user's.
         """
         context = _keys_of_caller(PrincipalKind.USER, arn, user_id=user_id, tags=tags)
@@ -84,7 +84,7 @@ class CallingPrincipal:
         Args:
             arn: `arn:aws:sts::<account>:assumed-role/<role>/<session>`.
             role_arn: With the role's path, which the session's ARN lacks.
-            user_id: As sts:GetCallerIdentity answers.
+            user_id: The id that sts:GetCallerIdentity answers.
             tags: The role's, with the session's over them.
         """
         context = _keys_of_caller(PrincipalKind.ROLE_SESSION, role_arn, user_id=user_id, tags=tags)
@@ -117,10 +117,10 @@ class Policies:
     """The policies that apply to one authorization.
 
     Attributes:
-        identity: The caller's: of the user with its groups, of the role.
-        boundary: The caller's permissions boundary. None without one.
-        session: The policies that the session was made with. None without any.
-        resource: The policy of a bucket, key, queue, topic or function. The trust policy of a role. None without one.
+        identity: The caller's policies, which are those of the role, or of the user with its groups.
+        boundary: The caller's permissions boundary, or None.
+        session: The policies that the session was made with, or None.
+        resource: The policy of a bucket, key, queue, topic or function, the trust policy of a role, or None.
         resource_account: The id of the resource's account.
     """
 
@@ -132,7 +132,7 @@ class Policies:
 
 
 class Reason(Enum):
-    """Why a decision is what it is."""
+    """The reason for a decision."""
 
     ALLOWED = "allowed"
     EXPLICIT_DENY_IDENTITY = "explicit deny in an identity policy"
@@ -148,12 +148,12 @@ class Reason(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class AuthorizationDecision:
-    """What is decided about one authorization.
+    """The decision about one authorization.
 
     Attributes:
-        reason: Why.
-        statements: Each statement that allows what is granted, or that denies it explicitly.
-        unknown: What the judge does not know. None but for `Reason.UNKNOWN`.
+        reason: The reason for it.
+        statements: Each statement that allows a granted permission, or that denies it explicitly.
+        unknown: The part of the request that the judge does not know. None except for `Reason.UNKNOWN`.
     """
 
     reason: Reason
@@ -162,23 +162,23 @@ class AuthorizationDecision:
 
     @property
     def allowed(self) -> bool:
-        """Whether it is granted."""
+        """True where it is granted."""
         return self.reason is Reason.ALLOWED
 
     @classmethod
     def of_unknown(cls, what: str) -> AuthorizationDecision:
-        """Make the denial of what the judge does not know."""
+        """Make the denial of a request that the judge does not know."""
         return cls(reason=Reason.UNKNOWN, unknown=what)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """One authorization with all that decides about it, so that it can be decided about again.
+    """One authorization with all that decides about it, so that it can be decided again.
 
     Attributes:
-        authorization: What is asked for.
-        caller: Who asks.
-        policies: Those that apply.
+        authorization: The permission that is asked for.
+        caller: The principal that asks.
+        policies: The policies that apply.
     """
 
     authorization: Authorization
@@ -194,7 +194,7 @@ class Question:
 
     @functools.cached_property
     def action(self) -> str:
-        """What is asked for, in lower case."""
+        """The action, in lower case."""
         return self.authorization.action.lower()
 
     @functools.cached_property
@@ -211,7 +211,7 @@ class Question:
         """Return whether the resource and the conditions of a statement about the action are those of the request.
 
         Raises:
-            UndefinedConditionError: AWS does not say what a condition means for the request.
+            UndefinedConditionError: AWS's documentation does not define a condition's meaning for the request.
         """
         if about_resources and not statement.names_resource(self.authorization.resource, self.context.values):
             return False
@@ -231,7 +231,7 @@ class Question:
 
 
 class _Naming(IntEnum):
-    """How the policy of a resource names a caller, from the widest to the narrowest."""
+    """The ways in which a resource's policy names a caller, from the widest to the narrowest."""
 
     NOT = 0
     ACCOUNT = 1
@@ -241,7 +241,7 @@ class _Naming(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class _PolicyFindings:
-    """What the policies of one kind say about a request."""
+    """The statements of the policies of one kind that apply to a request."""
 
     denies: tuple[str, ...] = ()
     allows: tuple[str, ...] = ()
@@ -249,11 +249,12 @@ class _PolicyFindings:
 
 @dataclass(frozen=True, kw_only=True)
 class _FoundOfResource(_PolicyFindings):
-    """What the policy of the resource says.
+    """The statements of the resource's policy that apply to a request.
 
     Attributes:
-        delegates: The statements that allow the caller's account. `allows` are those that allow the caller itself.
-        naming: How both name the caller, at their narrowest.
+        delegates: The statements that allow the caller's account, while `allows` are those that allow the caller
+            itself.
+        naming: The narrowest way in which both name the caller.
     """
 
     delegates: tuple[str, ...] = ()
@@ -368,12 +369,12 @@ _ASSUMING: Final = frozenset(
 
 
 def is_assuming(action: str) -> bool:
-    """Return whether an action makes a session of a role: then the resource's policy is the role's trust policy."""
+    """Return whether an action makes a session of a role, so that the resource's policy is the role's trust policy."""
     return action.lower() in _ASSUMING
 
 
 def _must_be_named(question: Question) -> bool:
-    """Return whether the resource is one whose own policy must give a part: a role that is assumed, a key."""
+    """Return whether the resource's own policy must allow too, as for a key and a role that is assumed."""
     return is_assuming(question.action) or (
         question.action.startswith("kms:") and ":key/" in question.authorization.resource
     )

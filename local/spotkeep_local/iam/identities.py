@@ -1,6 +1,6 @@
-"""Who calls with an access key, and by which policies: the identities of IAM and the sessions of STS, read once.
+"""The identities of IAM and the sessions of STS behind access keys, with their policies.
 
-The same document is read once: a policy is known by its name and its text.
+Each document is read once. Its name and its text identify a policy.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Identity:
     """A caller with the policies that it brings to each of its requests.
 
     Attributes:
-        caller: Who it is.
-        name: As reports name it: of the role or the user.
+        caller: The calling principal.
+        name: The name of the role or the user, as in reports.
         policies: The policies of the user with its groups, or of the role.
-        boundary: None without one.
-        session: None where the session was made without policies.
+        boundary: The permissions boundary, or None.
+        session: The session policies. None where the session was made without any.
     """
 
     caller: CallingPrincipal
@@ -42,10 +42,10 @@ class Identity:
 
 
 def identity_of(key: AccessKey) -> Identity | None:
-    """Return who calls with a key.
+    """Return the caller that a key belongs to.
 
     Returns:
-        None where IAM has no such user or role any more.
+        The identity. None where IAM has no such user or role any more.
 
     Raises:
         IamPolicyError: One of its policies cannot be read.
@@ -98,7 +98,7 @@ def resource_policy(service: str, arn: str) -> PolicyDocument | None:
     """Return the policy of a resource. None where it has none.
 
     Args:
-        service: As in actions: `s3`. `sts` for the trust policy of a role.
+        service: The service as in actions, for example `s3`, or `sts` for the trust policy of a role.
         arn: The ARN of the resource, or of an object in a bucket.
 
     Raises:
@@ -113,7 +113,7 @@ def read_stored(stored: StoredPolicy, *, name: str, kind: PolicyKind) -> PolicyD
     """Read a document as it is stored.
 
     Raises:
-        IamPolicyError: It holds what AWS does not know, or lacks what AWS asks for.
+        IamPolicyError: It holds an element that AWS does not know, or lacks one that AWS requires.
     """
     return _read(stored if isinstance(stored, str) else json.dumps(stored), name, kind)
 

@@ -1,4 +1,4 @@
-"""Judges each request before it takes effect: who calls, what that asks for, whether the policies allow all of it."""
+"""Judges each request before it takes effect, by its caller, its authorizations and the policies."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _KEY_ACTIONS = {
 
 
 class Judge:
-    """Decides by what is deployed at the moment of each request.
+    """Decides by the roles and policies that are deployed at the moment of each request.
 
     Args:
-        account: What is in the account.
-        reference: What AWS documents.
+        account: The resources of the account.
+        reference: AWS's documentation of actions.
     """
 
     def __init__(self, *, account: LocalAccount, reference: Reference) -> None:
@@ -53,11 +53,11 @@ class Judge:
         self._uses = Uses()
 
     def denial(self, request: HttpRequest, key: AccessKey) -> Denial | None:
-        """Return why a request is refused. None for one that is granted.
+        """Return the reason for refusing a request. None for one that is granted.
 
         Args:
-            request: As it arrived. The body of an object may be left out (`calls.needs_body`).
-            key: Whose request it is.
+            request: The request as it arrived. The body of an object may be left out (`calls.needs_body`).
+            key: The access key of the request.
         """
         with self._uses.timed():
             self._account.begin_request(region_of(request))
@@ -82,12 +82,12 @@ class Judge:
     def decision_for_service(
         self, call: Call, authorization: Authorization, *, role_arn: str | None, session: str
     ) -> AuthorizationDecision:
-        """Decide about what a service is about to do by itself.
+        """Decide about a call that a service is about to make by itself.
 
         Args:
-            call: What it calls.
-            authorization: What that asks for.
-            role_arn: The role in which it acts. None where it acts as itself.
+            call: The call.
+            authorization: The permission that it needs.
+            role_arn: The role in which the service acts. None where it acts as itself.
             session: The name of its session.
         """
         with self._uses.timed():
@@ -203,12 +203,12 @@ def _account_of(arn: str) -> str:
 
 
 def is_allowed(call: ServiceCall, *, judge: Judge, account: LocalAccount) -> bool:
-    """Return whether a service may do what it is about to do.
+    """Return whether a service may make the call that it is about to make.
 
     Args:
-        call: What it is about to do.
+        call: The call.
         judge: Decides, and counts it as a use.
-        account: What is in the account.
+        account: The resources of the account.
     """
     for role_arn, authorization in _asked(call, account):
         service, _, action = authorization.action.partition(":")
@@ -235,10 +235,10 @@ def agent_may_connect(role: str, instance_arn: str | None, *, judge: Judge, acco
     """Return whether Systems Manager's agent may open its channels, and so take sessions.
 
     Args:
-        role: The name of the training job's, or of the instance's.
+        role: The name of the training job's role, or of the instance's.
         instance_arn: The ARN of the instance. None in a training job.
         judge: Decides, and counts it as a use.
-        account: What is in the account.
+        account: The resources of the account.
     """
     role_arn = account.role_arn(role)
     return role_arn is not None and all(

@@ -1,4 +1,4 @@
-"""What is in the account of this local AWS, as the authorizations ask for it: ministack's resources and our own."""
+"""The resources in the account of this local AWS, ministack's and our own, as the authorizations ask for them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _KEY_HEADER = "x-amz-server-side-encryption-aws-kms-key-id"
 
 
 class LocalAccount:
-    """Answers with what is there at the moment. What is not there has no answer.
+    """Answers with the resources of the moment. A resource that does not exist has no answer.
 
     Args:
         account_id: Twelve digits.
         cloud: EC2's instances, volumes, snapshots and fleets.
-        job_tags: The tags of a training job, by its name. None where there is no such job.
-        experiment_tags: The tags of an experiment or its template, by its id. None where there is no such one.
-        batch_tags: The tags of what Batch has, by its ARN. None where there is no such thing.
+        job_tags: Returns the tags of a training job by its name, or None.
+        experiment_tags: Returns the tags of an experiment or its template by its id, or None.
+        batch_tags: Returns the tags of a resource of Batch by its ARN, or None.
     """
 
     def __init__(
@@ -42,16 +42,16 @@ class LocalAccount:
         self._batch_tags = batch_tags
 
     def begin_request(self, region: str | None) -> None:
-        """Have what follows be about a request.
+        """Relate all later questions to one request.
 
         Args:
-            region: The region that it is signed for. None: that of the local AWS.
+            region: The region that the request is signed for. None means the local AWS's own.
         """
         application.begin_request(region)
 
     @property
     def region(self) -> str:
-        """The region that is asked: of a request its own, otherwise that of the local AWS."""
+        """The region of the present request. Without a request, that of the local AWS."""
         return application.request_region()
 
     def tags(self, arn: str) -> Mapping[str, str]:
@@ -78,8 +78,8 @@ class LocalAccount:
         """Return the customer's key that encrypts a resource.
 
         Args:
-            arn: The ARN of a bucket (its default), an object (what it was stored with), a table, queue, topic, volume,
-                snapshot or parameter.
+            arn: The ARN of a bucket, object, table, queue, topic, volume, snapshot or parameter. A bucket has a default
+                key, an object the key that it was stored with.
         """
         service, resource = arn.split(":")[2], arn.split(":", 5)[5]
         if service == "s3":

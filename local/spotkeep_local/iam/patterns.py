@@ -1,4 +1,4 @@
-"""Texts of policies that stand for many texts: with wildcards, and with policy variables that a request fills in.
+"""Texts of policies that stand for many texts, by wildcards and by policy variables that a request fills in.
 
 | in the policy | stands for |
 |---|---|
@@ -7,7 +7,7 @@
 | `${aws:PrincipalTag/team, 'none'}` | the same with a value for requests without the key |
 | `${*}`, `${?}`, `${$}` | these characters themselves |
 
-What a variable is filled with stands for itself: a `*` in it is a character.
+The value of a variable stands for itself. A `*` in it is a character.
 
 Sources: "IAM policy elements: Variables and tags", "IAM JSON policy elements: Resource" in the IAM user guide.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Wildcard(Enum):
-    """What stands for characters that the policy does not name."""
+    """A sign for characters that the policy does not name."""
 
     ANY = "*"
     ONE = "?"
@@ -58,15 +58,15 @@ class Pattern:
     """One text of a policy.
 
     Attributes:
-        text: As it is written.
-        parts: What it consists of.
+        text: The text as it is written.
+        parts: Its parts, in order.
     """
 
     text: str
     parts: tuple[str | Wildcard | Variable, ...]
 
     def matches(self, value: str, values: Values) -> bool:
-        """Return whether it stands for a value, colons included: what a `Resource` and `StringLike` mean."""
+        """Return whether it stands for a value, colons included, as in `StringLike` and in a `Resource`."""
         if self._literal is not None:
             return value == self._literal
         if self._plain is not None:
@@ -75,13 +75,13 @@ class Pattern:
         return filled is not None and _expression(filled).fullmatch(value) is not None
 
     def matches_arn(self, value: str, values: Values) -> bool:
-        """Return whether it stands for an ARN, section by section: no wildcard reaches over one of the five colons."""
+        """Return whether it stands for an ARN, section by section. No wildcard reaches over one of the five colons."""
         filled = self._filled(values)
         expression = None if filled is None else _arn_expression(filled)
         return expression is not None and expression.fullmatch(value) is not None
 
     def filled(self, values: Values) -> str | None:
-        """Return the text that it is for a request. None when a variable has no value. For texts without wildcards."""
+        """Return the text that a pattern without wildcards is for a request. None when a variable has no value."""
         parts = self._filled(values)
         return None if parts is None else "".join(part for part in parts if isinstance(part, str))
 
@@ -120,9 +120,9 @@ def read_pattern(text: str, *, wildcards: bool, variables: bool) -> Pattern:
     """Read a text of a policy.
 
     Args:
-        text: As it is written.
-        wildcards: Whether `*` and `?` stand for other characters here.
-        variables: Whether `${...}` is filled in: in policies of version 2012-10-17, in resources and conditions.
+        text: The text as it is written.
+        wildcards: True where `*` and `?` stand for other characters here.
+        variables: True where `${...}` is filled in, as in resources and conditions of policies of version 2012-10-17.
 
     Raises:
         ValueError: It holds a variable that names no condition key.
@@ -183,7 +183,7 @@ def _arn_expression(parts: tuple[str | Wildcard, ...]) -> re.Pattern[str] | None
 
 
 def _regular(parts: Iterable[str | Wildcard], *, any_character: str) -> str:
-    """Write a regular expression that takes linear time: what lies before the last `*` is never tried again."""
+    """Write a regular expression that takes linear time. The part before the last `*` is never tried again."""
     pieces = [""]
     for part in parts:
         if part is Wildcard.ANY:

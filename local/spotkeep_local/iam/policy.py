@@ -1,4 +1,4 @@
-"""Policy documents, read whole: a document with anything in it that is not known is refused, and all of that is named.
+"""Policy documents, read whole. A document with any unknown part is refused, and the error names all such parts.
 
 Sources: "IAM JSON policy element reference", "Grammar of the IAM JSON policy language", "AWS JSON policy elements:
 Principal" and ": NotPrincipal" in the IAM user guide.
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 class PolicyKind(StrEnum):
-    """What a document is attached to, which decides about the elements that it must and must not have."""
+    """The kind of thing that a document is attached to. It decides about required and forbidden elements."""
 
     IDENTITY = "identity"
     """Users, roles. Also permissions boundaries and session policies. No principals."""
     RESOURCE = "resource"
     TRUST = "trust"
-    """Roles, for who may assume them. No resources: it is about the role."""
+    """The trust policy of a role, about the principals that may assume it. It names no resources."""
 
 
 class Effect(StrEnum):
-    """What a statement does to the requests that it applies to."""
+    """The effect of a statement on the requests that it applies to."""
 
     ALLOW = "Allow"
     DENY = "Deny"
@@ -43,13 +43,14 @@ class Statement:
     """One statement. Of each pair (`actions` and `not_actions`, and so on) at most one is not empty.
 
     Attributes:
-        id: Where it is: `policy#index`, with its own name in brackets where it has one. The policy is called as it was
+        id: Its place as `policy#index`, with its own name in brackets where it has one. The policy is called as it was
             read, for example `spotkeep-launcher/DefaultPolicy`.
-        actions: In lower case: names of actions are not case-sensitive. Their `text` is as written.
+        actions: Actions in lower case, because names of actions are not case-sensitive. Their `text` is as written.
         resources: Empty in trust policies.
-        principals: ARNs of users, roles and sessions. Ids of accounts, for which their root users' ARNs stand. Names of
-            services, for example `events.amazonaws.com`. `*` for everyone. No caller of the local AWS is `Federated` or
-            a `CanonicalUser`. None in identity policies, and where `NotPrincipal` stands.
+        principals: ARNs of users, roles and sessions, ids of accounts, and names of services. An account's id stands
+            for its root user's ARN. A service is for example `events.amazonaws.com`. `*` stands for everyone. No caller
+            of the local AWS is `Federated` or a `CanonicalUser`. None in identity policies, and where `NotPrincipal`
+            stands.
     """
 
     id: str
@@ -80,7 +81,7 @@ class PolicyDocument:
     """One policy document, read.
 
     Attributes:
-        name: As reports name it.
+        name: Its name in reports.
         statements: In their order.
     """
 
@@ -88,7 +89,7 @@ class PolicyDocument:
     statements: tuple[Statement, ...]
 
     def about(self, action: str) -> tuple[Statement, ...]:
-        """Return the statements about an action, given in lower case. The answer is kept: a role has few actions."""
+        """Return the statements about an action in lower case. Answers are kept, because a role has few actions."""
         if (found := self._about.get(action)) is None:
             found = tuple(statement for statement in self.statements if statement.names_action(action))
             self._about[action] = found
@@ -103,7 +104,7 @@ class PolicyDocument:
 
         Args:
             statement: The statement's id.
-            action: As it is written there.
+            action: The action as it is written there.
         """
         kept = []
         for each in self.statements:
@@ -118,12 +119,12 @@ def read_policy(document: Mapping[str, Any], *, name: str, kind: PolicyKind) -> 
     """Read a policy document.
 
     Args:
-        document: As IAM or the resource stores it, as JSON is read.
-        name: As reports will name it.
-        kind: What it is attached to.
+        document: The document as IAM or the resource stores it, parsed from JSON.
+        name: Its name in reports.
+        kind: The kind of thing that it is attached to.
 
     Raises:
-        IamPolicyError: It holds what AWS does not know, or lacks what AWS asks for. The error names all of it.
+        IamPolicyError: It holds elements that AWS does not know, or lacks required ones. The error names all of them.
     """
     problems = [f"the element `{key}` is not known" for key in document if key not in ("Version", "Id", "Statement")]
     version = document.get("Version", _VERSION_WITHOUT_VARIABLES)

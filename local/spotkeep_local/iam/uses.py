@@ -1,4 +1,4 @@
-"""What each user and role called since the local AWS began, and which statements decided: what reports are made of."""
+"""The calls of each user and role since the local AWS began, with the statements that decided. Reports show them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Use:
     Attributes:
         identity: The name of the role or the user.
         operation: botocore's names: `s3.GetObject`.
-        action: As in policies.
-        allowed: Whether it was granted.
+        action: The action as in policies.
+        allowed: True where it was granted.
         statements: Those that granted or denied it.
-        reason: Why, in words.
+        reason: The reason, in words.
     """
 
     identity: str
@@ -39,11 +39,11 @@ class Use:
 
 @dataclass(kw_only=True)
 class Counted:
-    """How often a permission was asked for.
+    """The number of times that a permission was asked for.
 
     Attributes:
         example: The first resource that it was asked for.
-        times: How often.
+        times: The number of times.
     """
 
     example: str
@@ -52,12 +52,12 @@ class Counted:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgingTime:
-    """What judging took since the local AWS began, in processor time.
+    """The processor time that judging took since the local AWS began.
 
     Attributes:
-        calls: The requests that were judged, and what services did by themselves.
-        seconds: All of them together: reading the request, its authorizations, the policies, deciding, counting.
-        slowest_seconds: The one that took longest. The first of a service reads what AWS documents of it.
+        calls: The number of judged requests and of judged calls that services made by themselves.
+        seconds: The seconds for reading requests, their authorizations and policies, for deciding and for counting.
+        slowest_seconds: The seconds of the slowest one, as the first of a service reads AWS's documentation of it.
     """
 
     calls: int
@@ -66,7 +66,7 @@ class JudgingTime:
 
 
 JUDGING_TIME: Final[TypeAdapter[JudgingTime]] = TypeAdapter(JudgingTime)
-"""How it is sent and kept: as JSON."""
+"""The form in which it is sent and kept, which is JSON."""
 
 
 class Uses:
@@ -86,13 +86,13 @@ class Uses:
         authorization: Authorization,
         decision: AuthorizationDecision,
     ) -> None:
-        """Count what was decided.
+        """Count a decision.
 
         Args:
             identity: The name of the role or the user.
-            call: What was called.
-            authorization: What it asked for.
-            decision: What was decided.
+            call: The call.
+            authorization: The permission that it needed.
+            decision: The decision about it.
         """
         use = Use(
             identity=identity,
@@ -120,11 +120,11 @@ class Uses:
                 self._slowest_seconds = max(self._slowest_seconds, taken)
 
     def judging_time(self) -> JudgingTime:
-        """Return what judging took."""
+        """Return the time that judging took."""
         with self._lock:
             return JudgingTime(calls=self._calls, seconds=self._seconds, slowest_seconds=self._slowest_seconds)
 
     def counted(self) -> Mapping[Use, Counted]:
-        """Return how often each was asked for."""
+        """Return the number of times that each was asked for."""
         with self._lock:
             return dict(self._counted)

@@ -1,4 +1,4 @@
-"""Where ministack is entered: its version, its application, the services that it routes to, the region of a request."""
+"""The entries into ministack, such as its version, its application, its services and the region of a request."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ EXPECTED_VERSION = "1.5.33"
 
 
 RequestHandler: TypeAlias = "Callable[..., Awaitable[tuple[int, dict[str, str], bytes]]]"
-"""What ministack calls for a request that was routed to a service: with method, path, headers, body and query."""
+"""The handler of requests to one service of ministack. It takes method, path, headers, body and query."""
 
 
 def check() -> None:
     """Make sure that the installed ministack is the one this package extends.
 
     Raises:
-        IncompatibleMinistackError: It is another version. Names what to do.
+        IncompatibleMinistackError: It is another version. The message names the remedy.
     """
     version = importlib.metadata.version("ministack")
     if version != EXPECTED_VERSION:
@@ -73,16 +73,16 @@ def handler_of(name: str) -> RequestHandler:
 
 
 def replace_handler(name: str, handler: RequestHandler) -> None:
-    """Put a handler in the place of `handler_of(name)`, which it may call for what it leaves to ministack."""
+    """Replace `handler_of(name)` by another handler, which may call it for requests that it leaves to ministack."""
     _app.SERVICE_HANDLERS[name] = handler
 
 
 def on_first_request(name: str, prepare: Callable[[], None]) -> None:
-    """Have something done before one of ministack's services answers for the first time.
+    """Run a function before one of ministack's services answers for the first time.
 
     Args:
         name: The service, for example `cloudformation`.
-        prepare: What is too slow to be done at every start.
+        prepare: The function, with work that is too slow for every start.
     """
     handler = handler_of(name)
     prepared = False
@@ -100,7 +100,7 @@ def on_first_request(name: str, prepare: Callable[[], None]) -> None:
 
 
 def begin_request(region: str | None) -> None:
-    """Have `request_region` answer a region, until the next request.
+    """Make `request_region` return a region, until the next request.
 
     Args:
         region: The one that the request is signed for. None: that of the local AWS.
@@ -109,15 +109,15 @@ def begin_request(region: str | None) -> None:
 
 
 def request_region() -> str:
-    """Return the region that is asked: of a request its own, otherwise that of the local AWS."""
+    """Return the region of the present request. Without a request, that of the local AWS."""
     region: str = _responses.get_region()
     return region
 
 
 def share_service_models() -> None:
-    """Have ministack read botocore's descriptions of services where this package does, so that each is read once.
+    """Make ministack read botocore's descriptions of services where this package does, so that each is read once.
 
-    ministack looks up in them how a service's answers are encoded, in a session of its own.
+    ministack finds in them the encoding of a service's answers, in a session of its own.
     """
 
     @functools.cache

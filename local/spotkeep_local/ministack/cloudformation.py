@@ -1,4 +1,4 @@
-"""ministack's CloudFormation: further types of resources, custom resources, taken names, addresses of functions."""
+"""ministack's CloudFormation, with further types of resources, custom resources, taken names and function URLs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def add_resource_type(
     The functions are called from a thread of their own, so they may block, and call this server.
 
     Args:
-        resource_type: For example `AWS::FIS::ExperimentTemplate`.
-        create: From logical id, properties and stack name to physical id and attributes.
-        update: From physical id, old properties, new properties and stack name to the same. Another physical id
-            replaces the resource.
-        delete: Takes a physical id and its properties. Nothing happens when it is not there.
+        resource_type: The type, for example `AWS::FIS::ExperimentTemplate`.
+        create: Takes logical id, properties and stack name. Returns physical id and attributes.
+        update: Takes physical id, old properties, new properties and stack name. Returns physical id and attributes.
+            Another physical id replaces the resource.
+        delete: Takes a physical id and its properties. Does nothing when the resource does not exist.
     """
     # Late: this module of ministack's imports every service, which takes longer than all of the start.
     from ministack.services.cloudformation import provisioners, stacks  # type: ignore[import-untyped]
@@ -41,7 +41,7 @@ def add_resource_type(
 
 
 def judge_custom_resources(may_invoke: Callable[[str, str], bool]) -> None:
-    """Have CloudFormation ask before it invokes the function of a custom resource. A denial fails the resource.
+    """Make CloudFormation ask before it invokes the function of a custom resource. A denial fails the resource.
 
     Args:
         may_invoke: Decides, from the function's ARN and the stack's id.
@@ -63,9 +63,9 @@ def judge_custom_resources(may_invoke: Callable[[str, str], bool]) -> None:
 
 
 def refuse_taken_names() -> None:
-    """Have CloudFormation refuse a managed policy or a dashboard whose name the account has, in whatever region.
+    """Make CloudFormation refuse a managed policy or a dashboard with a name that any region of the account has.
 
-    As AWS does. ministack takes the other's place.
+    AWS refuses it too. ministack alone overwrites the older resource.
     """
     from ministack.services import cloudwatch
     from ministack.services.cloudformation import provisioners
@@ -95,10 +95,10 @@ def _unless_taken(create: Callable[..., Any], *, field: str, taken: Callable[[],
 
 
 def resolve_function_urls_to(endpoint_url: str) -> None:
-    """Have `Fn::GetAtt` of a function URL give an address that answers here: AWS's own is of no use on this machine.
+    """Make `Fn::GetAtt` of a function URL return an address on this server, as AWS's own address is of no use here.
 
     Args:
-        endpoint_url: Where this server listens.
+        endpoint_url: The address of this server.
     """
     from ministack.services.cloudformation import provisioners
 

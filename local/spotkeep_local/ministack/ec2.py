@@ -1,4 +1,4 @@
-"""ministack's EC2: subnets, public images, launch templates."""
+"""ministack's EC2, with subnets, public images and launch templates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _AMAZON = "137112412989"
 
 
 def subnets() -> list[dict[str, Any]]:
-    """Return every subnet of the account and region: SubnetId, VpcId, AvailabilityZone, CidrBlock, DefaultForAz."""
+    """Return the region's subnets, with SubnetId, VpcId, AvailabilityZone, CidrBlock and DefaultForAz."""
     _ec2._ensure_defaults_initialized()
     return list(_ec2._subnets.values())
 
@@ -30,7 +30,7 @@ def add_public_image(image_id: str, *, parameter: str, name: str, root_device: s
 
 
 def launch_template(*, template_id: str | None, name: str | None) -> dict[str, Any] | None:
-    """Return a launch template: LaunchTemplateId, LaunchTemplateName, numbers and `Versions` with their data."""
+    """Return a launch template with LaunchTemplateId, LaunchTemplateName, numbers, and `Versions` with their data."""
     found: dict[str, Any] | None = next(
         (
             template
@@ -43,6 +43,6 @@ def launch_template(*, template_id: str | None, name: str | None) -> dict[str, A
 
 
 def delete_template_version(template: dict[str, Any], version: dict[str, Any]) -> None:
-    """Remove a version, not the default one, from what `launch_template` returned."""
+    """Remove a version that is not the default one from a launch template that `launch_template` returned."""
     template["Versions"].remove(version)
     template["LatestVersionNumber"] = max(each["VersionNumber"] for each in template["Versions"])

@@ -1,4 +1,4 @@
-"""ministack's Lambda: callers, credentials, archives and invocations of functions."""
+"""ministack's Lambda, with callers, credentials, archives and invocations of functions."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 FUNCTION_URL_PATH = "/_aws/lambda-url/"
-"""What ministack serves a function URL below, followed by its id: without DNS, by the address alone."""
+"""The path before a function URL's id in ministack, which works without DNS, by the address alone."""
 
 
 def name_callers_of_function_urls(find: Callable[[str], AccessKey | None]) -> None:
-    """Have events of function URLs with AuthType AWS_IAM say who calls, as AWS does.
+    """Add the caller to events of function URLs with AuthType AWS_IAM, as AWS does.
 
     Args:
-        find: The key with an id. None for one that was not issued: the event then names no caller.
+        find: Returns the key with an id. None for a key that was not issued, in which case the event names no caller.
     """
     build = _lambda_svc._build_function_url_event
 
@@ -55,10 +55,10 @@ def name_callers_of_function_urls(find: Callable[[str], AccessKey | None]) -> No
 
 
 def save_layers_as_files() -> None:
-    """Have the archives of layers saved as files, as ministack saves those of functions.
+    """Save the archives of layers as files, as ministack saves those of functions.
 
-    ministack writes them into its state as text, once for each layer that has the same archive: 87 MB for one
-    deployment, which take two seconds to write at the end and one to read at each start.
+    ministack writes them into its state as text, once for each layer that has the same archive. For one deployment that
+    is 87 MB. They take two seconds to write at the end, and one to read at each start.
     """
     get_state, load_persisted_state = _lambda_svc.get_state, _lambda_svc.load_persisted_state
 
@@ -87,10 +87,10 @@ def _layer_versions(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def give_functions_credentials(credentials_of: Callable[[str, str, str], dict[str, str]]) -> None:
-    """Decide what functions find in their environment as credentials.
+    """Set the credentials in the environment of functions.
 
     Args:
-        credentials_of: From a function's ARN, its name and its role's ARN to environment variables.
+        credentials_of: Takes a function's ARN, its name and its role's ARN. Returns environment variables.
     """
 
     def execution_credentials(config: Mapping[str, Any]) -> dict[str, str]:
@@ -101,10 +101,10 @@ def give_functions_credentials(credentials_of: Callable[[str, str, str], dict[st
 
 
 def unpack_once(archives: UnpackedArchives) -> None:
-    """Have the processes of a function share what its archive and its layers hold.
+    """Let the processes of a function share the unpacked files of its archive and its layers.
 
     Args:
-        archives: Where they are unpacked.
+        archives: The place where they are unpacked.
     """
 
     @contextmanager
@@ -141,7 +141,7 @@ def end_invocations(function: str) -> int:
 
 
 def judge_calls_of_functions(is_allowed: Callable[[ServiceCall], bool]) -> None:
-    """Have Lambda ask before it reads a queue or writes a log in the role of a function.
+    """Make Lambda ask before it reads a queue or writes a log in the role of a function.
 
     Args:
         is_allowed: Decides.
@@ -188,10 +188,10 @@ def function_url(url_id: str) -> tuple[str, str] | None:
 
 
 class UnpackedArchives:
-    """What was unpacked so far.
+    """The archives that are unpacked so far.
 
     Args:
-        directory: Where it is. It need not be there yet.
+        directory: Their directory. It need not exist yet.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -200,11 +200,11 @@ class UnpackedArchives:
         self._used: set[Path] = set()
 
     def link(self, archive: Path, target: Path) -> None:
-        """Put links to what an archive holds into a directory.
+        """Put links to an archive's entries into a directory.
 
         Args:
             archive: A ZIP archive.
-            target: There, and empty.
+            target: An existing, empty directory.
 
         Raises:
             OSError: The disk refuses.
@@ -214,7 +214,10 @@ class UnpackedArchives:
             (target / entry.name).symlink_to(entry)
 
     def remove_unused(self) -> None:
-        """Remove what an earlier server has unpacked and nothing has run since: of functions that have changed."""
+        """Remove archives that an earlier server unpacked and that no function has used since.
+
+        They belong to functions that have changed.
+        """
         for place in self._directory.glob("*"):
             if place not in self._used:
                 shutil.rmtree(place, ignore_errors=True)

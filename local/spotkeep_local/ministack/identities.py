@@ -1,4 +1,4 @@
-"""ministack's IAM and STS: users, roles, instance profiles, sessions, and the policies and tags of each resource."""
+"""ministack's IAM and STS, with users, roles, instance profiles, sessions, and each resource's policies and tags."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 StoredPolicy: TypeAlias = "str | Mapping[str, Any]"
-"""A policy document, as text or read: ministack keeps it as it came."""
+"""A policy document, as text or read, because ministack keeps it as it came."""
 
 
 NO_POLICY: StoredPolicy = {}
-"""Stands for a managed policy that is gone: as a boundary or a session policy it allows nothing."""
+"""The stand-in for a managed policy that is gone. As a boundary or a session policy it allows nothing."""
 
 
 class StsSessions:
     """The sessions that ministack knows, for the registry of access keys.
 
-    sts:GetCallerIdentity answers with their principals, events of function URLs name them, and presigned requests of
-    S3, whose signatures ministack verifies, are taken. ministack goes through them in the thread of the event loop, so
-    they change there.
+    The answers of sts:GetCallerIdentity and the events of function URLs have their principals. ministack also verifies
+    the signatures of presigned S3 requests, and accepts those of these sessions. It goes through the sessions in the
+    thread of the event loop, so they change there.
 
     Args:
         loop: The event loop.
@@ -74,13 +74,13 @@ class StsSessions:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredIdentity:
-    """What IAM keeps of a role or a user.
+    """IAM's data about a role or a user.
 
     Attributes:
-        arn: With its path.
-        documents: Its policies, inline and attached, those of a user's groups with them: by name, as they were stored.
+        arn: Its ARN, with its path.
+        documents: Its inline and attached policies by name, as they were stored. A user's include those of its groups.
         boundary: Name and document of its permissions boundary. None without one.
-        tags: Its own.
+        tags: Its own tags.
     """
 
     arn: str
@@ -90,13 +90,13 @@ class StoredIdentity:
 
 
 def stored_role(name: str) -> StoredIdentity | None:
-    """Return what IAM keeps of a role. None where there is no such role."""
+    """Return IAM's data about a role. None where there is no such role."""
     role = _iam._roles.get(name)
     return None if role is None else _stored(role, name=name, inline=role["InlinePolicies"], groups=())
 
 
 def stored_user(name: str) -> StoredIdentity | None:
-    """Return what IAM keeps of a user. None where there is no such user."""
+    """Return IAM's data about a user. None where there is no such user."""
     user = _iam._users.get(name)
     groups = [group for group in _iam._groups.items() if name in group[1].get("Users", ())]
     inline = _iam._user_inline_policies.get(name) or {}
@@ -104,7 +104,7 @@ def stored_user(name: str) -> StoredIdentity | None:
 
 
 def stored_identities() -> Mapping[str, StoredIdentity]:
-    """Return what IAM keeps of every role and user, by name."""
+    """Return IAM's data about every role and user, by name."""
     roles = {name: stored_role(name) for name in list(_iam._roles)}
     users = {name: stored_user(name) for name in list(_iam._users)}
     return {name: found for name, found in (roles | users).items() if found is not None}
@@ -159,7 +159,7 @@ def resource_policy(service: str, arn: str) -> StoredPolicy | None:
     """Return the policy of a bucket, key, queue, topic, function, table or secret. None where it has none.
 
     Args:
-        service: As in actions: `s3`. `sts` for the trust policy of a role.
+        service: The service as in actions, for example `s3`, or `sts` for the trust policy of a role.
         arn: The ARN of the resource, or of an object in a bucket.
     """
     if service == "sts":
@@ -182,7 +182,7 @@ def resource_tags(arn: str) -> Mapping[str, str]:
 
 
 def instance_profile(name: str) -> Mapping[str, Any] | None:
-    """Return an instance profile: its name, Arn, InstanceProfileId and the names of its Roles. None for none."""
+    """Return an instance profile with its name, Arn, InstanceProfileId and the names of its Roles. None for none."""
     found: Mapping[str, Any] | None = _iam._instance_profiles.get(name)
     return found
 
@@ -193,7 +193,7 @@ def instance_profile_roles(name: str) -> Sequence[str]:
 
 
 def _without_empty_principals(stored: StoredPolicy) -> StoredPolicy:
-    """Leave out statements without a principal: ministack keeps what `Fn::If` leaves out of a list that is empty."""
+    """Leave out statements with an empty principal, which ministack keeps where `Fn::If` empties a list."""
     document = json.loads(stored) if isinstance(stored, str) else stored
     statements = document["Statement"]
     kept = (

@@ -1,4 +1,4 @@
-"""ministack's EventBridge, SNS and SQS: AWS's own events, addresses of queues, permitted deliveries."""
+"""ministack's EventBridge, SNS and SQS, with AWS's own events, addresses of queues and permitted deliveries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _QUEUE_PORT = "4566"
 
 
 def publish_event(*, source: str, detail_type: str, detail: Mapping[str, Any], resources: Sequence[str]) -> None:
-    """Put an event on the default bus as AWS itself would: the public call refuses `aws.*` sources.
+    """Put an event on the default bus as AWS itself would, because the public call refuses `aws.*` sources.
 
     Matching targets are called before this returns. Lambda functions run in the background.
 
@@ -41,11 +41,11 @@ def publish_event(*, source: str, detail_type: str, detail: Mapping[str, Any], r
 
 
 def name_queues_alike_on_every_port() -> None:
-    """Have queues keep their address whatever the port is, and answers name it with the port that was asked.
+    """Keep the address of queues on every port, and name it in answers with the port of the request.
 
-    ministack keys a queue by its address, and looks for a function's queue under the address of today. A state that
-    comes up on another port (the old one is taken, or the directory is a copy) would keep its queues where no function
-    looks.
+    ministack keys a queue by its address, and searches a function's queue under the address of today. A state may come
+    up on another port, when the old one is taken or the directory is a copy. Without this, a function would not find
+    its queue there.
     """
     _sqs.DEFAULT_PORT = _QUEUE_PORT
     _sqs._CANONICAL_NETLOC = f"{_sqs.DEFAULT_HOST}:{_QUEUE_PORT}"
@@ -53,10 +53,10 @@ def name_queues_alike_on_every_port() -> None:
 
 
 def judge_service_calls(is_allowed: Callable[[ServiceCall], bool]) -> None:
-    """Have ministack ask before a service acts by itself, and leave what is not allowed.
+    """Make ministack ask before a service acts by itself, and drop calls that are not allowed.
 
     Args:
-        is_allowed: Decides.
+        is_allowed: Decides about each call.
     """
     delivery = {"lambda": "lambda:InvokeFunction", "sqs": "sqs:SendMessage", "sns": "sns:Publish"}
     invoke_target = _eventbridge._invoke_target
@@ -98,7 +98,9 @@ def judge_service_calls(is_allowed: Callable[[ServiceCall], bool]) -> None:
 
 
 def _with_scheduled_time(target: Mapping[str, Any], event: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a schedule's target with the firing's time where its input asks for it: ministack leaves that as it is.
+    """Return a schedule's target with the time of its firing, where its input asks for it.
+
+    ministack leaves the placeholder as it is.
 
     Source: https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-schedule-context-attributes.html
     """
@@ -114,6 +116,6 @@ def queue_attributes(arn: str) -> Mapping[str, str]:
 
 
 def topic(arn: str) -> Mapping[str, Any] | None:
-    """Return a topic: `attributes`, and `subscriptions` with arn, protocol and endpoint. None where there is none."""
+    """Return a topic's `attributes`, and `subscriptions` with arn, protocol and endpoint. None where there is none."""
     found: Mapping[str, Any] | None = _sns._topics.get(arn)
     return found

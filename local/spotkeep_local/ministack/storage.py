@@ -1,4 +1,4 @@
-"""ministack's S3, DynamoDB, KMS and Parameter Store: contents, encryption, repeated transactions."""
+"""ministack's S3, DynamoDB, KMS and Parameter Store, with contents, encryption and repeated transactions."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def know_transactions_by_what_was_sent() -> None:
     """Answer a transaction that is sent again, with the same token, as the first time.
 
-    ministack compares it with the first request, in which it has rewritten numbers meanwhile (1.50 is 1.5), and refuses
-    it as another one. A client whose answer was lost would never get one.
+    ministack compares it with the first request, in which it has rewritten numbers meanwhile (1.50 is 1.5). It then
+    refuses it as another one. A client that lost the answer would never get one.
     """
     write = _dynamodb._transact_write_items
 

@@ -1,1 +1,1 @@
-"""What every service of ours is built on: AWS's protocols, botocore's models, saved state, events."""
+"""The foundation of every service of ours, with AWS's protocols, botocore's models, saved state and events."""

@@ -1,11 +1,11 @@
-"""What every service of the local AWS is built on: a table of operations behind one of AWS's protocols.
+"""The foundation of every service of the local AWS, a table of operations behind one of AWS's protocols.
 
-`AwsService` takes a request from the router, finds its operation, reads and checks its parameters, calls the operation,
-and writes the answer or the error as AWS does. A `WireProtocol` does what differs between AWS's protocols. The two that
-are JSON are here, EC2's own is `ec2.query_protocol`.
+`AwsService` takes a request from the router, finds its operation, and reads and checks its parameters. It then calls
+the operation, and writes the answer or the error as AWS does. A `WireProtocol` covers the differences between AWS's
+protocols. The two JSON protocols are here, EC2's own is `ec2.query_protocol`.
 
-Reading and checking follow botocore's model of the service: a client checks types and minimum lengths before a request
-leaves it, the service also checks patterns, enumerations and maxima, and names every problem at once.
+Reading and checking follow botocore's model of the service. A client checks types and minimum lengths before a request
+leaves it. The service also checks patterns, enumerations and maxima, and names every problem at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ServiceError(Exception):
     """A refused request, as the service answers it.
 
     Args:
-        message: What is wrong.
+        message: The fault, as a sentence.
         code: AWS's error code. The class's own where none is given.
         status: The HTTP status. The class's own where none is given.
     """
@@ -84,7 +84,7 @@ class HttpRequest:
 
 
 class WireProtocol(Protocol):
-    """How requests and answers of a service are written."""
+    """The form of a service's requests and answers."""
 
     def operation(self, request: HttpRequest) -> str:
         """Return the name of the operation that is asked for, whether the local AWS has it or not.
@@ -111,16 +111,17 @@ class WireProtocol(Protocol):
         ...
 
     def model(self, operation: str) -> OperationModel | None:
-        """Return what botocore knows of an operation. None of what no model describes."""
+        """Return botocore's model of an operation. None for an operation that no model describes."""
         ...
 
 
 class AwsService:
-    """One service: answers the operations in its table and refuses all others.
+    """One service, which answers the operations in its table and refuses all others.
 
     Args:
-        protocol: How the service's requests and answers are written.
-        operations: By name. Each takes the checked parameters and returns the answer, and may raise `ServiceError`.
+        protocol: The form of the service's requests and answers.
+        operations: The operations by name. Each takes the checked parameters and returns the answer, and may raise
+            `ServiceError`.
         admit: Called with the operation's name before its parameters are read. Raises `ServiceError` to refuse it.
     """
 
@@ -138,7 +139,10 @@ class AwsService:
     async def handle_request(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes, query_params: Mapping[str, list[str]]
     ) -> Answer:
-        """Answer one request of the router. Works off the event loop: an operation may ask S3, that is this server."""
+        """Answer one request of the router.
+
+        It works off the event loop, because an operation may ask S3, which is this server.
+        """
         request = HttpRequest(method=method, path=path, headers=headers, body=body, query=query_params)
         return await asyncio.to_thread(self.answer, request)
 
@@ -156,7 +160,7 @@ class AwsService:
         return answer
 
     def _check_answer(self, operation: str, answer: Answer) -> None:
-        """Refuse to give an answer that AWS cannot give: what passes here on such an answer does not pass there."""
+        """Refuse to give an answer that AWS cannot give. A test that passes on such an answer would fail on AWS."""
         model = self.protocol.model(operation)
         problems = [] if model is None else problems_of_answer(model, answer[2])
         if problems:
@@ -172,11 +176,11 @@ class AwsService:
 
 
 class JsonProtocol:
-    """AWS's JSON protocol: the operation in a header, parameters and answer in JSON bodies.
+    """AWS's JSON protocol, with the operation in a header, and parameters and answer in JSON bodies.
 
     Args:
         service: botocore's name of the service.
-        target: What stands before the operation's name in the header X-Amz-Target.
+        target: The text before the operation's name in the header X-Amz-Target.
     """
 
     _CONTENT_TYPE = "application/x-amz-json-1.1"
@@ -186,7 +190,7 @@ class JsonProtocol:
         self.target = target
 
     def operation(self, request: HttpRequest) -> str:
-        """Return what the header X-Amz-Target names."""
+        """Return the operation that the header X-Amz-Target names."""
         named = request.headers.get("x-amz-target", "")
         prefix, _, operation = named.rpartition(".")
         if prefix != self.target or not operation:
@@ -219,7 +223,7 @@ class JsonProtocol:
         return checked
 
     def answer(self, operation: str, answer: Mapping[str, Any]) -> Answer:
-        """Write what the model's output knows, without what is None, timestamps as epoch seconds."""
+        """Write the answer's members that the model knows. None is left out, and timestamps become epoch seconds."""
         shape = self._model(operation).output_shape
         return _json_answer(200, {} if shape is None else _shaped(answer, shape), self._CONTENT_TYPE)
 
@@ -234,7 +238,7 @@ class JsonProtocol:
         )
 
     def model(self, operation: str) -> OperationModel | None:
-        """Return what botocore knows of an operation."""
+        """Return botocore's model of an operation."""
         return self._model(operation)
 
     def _model(self, operation: str) -> OperationModel:
@@ -242,7 +246,7 @@ class JsonProtocol:
 
 
 class RestJsonProtocol(JsonProtocol):
-    """AWS's REST protocol: the operation is the method and the path. Parameters stand in path, query and JSON body.
+    """AWS's REST protocol, with method and path as the operation. Parameters stand in path, query and JSON body.
 
     Args:
         service: botocore's name of the service.
@@ -278,10 +282,10 @@ class RestJsonProtocol(JsonProtocol):
 
 
 class ControlProtocol(JsonProtocol):
-    """How the local AWS is asked for what AWS lets no client decide: JSON, without a model.
+    """The protocol for the control of the local AWS, which no client of AWS has. It is JSON without a model.
 
     Args:
-        target: What stands before the operation's name in the header X-Amz-Target.
+        target: The text before the operation's name in the header X-Amz-Target.
     """
 
     def __init__(self, target: str) -> None:
@@ -296,18 +300,18 @@ class ControlProtocol(JsonProtocol):
         return _json_answer(200, answer, self._CONTENT_TYPE)
 
     def model(self, operation: str) -> None:
-        """No model describes what AWS does not have."""
+        """Return None, because no model describes operations that AWS does not have."""
 
 
 def control_service(
     target: str, operations: Mapping[str, Operation], *, admit: Callable[[str], None] = lambda _operation: None
 ) -> AwsService:
-    """Make the control plane of one part of the local AWS. What its operations find wrong is a refusal.
+    """Make the control plane of one part of the local AWS. Errors of its operations are answered as refusals.
 
     Args:
-        target: What stands before the operation's name in the header X-Amz-Target.
-        operations: By name. Each may raise `LocalAwsError`, `ServiceError` or ValueError.
-        admit: As for `AwsService`.
+        target: The text before the operation's name in the header X-Amz-Target.
+        operations: The operations by name. Each may raise `LocalAwsError`, `ServiceError` or ValueError.
+        admit: Refuses operations, as for `AwsService`.
     """
 
     def refusing(operation: Operation) -> Operation:
@@ -325,13 +329,13 @@ def control_service(
 
 
 def page_of(found: Sequence[Any], request: Mapping[str, Any], *, member: str, longest: int) -> dict[str, Any]:
-    """Return the answer of a list operation: the page that a request asks for, and the token of the next one.
+    """Return the answer of a list operation, with the requested page and the token of the next one.
 
     Args:
         found: The whole list.
         request: Has `NextToken` and `MaxResults`, where it asks for them.
         member: The member of the answer that holds the page.
-        longest: The most that a page holds.
+        longest: The greatest number of items on a page.
     """
     first, size = int(request.get("NextToken", 0)), min(int(request.get("MaxResults", longest)), longest)
     more = {"NextToken": str(first + size)} if first + size < len(found) else {}
@@ -372,5 +376,8 @@ def _address(uri: str) -> re.Pattern[str]:
 
 @functools.cache
 def _open_address(uri: str) -> re.Pattern[str]:
-    """Return the same, where the last label may hold slashes: ARNs do, and the router has decoded the path."""
+    """Return the same pattern with slashes allowed in the last label.
+
+    ARNs have slashes, and the router has decoded the path.
+    """
     return re.compile(_address(uri).pattern.removesuffix("[^/]+)") + (".+)" if uri.endswith("}") else ""))

@@ -30,11 +30,11 @@ FROM_INSIDE: Final = Config(
     max_pool_connections=32,
     connect_timeout=5,
 )
-"""For the services that live in the local AWS and call it: many at once, and before it answers."""
+"""The configuration of services that live in the local AWS and call it, many at once, and before it answers."""
 
 
 class _Session(boto3.Session):
-    """A session whose clients talk to one endpoint, for a library that takes nothing else than a session of boto3."""
+    """A session with clients of one endpoint, for a library that accepts nothing but a session of boto3."""
 
     endpoint_url: str
 
@@ -48,9 +48,9 @@ class LocalSession:
     """Makes boto3 clients and resources for one local AWS.
 
     Args:
-        endpoint_url: Where it answers.
+        endpoint_url: The address of the local AWS.
         region: The region of its resources.
-        access_key: Whom it is called as.
+        access_key: The access key of its calls.
     """
 
     def __init__(self, *, endpoint_url: str, region: str, access_key: AccessKey) -> None:

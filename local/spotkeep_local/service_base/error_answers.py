@@ -1,4 +1,4 @@
-"""How AWS writes an error: the one place that knows its form in each protocol.
+"""The forms of AWS's errors in each protocol, known in this one place.
 
 | form | protocols | status, error and message are in |
 |---|---|---|
@@ -10,7 +10,7 @@
 
 A client that still knows a service by its old query protocol reads the old error code from `x-amzn-query-error`.
 
-Sources: botocore's `parsers`; "Smithy RPC v2 CBOR protocol", "AWS Query compatible" in Smithy's documentation.
+Sources: botocore's `parsers`, and "Smithy RPC v2 CBOR protocol" and "AWS Query compatible" in Smithy's documentation.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _JSON: Final = "application/x-amz-json-1.1"
 
 
 def error_form(headers: Mapping[str, str], *, protocol: str | None) -> ErrorForm:
-    """Return the form that the client of a request reads: some services are spoken to in several protocols.
+    """Return the form that the client of a request reads, because some services have several protocols.
 
     Args:
         headers: The headers of the request, by their names in lower case.
-        protocol: The service's in its model. None when the service is not known.
+        protocol: The service's protocol in its model. None when the service is not known.
     """
     if headers.get("smithy-protocol") == "rpc-v2-cbor":
         return ErrorForm.CBOR
@@ -76,12 +76,12 @@ def error_answer(
     """Write an error.
 
     Args:
-        form: As the client reads it.
+        form: The form that the client reads.
         code: AWS's error code.
-        message: What is wrong.
+        message: The fault, as a sentence.
         status: The HTTP status.
         content_type: The content type of an answer in JSON.
-        query_code: The code in the service's old query protocol, for the services that say so in their models.
+        query_code: The code in the service's old query protocol, for the services with such codes in their models.
     """
     compatible = {} if query_code is None else {"x-amzn-query-error": f"{query_code};Sender"}
     text = {"__type": code, "message": message}
@@ -121,7 +121,10 @@ def _as_cbor(text: Mapping[str, str]) -> bytes:
 
 
 def _cbor_start(kind: int, length: int) -> bytes:
-    """Write how a text or a map starts: its kind, and its length in that byte or in those that follow (RFC 8949)."""
+    """Write the start of a text or a map (RFC 8949).
+
+    It has the kind, and the length in the same byte or in those that follow.
+    """
     if length < 24:
         return bytes([kind << 5 | length])
     size, marker = next((size, marker) for size, marker in ((1, 24), (2, 25), (4, 26)) if length < 256**size)
@@ -133,9 +136,9 @@ class BusyErrors:
     """The errors of one service.
 
     Attributes:
-        throttle: The code with which it refuses one call too many.
-        throttle_status: The HTTP status of that.
-        server_error: The code of a failure of its own, whose status is 500.
+        throttle: The error code of a throttled call.
+        throttle_status: The HTTP status of a throttled call.
+        server_error: The error code of a failure of the service's own, with status 500.
     """
 
     throttle: str

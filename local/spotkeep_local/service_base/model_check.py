@@ -60,8 +60,9 @@ _TIMESTAMPS: Final[Mapping[str, re.Pattern[str]]] = {
 }
 _BEFORE_THE_NAME: Final = re.compile(r"^\{[^}]*\}")
 _NOT_BY_THE_MODEL: Final = frozenset({("s3", "GetBucketLocation")})
-"""Operations whose answer the model does not describe: it says that a bucket's region is a member of the answer, and in
-"GetBucketLocation" (S3's API reference) it is the answer's root."""
+"""Operations with an answer that the model describes wrongly. In the model a bucket's region is a member of the answer.
+
+In "GetBucketLocation" (S3's API reference) it is the answer's root."""
 
 
 class WrongTypeError(Exception):
@@ -72,7 +73,7 @@ def check(value: Any, shape: Shape) -> tuple[Any, list[str]]:
     """Compare a value with its shape.
 
     Returns:
-        The value without what is None and with timestamps as epoch seconds. And every constraint it breaks.
+        The value without members that are None and with timestamps as epoch seconds, and every constraint it breaks.
 
     Raises:
         WrongTypeError: A value has another type than the model says.
@@ -165,7 +166,7 @@ def problems_of_answer(operation: OperationModel, body: bytes) -> list[str]:
 
     Args:
         operation: The operation in botocore's model.
-        body: As it goes over the wire. Of a stream, anything.
+        body: The body as it goes over the wire. Anything for a stream.
 
     Returns:
         A text for each problem, that names the member by its path. None where there is no problem. Answers in CBOR are
@@ -293,7 +294,7 @@ class _Xml:
         self._beside = beside
 
     def problems(self, nodes: list[ET.Element], shape: Shape, path: str) -> Iterable[str]:
-        """Read the elements of one name: several for a flattened list or map, one for all else."""
+        """Read the elements of one name. A flattened list or map has several, everything else has one."""
         kind, flattened = shape.type_name, bool(shape.serialization.get("flattened"))
         if kind == "list":
             member = shape.member  # type: ignore[attr-defined]

@@ -1,10 +1,10 @@
-"""The parameters of AWS's two query protocols: names with dots in a form, lists and structures in botocore's model.
+"""The parameters of AWS's two query protocols, with dotted names in a form, and lists and structures in the model.
 
 `TagSpecification.1.Tag.2.Key=a` is read into `{"TagSpecifications": [{"Tags": [..., {"Key": "a"}]}]}`. EC2 numbers the
 items of a list right behind its name. The other services put `member` or the items' own name between, and write maps as
 numbered entries.
 
-Sources: botocore's `EC2Serializer` and `QuerySerializer`, whose counterparts these are.
+Sources: botocore's `EC2Serializer` and `QuerySerializer`, the counterparts of this module.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class UnreadableParameterError(Exception):
 
 @dataclass
 class _Node:
-    """What the form holds at a name and below it."""
+    """The text that the form holds at a name, and the nodes below it."""
 
     name: str = ""
     text: str | None = None
@@ -160,9 +160,9 @@ def read_scalar(text: str, shape: Shape, name: str) -> Any:
     """Read a value that is written as text. Timestamps and binary values stay text.
 
     Args:
-        text: As it was sent.
-        shape: What the model says of it.
-        name: Of the parameter, for the error.
+        text: The value as it was sent.
+        shape: The value's shape in the model.
+        name: The parameter's name, for the error.
 
     Raises:
         UnreadableParameterError: It is not of its type.

@@ -22,7 +22,7 @@ _LOG = logging.getLogger(__name__)
 
 
 PublishEvent: TypeAlias = "Callable[[dict[str, Any], str, list[str]], None]"
-"""Puts one event on the default bus: detail, detail type and resources. Returns once the bus has it."""
+"""Puts one event, by detail, detail type and resources, on the default bus. Returns once the bus has it."""
 
 
 def delays(faults: EventFaults, chance: random.Random) -> Iterator[float]:
@@ -50,7 +50,7 @@ class StateChangeEvents:
         self._thread = threading.Thread(target=self._run, name="state-change-events", daemon=True)
 
     def set_faults(self, faults: EventFaults) -> None:
-        """Set what goes wrong with events that are sent from now on."""
+        """Set the faults of events that are sent from now on."""
         with self._changed:
             self._faults = faults
             self._chance = random.Random(faults.seed)  # noqa: S311 - a repeatable choice, no secret
@@ -60,7 +60,7 @@ class StateChangeEvents:
         self._thread.start()
 
     def stop(self) -> None:
-        """Drop what is not due yet and end."""
+        """Drop all events that are not due yet, and end."""
         with self._changed:
             self._stopped = True
             self._changed.notify()

@@ -1,4 +1,4 @@
-"""What a service of ours keeps while the local AWS is down: one JSON file, read at the start, written at the shutdown.
+"""The saved state of a service while the local AWS is down, in one JSON file. It is read at start, written at shutdown.
 
 While the server runs, all state is in memory. A server that is killed has not written it. The next one then begins
 empty (`StateDirectory.discard_unsaved`).
@@ -22,13 +22,13 @@ class StateFile:
     """One service's file.
 
     Attributes:
-        path: Where it is, or will be.
+        path: The path of the file, which need not exist yet.
     """
 
     path: Path
 
     def read(self) -> dict[str, Any]:
-        """Return what was written last. An empty document when nothing was.
+        """Return the state that was written last. An empty document when none was.
 
         Raises:
             PersistenceError: The file holds something else.
@@ -44,7 +44,7 @@ class StateFile:
         return document
 
     def write(self, document: Mapping[str, Any]) -> None:
-        """Write the state in the place of what was written last."""
+        """Replace the state that was written last."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         draft = self.path.with_suffix(".draft")
         draft.write_text(json.dumps(document))

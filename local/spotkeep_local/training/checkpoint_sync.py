@@ -1,8 +1,8 @@
-"""Checkpoints between a job's directory and S3, as SageMaker's sync agent copies them.
+"""Copies of checkpoints between a job's directory and S3, as SageMaker's sync agent makes them.
 
-From S3 at every start. To S3 while the job trains, file by file, in no promised order, each with a marker file beside
-it: `<file>.sagemaker-uploading`, then `<file>.sagemaker-uploaded`. What the job deletes is deleted in S3 too. A job
-that ends in good order gets one last pass. A host that is lost gets none.
+At every start, files are copied from S3. While the job trains, each file is copied to S3, in no promised order. A
+marker file stands beside it, first `<file>.sagemaker-uploading`, then `<file>.sagemaker-uploaded`. A file that the job
+deletes is deleted in S3 too. A job that ends in good order gets one last pass. A lost host gets none.
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/model-checkpoints.html
 """
 
@@ -34,7 +34,7 @@ UPLOADED = ".sagemaker-uploaded"
 
 @dataclass(frozen=True)
 class _Version:
-    """What distinguishes one content of a file from the next."""
+    """The marks that distinguish one content of a file from the next."""
 
     size: int
     modified_ns: int
@@ -63,7 +63,7 @@ class CheckpointSync:
         remote: The job's CheckpointConfig.S3Uri.
         local: Its LocalPath on this machine.
         interval_seconds: Between two readings of the directory.
-        upload_delay_seconds: How long a file takes to reach S3.
+        upload_delay_seconds: The seconds that a file takes to reach S3.
         on_upload: Called when a file has reached S3.
     """
 
@@ -123,10 +123,10 @@ class CheckpointSync:
         self._thread.start()
 
     def finish(self, *, deadline: float | None = None) -> None:
-        """Copy what is not in S3 yet, delay or not, and end.
+        """Copy all files that are not in S3 yet, without the delay, and end.
 
         Args:
-            deadline: A monotonic time after which the host is gone, whatever is left.
+            deadline: A monotonic time after which the host is gone, even with files still to copy.
 
         Raises:
             JobFailedError: S3 refused.
@@ -144,7 +144,7 @@ class CheckpointSync:
             raise JobFailedError(f"ClientError: Checkpoint upload failed: {error}") from error
 
     def lose(self) -> None:
-        """Lose the host: not one more byte goes up, a half-sent file is dropped. Return at once."""
+        """Lose the host and return at once. No further byte goes to S3, and a half-sent file is dropped."""
         self._lost.set()
         self._over.set()
 
@@ -323,7 +323,7 @@ class _UploadedFile:
 
 
 def _forget_reads(path: Path) -> None:
-    """Set the time of the last access before that of the last change: then the next read is noted (relatime)."""
+    """Set the time of the last access before that of the last change, so that the next read is noted (relatime)."""
     os.utime(path, ns=(0, path.stat().st_mtime_ns))
 
 

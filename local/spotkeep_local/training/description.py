@@ -1,4 +1,4 @@
-"""A job as its readers see it: DescribeTrainingJob, a ListTrainingJobs summary, an EventBridge event."""
+"""The answers about a job, which are DescribeTrainingJob, ListTrainingJobs summaries and EventBridge events."""
 
 from __future__ import annotations
 
@@ -181,7 +181,10 @@ def _problems(request: dict[str, Any]) -> Iterator[str]:
 
 
 def _place_after(token: str | None, jobs: list[TrainingJob]) -> int:
-    """Return where a page begins. A token names the last job of a page: jobs that start between two shift nothing."""
+    """Return the place where a page begins.
+
+    A token names the last job of a page, so jobs that start between two requests shift nothing.
+    """
     if token is None:
         return 0
     names = [job.name for job in jobs]
@@ -197,7 +200,7 @@ def search_jobs(jobs: Iterable[TrainingJob], request: dict[str, Any]) -> dict[st
     refused.
 
     Raises:
-        ValidationError: The request asks for what the local AWS does not have. Names every such thing.
+        ValidationError: The request uses features that the local AWS lacks. Names all of them.
     """
     expression = request.get("SearchExpression", {})
     filters = expression.get("Filters", [])

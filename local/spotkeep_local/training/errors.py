@@ -1,4 +1,4 @@
-"""What the training API answers when it refuses, and what ends a job early."""
+"""The training API's refusals, and the errors that end a job early."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class ResourceLimitExceededError(ServiceError):
 
     Args:
         quota: Its name in Service Quotas.
-        limit: How many instances it allows.
-        used: How many jobs use now.
-        asked: How many the job needs.
+        limit: The number of instances that it allows.
+        used: The number of instances that jobs use now.
+        asked: The number of instances that the job needs.
     """
 
     code = "ResourceLimitExceeded"

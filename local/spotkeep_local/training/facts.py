@@ -1,4 +1,4 @@
-"""What really happened to a job's processes: the rehearsal judges by these, not by what the job says of itself."""
+"""The real course of a job's processes. The rehearsal judges by these facts, not by the job's own reports."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ class ProcessLifetime:
 
     Attributes:
         pid: Its process id, which is also its process group.
-        ended_at: None while it runs, and when the server died before it saw the end.
-        exit_code: As a shell sees it: 128 and the signal's number when a signal ended it.
+        ended_at: The time of its end. None while it runs, and when the server died before it saw the end.
+        exit_code: Its exit code as a shell sees it, which is 128 and the signal's number when a signal ended it.
         signal: The last signal this service sent it, `SIGTERM` or `SIGKILL`. None when it ended by itself.
-        interrupted: Its capacity was taken away.
-        notice: It got SIGTERM before its capacity was gone. None when nothing was taken away.
+        interrupted: True when its capacity was taken away.
+        notice: True when it got SIGTERM before its capacity was gone. None when nothing was taken away.
         restored_files: Checkpoint files copied from S3 before it started.
-        resumed_step: The `resume` event's step. None when it reported none.
+        resumed_step: The step of its `resume` event. None when it reported none.
         last_step_seen: The highest step it reported complete.
-        steps_of_trainings: What each training of a script with several has last reported, by its name.
-        total_steps: As it last reported.
+        steps_of_trainings: The last report of each training in a script with several, by the training's name.
+        total_steps: The total number of steps that it last reported.
         uploads: Checkpoint files copied to S3 while it lived.
         deletions: Objects deleted in S3 because it deleted the file.
         stored_files: Checkpoint files that were in S3 when it ended, also where its disk had them newer.
-        unsent_files: Checkpoint files that were on its disk and not, or not so, in S3 when it ended.
+        unsent_files: Checkpoint files on its disk that S3 lacked, or had in another version, when it ended.
         read_files: Restored checkpoint files that its script has read. None where this disk keeps no access times.
     """
 
@@ -51,12 +51,12 @@ class ProcessLifetime:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalJobFacts(JsonDocument):
-    """What a local training job went through.
+    """The real course of a local training job.
 
     Attributes:
         status: TrainingJobStatus.
         secondary_status: SecondaryStatus.
-        isolation: How its process got /opt/ml: `namespace` or `relocated`.
+        isolation: The way its process got /opt/ml, `namespace` or `relocated`.
         took_over: The job whose kept host it began on. None when it began on a new one.
     """
 

@@ -1,4 +1,4 @@
-"""What a training job is and how it goes from one status to the next: values and pure functions.
+"""A training job and its way from one status to the next, as values and pure functions.
 
     Starting -> Downloading -> Training -> Uploading -> Completed | Failed
         ^          |              |
@@ -78,10 +78,10 @@ _MESSAGES = {
 CAPACITY_ERROR = (
     "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML instance type."
 )
-"""What SageMaker says when it gives up.
+"""SageMaker's FailureReason when it gives up waiting for capacity.
 Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html (FailureReason)"""
 INTERNAL_SERVER_ERROR = "InternalServerError: We encountered an internal error. Please try again."
-"""What SageMaker says when it fails itself.
+"""SageMaker's FailureReason after an error of its own.
 Source: sagemaker.train.aws_batch.constants, of the SageMaker SDK"""
 NO_CAPACITY_MESSAGE = "Insufficient capacity error from EC2 while launching instances, retrying!"
 
@@ -113,13 +113,13 @@ class SecondaryStatusTransition:
     end: float | None = None
 
     def seconds(self, now: float) -> float:
-        """Return how long it lasted, or has lasted by `now`."""
+        """Return the seconds that it lasted, or has lasted by `now`."""
         return max(0.0, (now if self.end is None else self.end) - self.start)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How a job will end once its output is in S3."""
+    """The end that a job will have once its output is in S3."""
 
     secondary: SecondaryStatus
     failure_reason: str | None = None
@@ -139,9 +139,9 @@ class WarmPool:
     """The pool of one job. Times are epoch seconds.
 
     Attributes:
-        chain_since: When the first of the jobs that handed these instances on was created.
-        kept_since: When its job ended. None while that runs.
-        over_at: When the pool was reused or ended.
+        chain_since: The creation time of the first of the jobs that handed these instances on.
+        kept_since: The end time of its job. None while that runs.
+        over_at: The time when the pool was reused or ended.
         reused_by: The job that took it over.
     """
 
@@ -164,20 +164,21 @@ class WarmPool:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingJob:
-    """Everything the service knows of one job.
+    """All data that the service has about one job.
 
     Attributes:
         request: The CreateTrainingJob request, checked.
-        command: What runs on its host: its container's command line, or the program that stands for its image.
+        command: The command on its host, which is its container's command line or the program that stands for its
+            image.
         tags: Key to value.
-        stop_requested: StopTrainingJob was called.
+        stop_requested: True once StopTrainingJob was called.
         ending: Set once the process is over for good, before the output is uploaded.
-        capacity_script: What is left of the script that governs this job.
+        capacity_script: The remaining part of the script that governs this job.
         lifetimes: Every process the job has had, oldest first.
-        log_stream: In /aws/sagemaker/TrainingJobs, once something ran.
+        log_stream: Its stream in /aws/sagemaker/TrainingJobs, once something ran.
         warm_pool: Its warm pool. None when it asked for none, or the quota had no room for one.
         takes_over: The job whose kept host it began on. None when it began on a new one.
-        restarts: How often it was started again after an error of SageMaker's own.
+        restarts: The number of its restarts after an error of SageMaker's own.
         queued_as: The name of the Batch service job that it was created for. None for all others.
     """
 
@@ -204,7 +205,7 @@ class TrainingJob:
 
     @property
     def scripted_as(self) -> str:
-        """The name by which a script of capacity finds it: Batch's own names say nothing of a run."""
+        """The name by which a script of capacity finds it, because Batch's own names do not contain a run."""
         return self.queued_as or self.name
 
     @property
@@ -214,22 +215,22 @@ class TrainingJob:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will happen to it."""
+        """True once it has ended and will not change any more."""
         return self.status in ENDED
 
     @property
     def spot(self) -> bool:
-        """Whether it runs on managed spot capacity."""
+        """True where it runs on managed spot capacity."""
         return is_spot(self.request)
 
     @property
     def training_started_at(self) -> float | None:
-        """When it first had an instance."""
+        """The time when it first had an instance."""
         return next((t.start for t in self.transitions if t.status in _RUNNING), None)
 
     @property
     def ended_at(self) -> float | None:
-        """When it reached its last status."""
+        """The time when it reached its last status."""
         return self.transitions[-1].start if self.ended else None
 
     def training_time_seconds(self, now: float) -> int | None:
@@ -247,7 +248,7 @@ class TrainingJob:
         return math.ceil(round(seconds * SPOT_PRICE if self.spot else seconds, 6))
 
     def running_seconds(self, now: float) -> float:
-        """Return what counts against MaxRuntimeInSeconds: time with an instance, over all its restarts."""
+        """Return the time that counts against MaxRuntimeInSeconds, which is time with an instance over all restarts."""
         return self.seconds_in(_RUNNING, now)
 
     def training_seconds(self, now: float) -> float:
@@ -275,11 +276,12 @@ def advance(job: TrainingJob, secondary: SecondaryStatus, *, now: float, message
 
 
 def exit_ending(*, exit_code: int, failure_text: str) -> Ending:
-    """Return how a job ends whose process exited by itself.
+    """Return the ending of a job after its process exited by itself.
 
     Args:
-        exit_code: As a shell sees it: 128 and the signal's number when a signal ended it.
-        failure_text: What stands in /opt/ml/output/failure. Only its beginning is kept.
+        exit_code: The exit code as a shell sees it, which is 128 and the signal's number when a signal ended the
+            process.
+        failure_text: The text in /opt/ml/output/failure. Only its beginning is kept.
     """
     if exit_code == 0:
         return Ending(secondary=SecondaryStatus.COMPLETED)

@@ -1,4 +1,4 @@
-"""A job's host: a process group of this machine with its own `/opt/ml`."""
+"""The host of a job, which is a process group of this machine with its own `/opt/ml`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _LONGEST_FOR_SOCKETS = 64
 
 
 def resolve_isolation(wanted: Isolation) -> Isolation:
-    """Return what `wanted` means on this machine: `namespace` or `relocated`.
+    """Return the meaning of `wanted` on this machine, which is `namespace` or `relocated`.
 
     Raises:
-        JobFailedError: A namespace is demanded and the machine refuses it. Says why.
+        JobFailedError: A namespace is demanded and the machine refuses it. Gives the reason.
     """
     try:
         return job_isolation(wanted)
@@ -43,15 +43,15 @@ def start_host(
     on_line: Callable[[str], None],
     on_exit: Callable[[int], None],
 ) -> Host:
-    """Start a job's process on a host. `watch` of the answer begins to call what is given here.
+    """Start a job's process on a host. The callbacks run once `watch` of the returned host is called.
 
     Args:
-        folder: The host's own directory. Holds `ml`, which the job sees as `/opt/ml`, `home`, and for a host that may
-            be kept `image`.
+        folder: The host's own directory. Holds `ml`, which the job sees as `/opt/ml`, and `home`. A host that may be
+            kept has `image` too.
         command: Entry point and arguments, as in the request.
         environment: All of the job's environment. Nothing of this process leaks into it.
-        own_image: Whether the host has an image of its own: the byte code of all that the job imports, which it makes
-            on its first job and has on its next. Else it shares this machine's.
+        own_image: True where the host has an image of its own, the byte code of all modules that the job imports. The
+            host's first job makes it and its next one finds it. Otherwise the host shares this machine's.
         isolation: `namespace` or `relocated`.
         on_line: Called in a thread of its own with each line that the job prints.
         on_exit: Called once, after the last line, with the exit code as a shell sees it.
@@ -94,10 +94,10 @@ def start_host(
 
 
 def _short_way_to(directory: Path) -> Path | None:
-    """Return a link to a directory whose own path is too long for the Unix sockets in it, as data loaders make them.
+    """Return a link to a directory whose own path is too long for Unix sockets in it, as data loaders make them.
 
-    It lies with this process's temporary files, or in `/tmp` where their path is too long as well: short is what it has
-    to be, and the files themselves stay where they are.
+    The link lies with this process's temporary files. Where their path is too long as well, it lies in `/tmp`. The link
+    has to be short, and the files themselves stay in the directory.
 
     Returns:
         The link, alone in a directory of its own. None where none is needed.

@@ -1,9 +1,9 @@
-"""What a job reports of itself on its standard output: lines `spotkeep-event: {json}` among all others.
+"""A job's own reports on its standard output, which are lines `spotkeep-event: {json}` among all others.
 
-Only what the service acts on is read here: the step, to take capacity away at the right one, and the step that
-was restored, for the facts. Anything else, garbage included, passes.
+Only the reports that the service acts on are read here. The step decides when capacity is taken away. The restored step
+goes into the facts. Any other line, garbage included, passes.
 
-Of a script with several trainings the steps of all are added up.
+For a script with several trainings, the steps of all of them are added up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""S3 as the training service uses it: list, read, write, delete. The one module here that calls S3."""
+"""S3 as the training service uses it to list, read, write and delete. The one module here that calls S3."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class S3Location:
 
 
 class ListedObject(NamedTuple):
-    """An object as a listing shows it: its key, and its size in bytes."""
+    """An object as a listing shows it, with its key and its size in bytes."""
 
     key: str
     size: int
 
 
 def file_in(folder: Path, relative: str) -> Path:
-    """Return where the rest of a key is in a folder.
+    """Return the path of the rest of a key in a folder.
 
     Raises:
         JobFailedError: It points out of the folder: S3 takes any key, a machine must not.

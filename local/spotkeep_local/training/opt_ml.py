@@ -1,4 +1,4 @@
-"""The directory that a job sees as `/opt/ml`: where things are in it, and the files the platform writes there.
+"""The directory that a job sees as `/opt/ml`, with its layout and the files that the platform writes there.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-training-algo-running-container.html
 """
@@ -59,11 +59,11 @@ class OptMl:
         return self.root / "input" / "data" / name
 
     def at(self, path: str) -> Path:
-        """Return where a path below `/opt/ml` is on this machine."""
+        """Return the place on this machine of a path below `/opt/ml`."""
         return self.root / path.removeprefix(BASE).strip("/")
 
     def failure_text(self) -> str:
-        """Return what the job wrote to `/opt/ml/output/failure`. Empty when nothing."""
+        """Return the text that the job wrote to `/opt/ml/output/failure`. Empty when it wrote none."""
         try:
             written = read_beginning(self.root / "output" / "failure", most_bytes=_MOST_FAILURE_BYTES)
         except OSError:
@@ -148,7 +148,7 @@ def download_channels(store: ObjectStore, request: dict[str, Any], opt_ml: OptMl
 
 
 def no_objects_message(source: dict[str, Any], request: dict[str, Any]) -> str:
-    """Return what SageMaker says of a channel whose prefix is empty.
+    """Return SageMaker's message about a channel with an empty prefix.
 
     Args:
         source: The channel's S3DataSource.

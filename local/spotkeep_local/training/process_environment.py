@@ -1,4 +1,4 @@
-"""The environment a job's process gets: what SageMaker sets, what the job asks for, the way to the local AWS."""
+"""The environment of a job's process, with SageMaker's variables, the job's own and the way to the local AWS."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def job_path() -> str:
-    """Return where a job finds its commands: the local AWS's own environment first, then the system's."""
+    """Return the PATH of a job, with the local AWS's own environment before the system's directories."""
     return path_with(Path(sys.prefix) / "bin")
 
 
 def path_with(programs: Path) -> str:
-    """Return where commands are found: in a directory first, then the system's."""
+    """Return a PATH with one directory before the system's directories."""
     return f"{programs}:{_SYSTEM_PATH}"
 
 
 def job_environment(
     job: TrainingJob, *, endpoint_url: str, access_key: AccessKey, options: ServerOptions
 ) -> dict[str, str]:
-    """Return everything but what depends on the host: HOME, TMPDIR, where byte code goes.
+    """Return all variables that do not depend on the host. The host sets HOME, TMPDIR and the place for byte code.
 
     `python3` is the local AWS's own interpreter, which stands for the one in the training image. Its output is
     unbuffered, as in AWS's images. Every AWS client in the job reaches the local AWS and nothing else.
 
     Args:
-        job: Its request's Environment wins over everything else here.
+        job: The job. Its request's Environment wins over everything else here.
         endpoint_url: The address of the local AWS.
         access_key: The access key of the job's role.
-        options: The region.
+        options: The options, for the region.
     """
     environment = {
         "PATH": job_path(),

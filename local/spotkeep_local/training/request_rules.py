@@ -1,8 +1,9 @@
-"""The rules of CreateTrainingJob that the service model does not state, and what this machine cannot do.
+"""The rules of CreateTrainingJob that the service model does not state, and the limits of this machine.
 
-SageMaker documents the first kind in prose and refuses them with ValidationException. Sources stand beside them. The
-second kind are the local service's own limits: refused with the same exception and the words "the local AWS", never
-ignored, because a rehearsal that skips something proves nothing. docs/local-training.md lists them.
+SageMaker documents the first kind in prose and refuses offending requests with ValidationException. Sources stand
+beside them. The second kind are the local service's own limits. Requests beyond them are refused with the same
+exception and the words "the local AWS". They are never ignored, because a rehearsal that skips something proves
+nothing. docs/local-training.md lists them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from spotkeep_local.service_base.aws_service import ValidationError
 from spotkeep_local.training.object_store import S3Location
 
 Programs = Mapping[str, tuple[str, ...]]
-"""The words of a program by image: whole, or without its registry: `sagemaker-xgboost:1.7-1`."""
+"""The words of a program by image. The image is whole or without its registry, as in `sagemaker-xgboost:1.7-1`."""
 
 
 MAX_RUNTIME_LIMIT_SECONDS = 28 * 24 * 3600
@@ -28,7 +29,7 @@ MAX_KEEP_ALIVE_SECONDS = 3600
 """The model allows more, the service does not.
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html"""
 MAX_HYPERPARAMETER_VALUE_CHARACTERS = 256
-"""The model allows 2,500. The guide says 256, and a local service should refuse what AWS might."""
+"""The model allows 2,500. The guide says 256, and a local service should refuse all values that AWS might refuse."""
 DEFAULT_CHECKPOINT_PATH = "/opt/ml/checkpoints"
 
 _ECR_IMAGE = re.compile(r"[0-9]{12}\.dkr\.ecr(-fips)?\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/")
@@ -40,11 +41,11 @@ _ELSEWHERE = {
 
 
 def program_of(request: Mapping[str, Any], *, programs: Programs) -> tuple[str, ...] | None:
-    """Return the command line that a job runs: its own, or that of its image. None where neither is known.
+    """Return the command line that a job runs, which is its own or its image's. None where neither is known.
 
     Args:
         request: A CreateTrainingJob request.
-        programs: What stands for images.
+        programs: The programs that stand for images.
     """
     algorithm = request["AlgorithmSpecification"]
     arguments = algorithm.get("ContainerArguments")
@@ -74,7 +75,7 @@ def create_problems(request: dict[str, Any], *, programs: Programs) -> list[str]
 
     Args:
         request: The request.
-        programs: What stands for images here.
+        programs: The programs that stand for images here.
     """
     return [
         *_stopping_condition(request),
@@ -94,17 +95,17 @@ def is_spot(request: dict[str, Any]) -> bool:
 
 
 def keep_alive_seconds(request: dict[str, Any]) -> int:
-    """Return how long the job's host is kept for a next job. 0 for not at all."""
+    """Return the seconds that the job's host is kept for a next job. 0 for not at all."""
     return int(request["ResourceConfig"].get("KeepAlivePeriodInSeconds", 0))
 
 
 def most_restarts(request: dict[str, Any]) -> int:
-    """Return how often the job is started again that failed by an error of SageMaker's own."""
+    """Return the most restarts of the job after errors of SageMaker's own."""
     return int(request.get("RetryStrategy", {}).get("MaximumRetryAttempts", 0))
 
 
 def instance_type(request: dict[str, Any]) -> str:
-    """Return the type the job gets: here there is always capacity for the first preference."""
+    """Return the instance type that the job gets. Here there is always capacity for the first preference."""
     resources = request["ResourceConfig"]
     preferences = resources.get("InstancePreferences")
     return str(preferences[0]["InstanceType"] if preferences else resources["InstanceType"])
@@ -117,7 +118,7 @@ def max_runtime_seconds(request: dict[str, Any]) -> int:
 
 
 def max_pending_seconds(request: dict[str, Any]) -> int | None:
-    """Return how long the job may wait for capacity on demand. None for one that fails without it."""
+    """Return the seconds that the job may wait for capacity on demand. None for one that fails without it."""
     value = request.get("StoppingCondition", {}).get("MaxPendingTimeInSeconds")
     return None if value is None else int(value)
 
@@ -234,9 +235,10 @@ def _algorithm(request: dict[str, Any], programs: Programs) -> list[str]:
 
 
 def _registry(image: str, request: dict[str, Any]) -> list[str]:
-    """Return why SageMaker could not pull an image: outside Amazon ECR it needs `Vpc`, and `Vpc` needs a VPC.
+    """Return the reason why SageMaker could not pull an image. Empty when it could.
 
-    It does not pull from AWS's public registry. What AWS says then is not documented. These words are ours.
+    An image outside Amazon ECR needs `Vpc`, and `Vpc` needs a VPC. SageMaker does not pull from AWS's public registry.
+    AWS's message for this case is not documented, so these words are ours.
     """
     access = request["AlgorithmSpecification"].get("TrainingImageConfig", {}).get("TrainingRepositoryAccessMode")
     if access == "Vpc" and "VpcConfig" not in request:

@@ -1,8 +1,8 @@
-"""One job's life, in one thread: wait for capacity, bring data, run the process, deal with how it ended.
+"""One job's life in one thread, from waiting for capacity over data and process to the handling of its end.
 
-Everything that may end a process comes together in `_cause`: its own exit, a user's stop, the two time limits, a
-scripted loss of capacity, the server's shutdown. Other threads only record and wake. The exception is a loss of
-capacity at a step, which the output's reader delivers itself, before the job gets a step further.
+Everything that may end a process comes together in `_cause`. The causes are its own exit, a user's stop, the two time
+limits, a scripted loss of capacity, and the server's shutdown. Other threads only record and wake. The exception is a
+loss of capacity at a step. The output's reader delivers that itself, before the job gets a step further.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class JobContext:
-    """What every job stands on.
+    """The surroundings that all jobs share.
 
     SageMaker reads channels, writes checkpoints, models and logs as the job's role, and so does this.
 
     Attributes:
-        hosts_folder: Holds a folder a job, and in it one a host. Each is gone once its host is.
+        hosts_folder: Holds a folder for each job, and in it one for each host. Each is gone once its host is.
     """
 
     endpoint_url: str
@@ -107,7 +107,7 @@ _ENDING_OF = {
 
 
 class _ShutdownError(Exception):
-    """The server goes down: the job stays as it is, to be taken up again."""
+    """The server shuts down. The job stays as it is, and the next server takes it up again."""
 
 
 class JobRunner:
@@ -115,8 +115,8 @@ class JobRunner:
 
     Args:
         job: A new job, or one that was saved.
-        taken_up: It was saved: another server ran it before, and was stopped.
-        context: What it stands on.
+        taken_up: True for a saved job, which another server ran before that server was stopped.
+        context: The surroundings that all jobs share.
         on_status: Called with the job after each change of its secondary status, in order.
     """
 
@@ -455,7 +455,7 @@ class JobRunner:
         last.rename(kept)
 
     def kept_host_of(self, job_name: str) -> Path:
-        """Return where the host lies that a job left in its warm pool."""
+        """Return the folder of the host that a job left in its warm pool."""
         return self._context.hosts_folder / job_name / "kept"
 
     def _upload_output(self, job: TrainingJob, opt_ml: OptMl, ending: Ending) -> str | None:

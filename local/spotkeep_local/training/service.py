@@ -1,4 +1,4 @@
-"""SageMaker's training API as the local AWS serves it: a request in, an answer out, jobs run in the background."""
+"""SageMaker's training API as the local AWS serves it. It answers requests, and jobs run in the background."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class TrainingService:
     """Training jobs of one local AWS.
 
     Args:
-        state_dir: Where the service keeps its jobs and the hosts' files.
-        endpoint_url: Where the local AWS listens. S3 and CloudWatch Logs are reached there.
-        credentials: Where jobs, and the service itself, get theirs from.
+        state_dir: The folder for the service's jobs and the hosts' files.
+        endpoint_url: The address of the local AWS, with S3 and CloudWatch Logs.
+        credentials: The source of the credentials of jobs, and of the service itself.
         options: The options of the local AWS.
         publish_event: Puts an `aws.sagemaker` event on the default bus. Called from a thread of its own.
-        on_change: Called after a job's status has changed, with the job's lock held: it must not wait.
+        on_change: Called after a job's status has changed, with the job's lock held, so it must not wait.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class TrainingService:
         self._saved.write({"jobs": jobs, "programs": self._programs})
 
     def set_event_faults(self, faults: EventFaults) -> None:
-        """Set what goes wrong with events that are sent from now on."""
+        """Set the faults of events that are sent from now on."""
         self._events.set_faults(faults)
 
     # What Batch asks for its service jobs.
@@ -133,7 +133,7 @@ class TrainingService:
         """Create a training job as CreateTrainingJob does.
 
         Args:
-            request: As the API takes it, not checked.
+            request: The request as the API takes it, not checked.
             queued_as: The name of the service job: scripts of capacity find the training job by it.
 
         Raises:
@@ -263,7 +263,7 @@ class TrainingService:
         runner.update(lambda job: replace(job, request=job.request | changed, updated_at=time.time()))
 
     def _keep_pool(self, runner: JobRunner, seconds: int) -> None:
-        """Keep a waiting pool for another time. For 0 seconds ends it."""
+        """Keep a waiting pool for another time. A time of 0 seconds ends it."""
         pool = runner.job.warm_pool
         if pool is None or pool.status is not PoolStatus.AVAILABLE:
             status = "none" if pool is None else pool.status.value
@@ -362,16 +362,19 @@ class TrainingService:
 
     @property
     def training_quota(self) -> int:
-        """How many instances of one type training jobs may use on spot, and as many on demand, now."""
+        """The number of instances of one type that training jobs may use on spot, and as many on demand, now."""
         return self._training_quota
 
     @property
     def warm_pool_quota(self) -> int:
-        """How many instances may be in warm pools, now."""
+        """The number of instances that may be in warm pools, now."""
         return self._warm_pool_quota
 
     def _take_pool(self, name: str, request: dict[str, Any], *, now: float) -> tuple[str, float] | None:
-        """Hand a waiting pool that matches to a new job: the job that left it, and since when it is handed on."""
+        """Hand a waiting pool that matches to a new job.
+
+        Returns the job that left it, and the time since when it is handed on.
+        """
         owner = pool_for(request, [runner.job for runner in self._runners.values()], now=now)
         if owner is None or owner.warm_pool is None:
             return None
@@ -382,7 +385,7 @@ class TrainingService:
         return owner.name, pool.chain_since
 
     def _pool_of(self, request: dict[str, Any], *, chain_since: float) -> WarmPool | None:
-        """Return a new job's pool. None when it asks for none, or the quota has no room: the job runs all the same."""
+        """Return a new job's pool. None when it asks for none, or the quota has no room. The job runs all the same."""
         if not keep_alive_seconds(request):
             return None
         wanted = int(request["ResourceConfig"].get("InstanceCount", 1))
@@ -390,7 +393,7 @@ class TrainingService:
         return WarmPool(chain_since=chain_since) if taken + wanted <= self._warm_pool_quota else None
 
     def _end_due_pools(self) -> None:
-        """End the pools whose time is over, before a request can see one: nothing happens when a pool ends."""
+        """End the pools that are due, before a request can see one. The end of a pool has no other effect."""
         now = time.time()
         with self._lock:
             for runner in self._runners.values():

@@ -1,11 +1,11 @@
-"""Warm pools as SageMaker keeps them: the rules of reuse.
+"""SageMaker's warm pools, with the rules of their reuse.
 
     InUse ----> Available ----> Reused        by a job that matches. Its own pool is then InUse
       |             |
       +-------------+---------> Terminated    its time is over, it was updated to 0, or the job left none
 
-What a pool keeps is the host: its image (here the byte code of the environment, which a fresh host has to make), its
-home and its cache directory. Data, model and checkpoints of a job leave with the job.
+A pool keeps the host, with its image, its home and its cache directory. The image here is the byte code of the
+environment, which a fresh host has to make. Data, model and checkpoints of a job leave with the job.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html
 """
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from spotkeep_local.training.job import Ending, TrainingJob, WarmPool
 
 LONGEST_CHAIN_SECONDS = 28 * 24 * 3600.0
-"""How long instances are handed on from job to job."""
+"""The longest time that instances are handed on from job to job, in seconds."""
 CACHE_DIRECTORY = "sagemaker/warmpoolcache"
-"""Below `/opt/ml`: what a job puts there, the next job on the same host finds.
+"""The cache directory below `/opt/ml`. The next job on the same host finds the files that a job puts there.
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html (Using persistent cache)"""
 _STAYS_WITH_A_HOST = ("home", "image")
 
 
 def expires_at(job: TrainingJob) -> float | None:
-    """Return when a job's pool ends by itself. None where none waits."""
+    """Return the time when a job's pool ends by itself, in epoch seconds. None where none waits."""
     pool = job.warm_pool
     if pool is None or pool.status is not PoolStatus.AVAILABLE or pool.kept_since is None:
         return None
@@ -42,7 +42,7 @@ def expires_at(job: TrainingJob) -> float | None:
 
 
 def instances_in_pools(jobs: Iterable[TrainingJob]) -> int:
-    """Return how much of the quota "... for training warm pool usage" is taken."""
+    """Return the used part of the quota "... for training warm pool usage"."""
     taken = (PoolStatus.IN_USE, PoolStatus.AVAILABLE)
     return sum(
         int(job.request["ResourceConfig"].get("InstanceCount", 1))
@@ -52,7 +52,10 @@ def instances_in_pools(jobs: Iterable[TrainingJob]) -> int:
 
 
 def pool_for(request: dict[str, Any], jobs: Iterable[TrainingJob], *, now: float) -> TrainingJob | None:
-    """Return the job whose waiting pool a new job takes over: of several that match, the one that waits longest."""
+    """Return the job with the waiting pool that a new job takes over.
+
+    Of several that match, the longest waiting one wins.
+    """
     if is_spot(request):
         return None
     waiting = [
@@ -68,8 +71,8 @@ def pool_after(job: TrainingJob, ending: Ending, *, has_host: bool, now: float) 
 
     Args:
         job: The job.
-        ending: How it ended.
-        has_host: Whether its host is still there.
+        ending: The end of the job.
+        has_host: True where its host is still there.
         now: The time.
     """
     if job.warm_pool is None:
@@ -81,7 +84,7 @@ def pool_after(job: TrainingJob, ending: Ending, *, has_host: bool, now: float) 
 
 
 def strip_host(folder: Path) -> None:
-    """Leave of a host what stays with it: image, home, and the cache directory."""
+    """Remove all files of a host except those that stay with it, which are image, home and the cache directory."""
     cache = folder / "ml" / CACHE_DIRECTORY
     kept = folder / "cache"
     if cache.is_dir():
@@ -95,7 +98,7 @@ def strip_host(folder: Path) -> None:
 
 
 def _criteria(request: dict[str, Any]) -> tuple[object, ...]:
-    """Return what must be the same in a job that takes a pool and the one that left it."""
+    """Return the values that must be the same in a job that takes a pool and the one that left it."""
     resources, network = request["ResourceConfig"], request.get("VpcConfig", {})
     return (
         request["RoleArn"],

@@ -15,7 +15,7 @@ from tests.torture.checkpoint.attempt import Size, TrainingAttempt, run_here
 from tests.torture.checkpoint.training import CHECKPOINTS, reference_digests
 from tests.torture.checkpoint.trials import Recording, TrialFindings, TrialJudge
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SIZE = Size(total_steps=6, every_steps=2, state_bytes=2048)
 
 

@@ -30,7 +30,7 @@ class UserFiles:
         self._perform_operation = perform
 
     def relative(self, path: Path) -> str:
-        """Give an absolute path as one below the folder.
+        """Return an absolute path as one relative to the folder.
 
         Raises:
             ValueError: If it is not below it.
@@ -43,7 +43,7 @@ class UserFiles:
         return [str(name) for name in self._perform("names", path)]
 
     def find(self, paths: Sequence[str]) -> list[PathStatus | None]:
-        """Give the status of each of these paths, None for a missing one."""
+        """Return the status of each of these paths, with None for a missing one."""
         return [None if found is None else PathStatus(*found) for found in self._perform("find", list(paths))]
 
     def scan(self, path: str) -> dict[str, tuple[int, int]]:
@@ -54,7 +54,7 @@ class UserFiles:
     # The caller closes what these open.
 
     def open(self, path: str) -> int:
-        """Open a regular file for reading. Gives its descriptor."""
+        """Open a regular file for reading. Return its descriptor."""
         return int(self._perform("open_file", path))
 
     def open_within(self, folder: str, path: str) -> int:
@@ -66,7 +66,7 @@ class UserFiles:
         return int(self._perform("open_to_fill", path))
 
     def create(self, path: str) -> int:
-        """Make a new file in the place of whatever but a folder stands there. Gives its descriptor."""
+        """Make a new file, in the place of anything there but a folder. Return its descriptor."""
         return int(self._perform("create", path))
 
     def read(self, path: str, *, most_bytes: int) -> bytes:
@@ -105,7 +105,7 @@ class UserFiles:
         self._perform("sync_folder", path)
 
     def pack(self, path: str, descriptor: int) -> bool:
-        """Pack a folder into a compressed archive that is open for writing. Says whether it holds anything."""
+        """Pack a folder into a compressed archive that is open for writing. Return True when it holds anything."""
         return bool(self._perform("pack", path, descriptor=descriptor, seconds=_TREE_SECONDS))
 
     def _perform(self, name: str, *arguments: Any, descriptor: int | None = None, seconds: float = SECONDS) -> Any:

@@ -36,7 +36,7 @@ class PathStatus(NamedTuple):
     """The status of a path itself, not of a link's target.
 
     Attributes:
-        kind: FILE, FOLDER or OTHER. A link, a pipe, a device or a socket is OTHER.
+        kind: FILE, FOLDER or OTHER, which is a link, a pipe, a device or a socket.
         inode: Its number.
         size: In bytes.
         modified_ns: The last write, nanoseconds since the epoch.
@@ -60,7 +60,7 @@ def names(base: str, path: str) -> list[str]:
 
 
 def find(base: str, paths: Sequence[str]) -> list[Optional[PathStatus]]:  # noqa: UP045 - evaluated, by Python 3.9 too
-    """Give the status of each of these paths, None for a missing one."""
+    """Return the status of each of these paths, with None for a missing one."""
     return [_find(base, path) for path in paths]
 
 
@@ -162,7 +162,7 @@ def sync_folder(base: str, path: str) -> None:
 
 
 def pack(base: str, path: str, descriptor: int) -> bool:
-    """Pack a folder into a compressed archive, with the names that SageMaker gives. Says whether it holds anything.
+    """Pack a folder into a compressed archive, with the names that SageMaker gives. Return True when it holds anything.
 
     Args:
         base: The user's folder.
@@ -199,7 +199,7 @@ def end_processes(seconds: float) -> None:
 
 
 def try_to_connect(address: str, port: int, seconds: float) -> int:
-    """Try to reach an address by TCP. Gives 0 where it can be reached, else the number of the error."""
+    """Try to reach an address by TCP. Return 0 on success, else the number of the error."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as tried:
@@ -293,7 +293,7 @@ def _remove_folder(name: str, parent: int) -> None:
 
 
 def _others_of_this_user() -> bool:
-    """Say whether another process of this user runs. One that has ended and is not waited for yet does not."""
+    """Return True when another process of this user runs. An ended process not yet waited for does not count."""
     us, mine = os.getpid(), str(os.getuid()).encode()
     for name in os.listdir("/proc"):  # noqa: PTH208 - names are all that is needed
         if name.isdigit() and int(name) != us:

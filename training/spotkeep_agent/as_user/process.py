@@ -24,7 +24,7 @@ from typing import Any, Callable
 from .operations import GIVE_DESCRIPTORS, OPERATIONS, end_processes
 
 SECONDS = 60.0
-"""How long one request may take."""
+"""The most seconds of one request."""
 
 _LENGTH = struct.Struct("!I")
 _MOST_REQUEST_BYTES = 2**24
@@ -82,8 +82,8 @@ class UserProcess:
         Args:
             name: The operation's name in `OPERATIONS`.
             arguments: Its own, JSON values.
-            base: The folder of its paths. None for an operation without one.
-            descriptor: A file to hand over. It stays open here.
+            base: The folder of its paths, or None for an operation without one.
+            descriptor: A file to hand over, which stays open here.
             seconds: The longest time for it.
 
         Returns:

@@ -32,7 +32,7 @@ class UserStorage(LocalStorage):
         return self._files.names(self._files.relative(path))
 
     def is_directory(self, path: Path) -> bool:
-        """Say whether this is a directory itself, not a link to one."""
+        """Return True for a directory itself, and False for a link to one."""
         (found,) = self._files.find([self._files.relative(path)])
         return found is not None and found.kind == FOLDER
 
@@ -63,7 +63,7 @@ class UserStorage(LocalStorage):
         self._files.sync_folder(self._files.relative(path))
 
     def fingerprint(self, path: Path) -> tuple[int, int, int] | None:
-        """Give numbers that change when a file is replaced or written to, or None when there is no such file."""
+        """Return numbers that change when a file is replaced or written to, or None when there is no such file."""
         (found,) = self._files.find([self._files.relative(path)])
         return None if found is None else (found.inode, found.size, found.modified_ns)
 

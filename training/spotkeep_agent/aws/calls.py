@@ -1,4 +1,4 @@
-"""One call to AWS: signed, bounded in time, tried again when that is safe, and counted."""
+"""One call to AWS, signed, limited in time, retried when that is safe, and counted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ATTEMPTS = 6
 _FIRST_PAUSE_SECONDS = 0.3
 _LONGEST_PAUSE_SECONDS = 8.0
 _MOST_BYTES = 16 * 2**20
-"""The longest answer that is no object's content: sixteen times what any of these services sends at once."""
+"""Most bytes of an answer that is no object's content. It is sixteen times the longest answer of these services."""
 _MOST_REFUSAL_BYTES = 2**16
 """The longest error document, which may come where a few bytes of an object were asked for."""
 _NOT_TAKEN = frozenset(
@@ -50,10 +50,10 @@ _NOT_TAKEN = frozenset(
         "Unavailable",
     }
 )
-"""Refusals that pass: the call has not taken effect and is sent again, as botocore does. A test compares the two."""
+"""Temporary refusals. The call had no effect and is sent again, as botocore does. A test compares the two."""
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
 _HOSTS = {"ecr": "api.ecr"}
-"""How the names of hosts begin that do not begin with the service's signing name."""
+"""First parts of host names that do not begin with the service's signing name."""
 _TOO_MANY, _SERVER_FAULT, _REFUSED = 429, 500, 300
 _ERROR_BEGINS_WITHIN = 1_000
 _REGION_HEADER = "x-amz-bucket-region"
@@ -65,7 +65,7 @@ _OF_ANOTHER_REGION = frozenset(
 
 @dataclass(frozen=True)
 class AwsAnswer:
-    """What a call gave: status, headers in lower case, body."""
+    """The answer to a call, with status, headers in lower case and body."""
 
     status: int
     headers: Mapping[str, str]
@@ -77,15 +77,16 @@ class AwsCalls:
 
     Args:
         region: For example `us-east-1`.
-        environment: Where endpoints and credentials may be set (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, ...).
-        transport: Sends one request. None for connections of its own.
-        sleep: Waits between attempts.
-        credentials: What they are signed with. None for the instance's own.
-        attempts: How often a call is sent at most.
+        environment: The environment with endpoints and credentials, if set (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`,
+            ...).
+        transport: The function that sends one request, or None for connections of its own.
+        sleep: The function that waits between attempts.
+        credentials: The credentials that sign the calls, or None for the instance's own.
+        attempts: The most attempts of a call.
 
     Attributes:
-        counted: How often each call was sent, by `service:Action`, attempts included.
-        credentials: What they are signed with.
+        counted: Number of requests by `service:Action`, each attempt included.
+        credentials: The credentials that sign the calls.
     """
 
     def __init__(
@@ -109,14 +110,14 @@ class AwsCalls:
     def query(
         self, service: str, action: str, parameters: Mapping[str, str], *, version: str, retry: bool = True
     ) -> ET.Element:
-        """Call an action of the Query protocol (EC2). Gives the root of its answer, namespaces removed.
+        """Call an action of the Query protocol (EC2). Return the root of its answer, without namespaces.
 
         Args:
             service: Signing name.
             action: The name of the API's action.
             parameters: Flattened.
             version: The version of the API.
-            retry: Whether it may be sent again when it is not known whether it took effect.
+            retry: True to send it again when its effect is unknown.
 
         Raises:
             AwsCallRefusedError: If it is refused.
@@ -170,7 +171,7 @@ class AwsCalls:
 
         Args:
             function: Its name.
-            event: What it is invoked with.
+            event: The payload of the invocation.
 
         Raises:
             AwsCallRefusedError: If the invocation is refused.
@@ -207,11 +208,11 @@ class AwsCalls:
             action: Its name in the API.
             method: The HTTP method.
             bucket: Its name.
-            key: The key of the object. Empty for the bucket itself.
+            key: The key of the object, or empty for the bucket itself.
             query: Names and values of the address's query.
             headers: The headers of the request.
             body: The body of the request.
-            most_bytes: How large the answer may be.
+            most_bytes: The most bytes of the answer.
 
         Raises:
             AwsCallRefusedError: If it is refused.
@@ -234,7 +235,7 @@ class AwsCalls:
         )
 
     def endpoint(self, service: str) -> str:
-        """Give the address of a service."""
+        """Return the address of a service."""
         given = self._environment.get(f"AWS_ENDPOINT_URL_{service.upper()}") or self._environment.get(
             "AWS_ENDPOINT_URL"
         )
@@ -321,7 +322,7 @@ def _object(answer: AwsAnswer, *, what: str) -> dict[str, Any]:
 
 
 def _is_error_document(answer: AwsAnswer) -> bool:
-    """Say whether an answer of S3 is an error, whatever its status: "CompleteMultipartUpload", S3 API reference."""
+    """Return True when S3's answer is an error, with any status ("CompleteMultipartUpload", S3 API reference)."""
     if b"<Error" not in answer.body[:_ERROR_BEGINS_WITHIN]:
         return False
     try:

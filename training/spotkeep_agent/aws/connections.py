@@ -79,7 +79,7 @@ class Connections:
         most_bytes: int,
         repeatable: bool,
     ) -> tuple[int, dict[str, str], bytes]:
-        """Send one request. Gives status, headers (lower case) and body. No proxy is asked, no redirect followed.
+        """Send one request. Return status, headers (lower case) and body. It uses no proxy and follows no redirect.
 
         Args:
             method: The HTTP method.
@@ -198,7 +198,7 @@ def _content(answer: http.client.HTTPResponse, *, most_bytes: int, what: str) ->
 
 
 def _has_ended(connection: http.client.HTTPConnection) -> bool:
-    """Say whether the server has closed an idle connection. Then the end can be read from it."""
+    """Return True when the server has closed an idle connection. Then the end can be read from it."""
     waiting = select.poll()
     waiting.register(connection.sock, select.POLLIN)
     return bool(waiting.poll(0))

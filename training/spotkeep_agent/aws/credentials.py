@@ -21,7 +21,7 @@ class CurrentCredentials:
     """Credentials for several threads. While one thread renews them, the others use the valid ones.
 
     Args:
-        fetch: Gives new ones, or raises FetchError.
+        fetch: The function that returns new credentials, or raises FetchError.
         renew_seconds: Seconds before their end at which they are renewed.
         clock: Seconds since the epoch.
     """
@@ -41,7 +41,7 @@ class CurrentCredentials:
         self._not_before = 0.0
 
     def get(self) -> Credentials:
-        """Give them.
+        """Return the credentials.
 
         Raises:
             FetchError: If there are none, and none can be had.
@@ -79,5 +79,5 @@ class CurrentCredentials:
 
 
 def instance_credentials(environment: Mapping[str, str]) -> CurrentCredentials:
-    """Give the credentials of the environment, or of the instance's role."""
+    """Return the credentials of the environment, or of the instance's role."""
     return CurrentCredentials(lambda: find_credentials(environment))

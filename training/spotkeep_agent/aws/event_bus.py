@@ -21,7 +21,7 @@ class EventBus:
 
     Args:
         calls: To EventBridge.
-        bus: Its name. None to send nothing.
+        bus: Its name, or None to send nothing.
         about: Fields of every event: run, attempt, instance_id, zone, instance_type.
     """
 

@@ -35,7 +35,7 @@ class FleetRecords:
         self._job_key = _key(fleet_job_key(run))
 
     def job(self) -> InstanceJob | None:
-        """Read the job of the instances. None when the run has none.
+        """Read the job of the instances. Return None when the run has no job.
 
         Raises:
             DocumentError: It cannot be understood.
@@ -44,7 +44,7 @@ class FleetRecords:
         return None if item is None else decode_job(item["job"]["S"])
 
     def read(self) -> FleetRecord | None:
-        """Read the fleet record. None when the run has none.
+        """Read the fleet record. Return None when the run has no record.
 
         Raises:
             DocumentError: It cannot be understood.

@@ -35,9 +35,9 @@ class LogStream:
 
     Args:
         calls: To CloudWatch Logs.
-        group: The log group. None to send nothing.
-        stream: The stream. A missing one is made.
-        seconds: Between two batches.
+        group: The log group, or None to send nothing.
+        stream: The stream, made when it is missing.
+        seconds: Seconds between two batches.
     """
 
     def __init__(

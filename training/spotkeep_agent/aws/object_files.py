@@ -31,8 +31,8 @@ class WantedFile:
         size: In bytes.
         files: The folder of the file.
         path: The path of the file, below that folder.
-        modified_ns: The file's time of the last write, nanoseconds since the epoch. None for now.
-        etag: The tag of the wanted content, because parts of two contents make no file. None for any content.
+        modified_ns: The file's time of the last write, nanoseconds since the epoch, or None for now.
+        etag: The tag of the wanted content, since parts of two contents make no file, or None for any content.
     """
 
     objects: S3Objects
@@ -45,7 +45,7 @@ class WantedFile:
 
 
 def draft_path(path: str) -> str:
-    """Give the path of a file while it is filled. It is no longer than a name may be, and no other file has it."""
+    """Return the path of a file while it is filled, unique and no longer than a name may be."""
     folder, slash, name = path.rpartition("/")
     return f"{folder}{slash}.{hashlib.sha256(name.encode()).hexdigest()[:32]}{DRAFT_SUFFIX}"
 
@@ -93,7 +93,7 @@ class _ArrivingFile:
         return True
 
     def close(self) -> None:
-        """Let go of the file, whether it is whole or not. Its number may be another file's by the next time."""
+        """Close the file, whole or not. Later its descriptor's number may stand for another file."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
@@ -103,7 +103,7 @@ def fetch_files(wanted: Iterable[WantedFile], *, cancelled: threading.Event) -> 
     """Fetch objects to files, each whole or not at all.
 
     Args:
-        wanted: The files. The next one is taken when a thread is free for it.
+        wanted: The files, each taken when a thread is free for it.
         cancelled: Set it to break off before the next part.
 
     Raises:
@@ -147,11 +147,11 @@ def send_file(
     Args:
         objects: The objects of the bucket.
         key: The key of the object.
-        descriptor: The file descriptor. The current length of the file is sent.
+        descriptor: The file descriptor, of a file that is sent in its current length.
         labels: The metadata of the object.
         cancelled: Set it to break off before the next part.
-        pace: The speed. None for full speed.
-        require_whole: Called after the last read, before the object appears. It may raise to prevent that.
+        pace: The speed, or None for full speed.
+        require_whole: Called after the last read, before the object appears, which it may prevent by raising.
 
     Raises:
         TransferCancelledError: `cancelled` was set.

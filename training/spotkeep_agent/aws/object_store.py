@@ -62,7 +62,7 @@ class S3Client:
         self._calls = calls
 
     def get_paginator(self, operation: str) -> _Paginator:
-        """Give a paginator of list_objects_v2, list_multipart_uploads or list_parts."""
+        """Return a paginator of list_objects_v2, list_multipart_uploads or list_parts."""
         return _Paginator(self, operation)
 
     def head_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
@@ -254,7 +254,7 @@ def _document(answer: AwsAnswer) -> ET.Element:
 
 
 def _key_reader(listing: ET.Element) -> Callable[..., str]:
-    """Give the function that decodes a key of a listing, which may be percent-encoded."""
+    """Return the function that decodes a key of a listing, which may be percent-encoded."""
     encoded = listing.findtext("EncodingType") == "url"
 
     def key(item: ET.Element, name: str = "Key") -> str:
@@ -269,5 +269,5 @@ def _time(text: str) -> datetime:
 
 
 def objects_of(calls: AwsCalls, bucket: str) -> S3Objects:
-    """Give a bucket's objects, without boto3."""
+    """Return a bucket's objects, without boto3."""
     return S3Objects(bucket, client=S3Client(calls))

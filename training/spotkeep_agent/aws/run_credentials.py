@@ -34,7 +34,7 @@ class RunCredentials:
         self._function = function
 
     def fetch(self) -> Credentials:
-        """Give new ones.
+        """Return new credentials.
 
         Raises:
             FetchError: If there is no answer, or a refusal.

@@ -2,15 +2,15 @@
 
 These are the choices and their reasons.
 
-- The network is the instance's. The rule that closes the metadata service goes by user, so it holds for the container's
-  processes as for any other of this user, and the agent tries the very same way. Through a bridge a packet counts as
-  root's, and the hop limit alone would keep the service closed.
+- The network is the instance's. The rule that closes the metadata service goes by user. So it holds for the container's
+  processes as for any other process of this user, and the agent tests it in the same way. Through a bridge a packet
+  counts as root's. The hop limit alone would then keep the service closed.
 - The container runs as the user that trains, without capabilities and new privileges. The script has the same rights
   without a container.
 - There is no `--init`. The runner is made to be process 1, and passes signals on.
 - Docker keeps no log. The agent reads the output, and a second copy would fill the root volume.
-- The image is on the instance, not on the run's volume. Otherwise docker would hold the volume when it is to be
-  detached, and every snapshot would carry the image along.
+- The image is on the instance, not on the run's volume. Otherwise docker would hold the volume at its detachment, and
+  every snapshot would contain the image.
 
 Source: GetAuthorizationToken, Amazon ECR API reference.
 """
@@ -68,7 +68,7 @@ class Container:
         return self._docker.environment
 
     def bring(self) -> str | None:
-        """Make sure that it can run, and pull its image. Gives the image's digest, where docker says it.
+        """Make sure that it can run, and pull its image. Return the image's digest, if docker says it.
 
         Raises:
             ImageRefusedError: If no instance of this deployment can run it.
@@ -130,7 +130,7 @@ class Container:
 
 
 def container_environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Give the part of the agent's environment for a container, which is the place of AWS.
+    """Return the part of the agent's environment for a container, which is the place of AWS.
 
     The rest is the instance's, not the image's.
 
@@ -169,5 +169,8 @@ def _mount(path: Path, *, readonly: bool = False) -> list[str]:
 
 
 def _half_of_the_memory() -> int:
-    """Give the size of `/dev/shm` on a machine. Docker would give 64 MiB, and data loaders pass batches through it."""
+    """Return the size of `/dev/shm` for a machine.
+
+    Data loaders pass batches through it, and docker's default is 64 MiB.
+    """
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2

@@ -66,8 +66,8 @@ class Docker:
     """The docker of this machine.
 
     Args:
-        environment: The agent's own. Its PATH finds docker.
-        configuration: A folder for logins, which is made and removed. On an instance it is in memory, and root's alone.
+        environment: The agent's own, with a PATH that finds docker.
+        configuration: A folder for logins, which is made and removed, on an instance in memory and for root alone.
         cancelled: Set it to break off running commands. A container is removed all the same.
 
     Attributes:
@@ -83,7 +83,7 @@ class Docker:
 
     @property
     def program(self) -> str:
-        """Where its command is.
+        """The path of its command.
 
         Raises:
             ImageRefusedError: If the AMI has none.
@@ -136,7 +136,7 @@ class Docker:
         shutil.rmtree(self._configuration, ignore_errors=True)
 
     def pull(self, image: str) -> str | None:
-        """Bring an image here, as far as it is not here yet. Gives its digest, where docker says it.
+        """Bring an image here, as far as it is not here yet. Return its digest, if docker says it.
 
         Raises:
             ImageRefusedError: If no instance can have it.
@@ -201,7 +201,7 @@ class Docker:
         """Run a command to its end.
 
         Raises:
-            ImageUnavailableError: It takes too long, or is broken off. Docker gives up a pull whose command is gone.
+            ImageUnavailableError: It takes too long, or is cancelled. Docker ends a pull when its command is gone.
         """
         ends = time.monotonic() + seconds
         process = subprocess.Popen(

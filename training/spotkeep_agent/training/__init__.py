@@ -1,1 +1,1 @@
-"""The training itself: what it needs brought here, its process, its checkpoints' second tier, its log."""
+"""The training itself, with its inputs, its process, its log, and the second tier of its checkpoints."""

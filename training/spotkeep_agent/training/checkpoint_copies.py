@@ -1,8 +1,8 @@
-"""The second tier on an instance: checkpoints go to S3 beside the training, and come back when the volume lacks them.
+"""The second tier on an instance, copies of checkpoints in S3 that come back when the volume lacks them.
 
 So do files of the script's own among them (`script_files`).
 
-The agent does it, not the script: so it works without boto3, and on a notice the script does not wait for the network.
+The agent copies, not the script. So it works without boto3, and on a notice the script does not wait for the network.
 """
 
 from __future__ import annotations
@@ -35,15 +35,14 @@ class CheckpointCopies:
 
     Args:
         uri: `s3://bucket/prefix`.
-        files: On the volume, with the rights of the user that trains.
+        files: The checkpoints on the volume, with the rights of the user that trains.
         kept: A folder on the volume that is the agent's own.
-        calls: To S3.
-        fetching: To S3, for what is fetched before the training starts.
-        cancelled: Set it to break that off.
-        break_off: Lets the calls to S3 fail that are under way, and all others.
+        calls: The calls to S3.
+        fetching: The calls to S3 for files that are fetched before the training starts.
+        cancelled: Set it to cancel that fetching.
+        break_off: The function that makes all calls to S3 fail, those under way and later ones.
         on_uploaded: Called with the step of each checkpoint that has arrived.
-        scan_seconds: Between two scans for files of the script's own.
-
+        scan_seconds: Seconds between two scans for files of the script's own.
     """
 
     def __init__(
@@ -74,11 +73,11 @@ class CheckpointCopies:
         self._break_off = break_off
 
     def newest_here(self) -> int | None:
-        """Give the step of the newest whole checkpoint on the volume."""
+        """Return the step of the newest whole checkpoint on the volume."""
         return next(iter(self._directory.steps()), None)
 
     def restore_newer(self, *, known_uploaded: int | None) -> int | None:
-        """Bring a checkpoint from S3 that is newer than those on the volume. Gives its step, None when there is none.
+        """Bring a checkpoint from S3 that is newer than those on the volume. Return its step, or None without one.
 
         A volume that is new gets the files of the script's own, too.
 
@@ -86,7 +85,7 @@ class CheckpointCopies:
             known_uploaded: The newest step known to be in S3. When the volume has it, S3 is not asked.
 
         Raises:
-            CheckpointError: If S3 cannot be read. Going on would lose what is there.
+            CheckpointError: If S3 cannot be read. Going on would lose the checkpoints there.
             OSError: If the volume cannot be read or written.
         """
         try:
@@ -113,7 +112,7 @@ class CheckpointCopies:
         return None
 
     def has_any(self) -> bool:
-        """Say whether S3 holds a whole checkpoint, or a file of the script's own.
+        """Return True when S3 holds a whole checkpoint, or a file of the script's own.
 
         Raises:
             CheckpointError: If S3 cannot be read.
@@ -125,10 +124,10 @@ class CheckpointCopies:
         self._files.start()
 
     def keep(self, document: object) -> None:
-        """Keep in S3 what the script keeps on the volume.
+        """Keep the same checkpoints in S3 as the script keeps on the volume.
 
         Args:
-            document: What its `resume` event says. Until one says it, all of them stay.
+            document: The fields of its `resume` event. Before the first such event all checkpoints stay.
         """
         retention = read_retention(document)
         if retention is not None:
@@ -139,13 +138,12 @@ class CheckpointCopies:
         self._upload.offer(step)
 
     def finish(self, seconds_left: Callable[[], float], *, exit_code: int | None, goes_on: bool) -> bool:
-        """Wait until everything has arrived, so long at most, the newest checkpoint first. Says whether it has.
+        """Wait for all copies up to a limit, the newest checkpoint first. Return True when all have arrived.
 
         Args:
-            seconds_left: How long at most, asked again and again.
-            exit_code: The script's. None when it was killed.
-            goes_on: Whether the run goes on with this volume: then an older checkpoint that is to stay and has not
-                arrived is left to the next instance.
+            seconds_left: The function that gives the seconds left, called again and again.
+            exit_code: The script's exit code, or None when it was killed.
+            goes_on: True when the run goes on with this volume, which leaves older missing copies to the next instance.
         """
         newest = self.newest_here()
         if newest is not None:
@@ -156,7 +154,7 @@ class CheckpointCopies:
         return done
 
     def stop(self) -> None:
-        """Copy nothing more, and let go of all files of the volume: with one open it cannot be unmounted."""
+        """Copy nothing more, and close all files of the volume, since an open file prevents unmounting."""
         self._upload.stop()
         self._break_off()
         self._files.finish(lambda: 0.0, left_whole=False)

@@ -1,10 +1,10 @@
-"""Closes the instance metadata service to every user but root, who needs the instance's role, and makes sure of it.
+"""A block of the instance metadata service for every user but root, which needs the instance's role, and its test.
 
-A rule of the kernel's routing refuses what any other user sends there, from whichever process, worker or namespace of
-that user. It needs iproute2 alone, which every image has. That it works is tried with the rights of the user that
+A rule of the kernel's routing refuses packets of any other user to it, from any process, worker or namespace of that
+user. The rule needs iproute2 alone, which every image has. The agent tests the rule with the rights of the user that
 trains.
 
-Sources: ip-rule(8), `uidrange` and `prohibit`; "Limit access to the Instance Metadata Service", EC2 user guide.
+Sources: ip-rule(8), `uidrange` and `prohibit`. "Limit access to the Instance Metadata Service", EC2 user guide.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spotkeep_agent.as_user.process import Perform
 from spotkeep_agent.errors import MetadataOpenError
 
 ADDRESSES = (("-4", "169.254.169.254"), ("-6", "fd00:ec2::254"))
-"""The service's addresses: "Access instance metadata", EC2 user guide."""
+"""The service's addresses ("Access instance metadata", EC2 user guide)."""
 _PORT = 80
 _TRY_SECONDS = 2.0
 # `protocol kernel`: systemd-networkd removes the rules of others when it starts anew, but not the kernel's.
@@ -34,7 +34,7 @@ def close_metadata(perform: Perform) -> None:
         perform: Tries it as the user that trains.
 
     Raises:
-        MetadataOpenError: If that user can reach it all the same, or whether it can is not known.
+        MetadataOpenError: If that user can still reach it, or the test gave no result.
     """
     for family, address in ADDRESSES:
         found = _problem(address, perform)
@@ -50,7 +50,7 @@ def close_metadata(perform: Perform) -> None:
 
 
 def _problem(address: str, perform: Perform) -> str | None:
-    """Say how an address can be reached. None when it is shown that it cannot."""
+    """Return the reason why an address may be reachable, or None when the test shows that it is not."""
     try:
         number = int(perform("try_to_connect", address, _PORT, _TRY_SECONDS))
     except OSError as error:
@@ -61,7 +61,7 @@ def _problem(address: str, perform: Perform) -> str | None:
 
 
 def _add_rule(family: str, address: str) -> str:
-    """Add the rule. Gives what was said against it, for people."""
+    """Add the rule. Return the error text for people, if there is one."""
     program = shutil.which("ip", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
     if program is None:
         return "; there is no command ip"

@@ -1,4 +1,4 @@
-"""The training process: `spotkeep.pyz run` in a session of its own, its output line by line, its end."""
+"""The training process, `spotkeep.pyz run` in a session of its own, with its output line by line and its end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .user import TrainingUser
 RUNNER_WORDS = ("run",)
 _MAX_LINE_BYTES = 256 * 1024
 MOST_STEPS = 2**53
-"""What a count of steps stays below, to be one: who follows the run counts no further."""
+"""Limit of a count of steps. A count from here on is ignored, since readers of the record count no further."""
 _AGENTS_OWN = (
     "SPOTKEEP_RUN_TABLE",
     "SPOTKEEP_CREDENTIALS_FUNCTION",
@@ -50,15 +50,15 @@ _PR_SET_NO_NEW_PRIVS = 38
 def training_environment(
     *, inherited: Mapping[str, str], run: str, job: InstanceJob, base: Path, notice_file: Path, user: TrainingUser
 ) -> dict[str, str]:
-    """Give the environment of `spotkeep run`. Pure.
+    """Return the environment of `spotkeep run`. Pure.
 
     Args:
         inherited: The agent's own.
         run: The run's id.
         job: The run's job.
-        base: Where the volume is mounted.
-        notice_file: Where the agent leaves a notice.
-        user: Who trains.
+        base: The mount point of the volume.
+        notice_file: The file in which the agent leaves a notice.
+        user: The user that trains.
     """
     kept = {name: value for name, value in inherited.items() if name not in _AGENTS_OWN}
     environment = {
@@ -83,24 +83,25 @@ def training_environment(
 
 
 def spec_path(content: bytes) -> str:
-    """Give the path of the spec's file on the volume, from the job's base directory."""
+    """Return the path of the spec's file on the volume, from the job's base directory."""
     return f"input/data/{SPEC_CHANNEL}/{spec_file_name(content)}"
 
 
 def runner_command() -> list[str]:
-    """Give the command that runs the training: this very library's runner, which reads the job's spec."""
+    """Return the command that runs the training, with this same library's runner, which reads the job's spec."""
     root = import_root()
     runner = [sys.executable, root] if Path(root).is_file() else [sys.executable, "-m", "spotkeep"]
     return [*runner, *RUNNER_WORDS]
 
 
 def search_path(inherited: str, *, root: Path, own: Path) -> str:
-    """Give the training's PATH, on which `python` is that of the image's framework, where it has one.
+    """Return the training's PATH, on which `python` is that of the image's framework, if the image has one.
 
     Args:
         inherited: The agent's own.
         root: `/`, or below which this instance's files are.
-        own: A directory of the agent's. Where the image has `python3` alone, as Amazon Linux 2023, it gets a `python`.
+        own: A directory of the agent's. On an image with `python3` alone, such as Amazon Linux 2023, it gets a
+            `python`.
     """
     for framework in FRAMEWORKS:
         commands = root / framework / "bin"
@@ -120,10 +121,10 @@ class TrainingProcess:
     """A running training.
 
     Args:
-        command: What to run.
-        environment: All of it.
-        directory: Where.
-        user: As whom.
+        command: The command to run.
+        environment: Its whole environment.
+        directory: Its working directory.
+        user: The user that runs it.
         on_line: Called with each line of its output, in a thread of its own.
         on_event: Called with each job event among them.
     """
@@ -165,7 +166,7 @@ class TrainingProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended, 128 + n when signal n killed it. None while it runs."""
+        """Its exit code, 128 + n when signal n killed it, or None while it runs."""
         code = self._process.poll()
         if code is None:
             return None
@@ -173,7 +174,7 @@ class TrainingProcess:
         return code if code >= 0 else 128 - code
 
     def failure(self, job: InstanceJob) -> str:
-        """Say why it failed, where the runner could not: it was killed itself, or docker has never started it.
+        """Return why it failed when the runner itself was killed, or docker never started it.
 
         Args:
             job: The job that it was given.
@@ -187,7 +188,7 @@ class TrainingProcess:
         )
 
     def never_entered(self, job: InstanceJob) -> bool:
-        """Say whether docker found nothing to start in the image: no python3, or one that cannot be executed.
+        """Return True when docker found no python3 in the image, or none that can be executed.
 
         Args:
             job: The job that it was given.
@@ -203,7 +204,7 @@ class TrainingProcess:
             self._process.send_signal(signal.SIGTERM)
 
     def wait(self, seconds: float) -> int | None:
-        """Wait for its end, so long at most. Gives its exit code, or None."""
+        """Wait for its end, up to a limit. Return its exit code, or None."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(max(seconds, 0.0))
         return self.exit_code
@@ -229,9 +230,9 @@ class TrainingProcess:
 
 
 def _without_new_privileges(start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-    """Start a process that can gain no rights: no setuid program has an effect in it, nor in what it starts.
+    """Start a process that can gain no rights. No setuid program has an effect in it or in its children.
 
-    prctl(2) sets that for one thread, and what this thread starts inherits it: so a thread that does nothing else.
+    prctl(2) sets that for one thread, and its children inherit it. So a thread of its own does nothing else.
     """
     with ThreadPoolExecutor(max_workers=1, initializer=_give_up_new_privileges) as thread:
         return thread.submit(start).result()

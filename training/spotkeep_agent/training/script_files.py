@@ -1,19 +1,19 @@
-"""Files of the script's own among the checkpoints: copied to S3 beside ours, and back to a volume that is new.
+"""Files of the script's own among the checkpoints, copied to S3 with the library's, and back to a new volume.
 
-Nothing says when such a file is whole. So it is copied when no process has it open for writing and it has not changed
-between two scans, and again when it has changed since. In S3 a copy is there whole or not at all.
+No mark shows that such a file is whole. So the agent copies it when no process has it open for writing and it has not
+changed between two scans. The agent copies it again after a later change. In S3 a copy is there whole or not at all.
 
 Checkpoints of the library's in a folder below (`fold-2/step-10`), of one training of several, are copied in the same
-way. Their manifest, which vouches for the other files of its folder, follows when these are in S3.
+way. Their manifest confirms the other files of its folder, so it follows when these are in S3.
 
-TensorBoard's event files are open from the first step to the last, and are only appended to: what is there can be read
-at any time. So they are copied as they are, as long as they are small.
+TensorBoard's event files are open from the first step to the last, and only grow. Their content can be read at any
+time. So they are copied as they are, as long as they are small.
 
-What the script removes is removed from S3 a quarter of an hour later, and only by a scan that finds everything else
-copied: what replaces it may still be on its way there.
+When the script removes a file, the agent removes the copy from S3 a quarter of an hour later. Only a scan that finds
+everything else copied removes it, since its replacement may still be on its way there.
 
-A small file in the agent's own folder on the volume says what this volume has copied. Where it is missing the volume
-is new, and takes what S3 has. A file that is on the volume is never replaced from S3.
+A small file in the agent's own folder on the volume lists the copies made from this volume. A volume without it is new,
+and gets the files from S3. A file that is on the volume is never replaced from S3.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _logger = logging.getLogger("spotkeep.agent")
 
 
 class _Stamp(NamedTuple):
-    """How a file is recognised: its size, and the time of its last write in nanoseconds since the epoch."""
+    """The marks of a file's version, its size and the time of its last write in nanoseconds since the epoch."""
 
     size: int
     modified_ns: int
@@ -78,10 +78,10 @@ class _UnsettledError(OSError):
 
 
 def is_of_the_script(name: str) -> bool:
-    """Say whether a file among the checkpoints is the script's own: not ours, not SageMaker's, nothing half-made.
+    """Return True when a file among the checkpoints is the script's own, and none of the library or SageMaker.
 
     Args:
-        name: Relative to the directory, with slashes.
+        name: The path relative to the directory, with slashes. A half-made file's name gives False.
     """
     parts = name.split("/")
     last = parts[-1]
@@ -94,13 +94,13 @@ class ScriptFiles:
     """The script's own files of one run.
 
     Args:
-        place: Where the copies are.
-        files: On the volume, with the rights of the user that trains.
+        place: The prefix of the copies in S3.
+        files: The files on the volume, with the rights of the user that trains.
         kept: A folder on the volume that is the agent's own.
         objects: The bucket.
-        fetching: The bucket, for what is fetched before the training starts.
-        pace: How fast they are sent.
-        scan_seconds: Between two scans.
+        fetching: The bucket, for files that are fetched before the training starts.
+        pace: The speed of sending.
+        scan_seconds: Seconds between two scans.
         clock: Seconds that only go forward.
     """
 
@@ -134,7 +134,7 @@ class ScriptFiles:
         self._thread: threading.Thread | None = None
 
     def in_s3(self) -> Iterator[tuple[str, int]]:
-        """List the copies: name and size.
+        """List the copies by name and size.
 
         Raises:
             RemoteError: If S3 cannot be read.
@@ -149,14 +149,14 @@ class ScriptFiles:
                 yield name, found.size
 
     def restore(self, *, cancelled: threading.Event) -> bool:
-        """Bring what S3 has to a volume that is new. Says whether it was new.
+        """Bring the copies in S3 to a new volume. Return True when it was new.
 
         Args:
             cancelled: Set it to break off before the next part. The next call goes on.
 
         Raises:
             TransferCancelledError: If it was set.
-            RemoteError: If S3 cannot be read. Going on would lose what is there.
+            RemoteError: If S3 cannot be read. Going on would lose the copies there.
             OSError: If the volume cannot be read or written.
         """
         known = self._read_record()
@@ -184,7 +184,7 @@ class ScriptFiles:
         return True
 
     def _of_now(self, sizes: dict[str, int]) -> dict[str, int]:
-        """Leave out paths that the script has replaced: a file by a folder of that name, or the other way round.
+        """Leave out paths that the script has replaced, a file by a folder of that name or the reverse.
 
         S3 holds both until the older one is removed there.
         """
@@ -202,24 +202,24 @@ class ScriptFiles:
         return sizes
 
     def _modified_ns(self, name: str) -> int | None:
-        """Give the time of the last write that a copy was sent with. None where it has none."""
+        """Return the time of the last write that a copy was sent with, or None without one."""
         labels = self._fetching.labels(self._place.prefix + name)
         modified = "" if labels is None else labels[1].get(_MODIFIED_LABEL, "")
         return int(modified) if re.fullmatch("[0-9]{1,19}", modified) else None
 
     def start(self) -> None:
-        """Begin to copy what the script writes."""
+        """Begin to copy the script's files."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="script-files", daemon=True)
             self._thread.start()
 
     def finish(self, seconds_left: Callable[[], float], *, left_whole: bool) -> bool:
-        """Copy what there is now that the script has ended, and stop. Says whether all of it is in S3.
+        """Copy the remaining files after the script's end, and stop. Return True when all of them are in S3.
 
         Args:
-            seconds_left: How long at most, asked again and again.
-            left_whole: Whether the script ended of its own accord, its files written to their end. Otherwise those
-                that changed after the last scan may be halves, and stay on the volume.
+            seconds_left: The function that gives the seconds left, called again and again.
+            left_whole: True when the script ended by itself, with whole files. Otherwise files changed after the last
+                scan may be incomplete, and stay on the volume.
         """
         if self._thread is None:
             return self._done
@@ -243,7 +243,7 @@ class ScriptFiles:
                 return
 
     def _try_to_copy(self, *, settled_only: bool) -> bool | None:
-        """Scan once. Says whether all is in S3. None when S3 or the volume failed, and another try makes sense."""
+        """Scan once. Return True when all is in S3, or None when S3 or the volume failed and a retry makes sense."""
         try:
             return self.copy(settled_only=settled_only)
         except TransferCancelledError:
@@ -253,10 +253,10 @@ class ScriptFiles:
             return None
 
     def copy(self, *, settled_only: bool) -> bool:
-        """Scan once, copy what is whole and new, in the order it was written. Says whether all is in S3.
+        """Scan once, and copy new whole files in the order of their writes. Return True when all are in S3.
 
         Args:
-            settled_only: Leave out what has changed since the scan before.
+            settled_only: True to leave out files that have changed since the scan before.
 
         Raises:
             TransferCancelledError: If `finish` ran out of time.
@@ -293,7 +293,7 @@ class ScriptFiles:
         return copied_all
 
     def _remove(self, found: dict[str, _Stamp], *, copied_all: bool) -> bool:
-        """Remove from S3 what the script has removed long enough ago. Says whether there was anything."""
+        """Remove from S3 the files that the script removed long enough ago. Return True when there was one."""
         now = self._clock()
         self._gone_since = {name: self._gone_since.get(name, now) for name in self._copied if name not in found}
         removed = [
@@ -319,10 +319,10 @@ class ScriptFiles:
         return f"{CHECKPOINTS}/{name}"
 
     def _send(self, name: str, stamp: _Stamp, *, grows: bool) -> None:
-        """Copy one file. Of one that grows what is there.
+        """Copy one file. A growing file is copied in its current length.
 
         Raises:
-            _UnsettledError: If it changes, is being written, or is not what it seems.
+            _UnsettledError: If it changes, is being written, or is of another kind than its name says.
             TransferCancelledError: If `finish` ran out of time.
             RemoteError: If S3 refuses.
         """
@@ -357,7 +357,7 @@ class ScriptFiles:
             os.close(descriptor)
 
     def _read_record(self) -> dict[str, _Stamp] | None:
-        """Read what this volume has copied to this place. None when it says nothing of it."""
+        """Read the record of this volume's copies in this place. Return None when there is no record."""
         try:
             document = json.loads(bytes(LocalStorage().read(self._record, max_bytes=_MOST_RECORD_BYTES)))
             if document["place"] != str(self._place):
@@ -392,9 +392,9 @@ def _fits_s3(key: str) -> bool:
 
 
 def _is_being_written(descriptor: int) -> bool:
-    """Say whether any process has a file open for writing: then the kernel gives no read lease on it (fcntl(2)).
+    """Return True when a process has a file open for writing, so that the kernel gives no read lease (fcntl(2)).
 
-    Where the file system has no leases, this is not known and False.
+    A file system without leases cannot show this, and gives False.
     """
     try:
         # While there is a lease, a writer would wait, and we would get a signal: by default one that ends the process.

@@ -1,4 +1,4 @@
-"""What the training needs on the volume before it starts: source archive, hyperparameters, the channels' data."""
+"""The inputs of the training on the volume, such as source archive, hyperparameters and the channels' data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BROUGHT = "channels.json"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 """The numbers of the errors that a full volume gives."""
 _IN_THE_WAY = frozenset({errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR})
-"""The numbers of the errors where a name is too long, or what stands at a path is neither file nor folder as needed."""
+"""Error numbers for a name that is too long, or for a path of another kind than the needed file or folder."""
 _LARGER_VOLUME = "Launch the run with a larger volume (`volume: {size_gb: ...}` in the job file)"
 _PASSES = frozenset(
     {
@@ -69,12 +69,12 @@ _HINTS = {
 
 
 class Supplies:
-    """Brings things from S3 to the volume, and the model back.
+    """The transfers of inputs from S3 to the volume, and of the model back.
 
     Args:
-        calls: To S3.
-        files: On the volume, with the rights of the user that trains.
-        kept: A folder on the volume that is the agent's own: what is packed lies there until it is sent.
+        calls: The calls to S3.
+        files: The files on the volume, with the rights of the user that trains.
+        kept: The agent's own folder on the volume, which holds packed archives until they are sent.
         cancelled: Set it to break off before the next part.
     """
 
@@ -103,7 +103,7 @@ class Supplies:
             return
 
     def send_model(self, uri: str) -> str | None:
-        """Pack the model directory and send it. Gives the archive's address, None when there is no model.
+        """Pack the model directory and send it. Return the archive's address, or None without a model.
 
         Raises:
             RemoteError: If S3 refuses.
@@ -112,9 +112,9 @@ class Supplies:
         return self._send_archive("model", uri, "model.tar.gz")
 
     def send_output(self, uri: str) -> str | None:
-        """Pack what the script wrote to SM_OUTPUT_DATA_DIR and send it beside the model, as SageMaker does.
+        """Pack the script's files in SM_OUTPUT_DATA_DIR and send them beside the model, as SageMaker does.
 
-        Gives the archive's address, None when there is nothing.
+        Return the archive's address, or None without files.
 
         Raises:
             RemoteError: If S3 refuses.
@@ -168,10 +168,11 @@ class Supplies:
             raise _problem(error, f"the source {source.uri} cannot be brought here") from error
 
     def _bring_channels(self, channels: Mapping[str, str]) -> None:
-        """Make the channels' folders hold what S3 has now. A file is there whole or not at all.
+        """Make the channels' folders hold the objects that S3 has now. A file is there whole or not at all.
 
-        All is listed first, so that a fault is known before an hour of copying. The volume may have data of an earlier
-        attempt: a file that is the same is not fetched again. A file that this agent brought and S3 has no more goes.
+        The agent lists all objects first, so that a fault is known before an hour of copying. The volume may have data
+        of an earlier attempt. An unchanged file is not fetched again. A file that an agent brought is removed when S3
+        no longer has its object.
         """
         what = "the data of the channels cannot be brought here"
         try:
@@ -190,7 +191,7 @@ class Supplies:
             raise _problem(error, what) from error
 
     def _listed(self, name: str, uri: str) -> list[tuple[S3Object, str]]:
-        """Give the objects of a channel, with the paths of their files in its folder."""
+        """Return the objects of a channel, with the paths of their files in its folder."""
         bucket, prefix = _place(uri)
 
         def listed() -> Iterator[S3Object]:
@@ -206,7 +207,7 @@ class Supplies:
     def _missing(
         self, name: str, files: Sequence[tuple[S3Object, str]], brought: Mapping[str, str]
     ) -> list[tuple[S3Object, str]]:
-        """Give what the volume lacks of a channel: objects, and the paths of their files. Removes what is another's."""
+        """Return the objects of a channel that the volume lacks, with file paths. Remove files with other content."""
         root = f"{_DATA}/{name}"
         self._files.make_folder(root)
         missing = []
@@ -222,7 +223,7 @@ class Supplies:
         return missing
 
     def _brought(self) -> dict[str, str]:
-        """Give what this volume was to have when data were last brought: the tag of each object, by its file's path."""
+        """Return the tag of each object of the last transfer to this volume, by its file's path."""
         try:
             return dict(json.loads((self._kept / _BROUGHT).read_text(encoding="utf-8")))
         except (FileNotFoundError, ValueError, TypeError):
@@ -262,7 +263,7 @@ class Supplies:
 
 
 def is_for_good(error: Exception) -> bool:
-    """Say whether a problem with S3 or the disk is there for any instance of the run, now and later.
+    """Return True when a problem with S3 or the disk is lasting, for any instance of the run.
 
     Args:
         error: The error of reading or writing.
@@ -300,7 +301,7 @@ def put_spec(files: UserFiles, spec: TrainingSpec) -> None:
     """Put the spec into the file that the runner reads, in the place of all earlier ones.
 
     Args:
-        files: On the volume. A script may replace the file: the runner refuses other bytes.
+        files: The files on the volume. A script may replace the spec's file, but the runner refuses other bytes.
         spec: The spec of the run's job.
 
     Raises:
@@ -318,10 +319,10 @@ def put_spec(files: UserFiles, spec: TrainingSpec) -> None:
 
 
 def read_failure(files: UserFiles) -> str | None:
-    """Give what the runner left as the reason of a failure, if anything.
+    """Return the reason of a failure from the runner's file, if there is one.
 
     Args:
-        files: On the volume. The script may have put anything there. What is no plain file is not opened.
+        files: The files on the volume. The script may have put anything there, so only a plain file is opened.
     """
     try:
         # UTF-8 takes at most four bytes for one.

@@ -13,7 +13,7 @@ from spotkeep_agent.errors import InstanceSettingsError
 
 @dataclass(frozen=True)
 class TrainingUser:
-    """Who trains: name, ids, home directory."""
+    """The user that trains, with name, ids and home directory."""
 
     name: str
     uid: int
@@ -22,17 +22,17 @@ class TrainingUser:
 
     @property
     def is_us(self) -> bool:
-        """Whether the agent runs as this user anyway."""
+        """True when the agent itself runs as this user."""
         return self.uid == os.geteuid()
 
 
 def current_user() -> TrainingUser:
-    """Give the user that the agent runs as."""
+    """Return the user that the agent runs as."""
     return _described(pwd.getpwuid(os.geteuid()))
 
 
 def find_user(name: str) -> TrainingUser:
-    """Give the user that trains, made when it is missing. Without root, it is the one that the agent runs as.
+    """Return the user that trains, made when it is missing. Without root, it is the one that the agent runs as.
 
     Raises:
         InstanceSettingsError: If it cannot be made.

@@ -10,11 +10,11 @@ from spotkeep_fleet.record import FleetRecord
 
 @dataclass(frozen=True)
 class MachineVolumes:
-    """What this machine has of the volumes.
+    """The run's volumes on this machine.
 
     Attributes:
         mounted: The volume that is mounted.
-        devices: The volumes whose devices are there.
+        devices: The volumes with a device on this machine.
     """
 
     mounted: str | None = None
@@ -26,7 +26,7 @@ class Done:
     """An action took effect.
 
     Attributes:
-        value: What it gave: facts, an id, a record.
+        value: The result, such as facts, an id or a record.
     """
 
     value: Any = None
@@ -47,7 +47,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Unavailable:
-    """It is not known whether an action took effect: a throttle, a fault, silence. It is decided anew.
+    """The effect of an action is unknown after a throttle, a fault or silence. The protocol decides anew.
 
     Attributes:
         message: For people.
@@ -216,7 +216,7 @@ class GiveUp:
 
     Attributes:
         why: For people.
-        failed: A person should look at it.
+        failed: True when a person should check a fault.
     """
 
     why: str
@@ -241,7 +241,7 @@ class Leave:
 
     Attributes:
         why: For people.
-        failed: Whether something is wrong that a person should look at.
+        failed: True when a person should check a fault.
     """
 
     why: str

@@ -35,7 +35,7 @@ class BlockDeviceMachine:
     """Block devices of this machine.
 
     Args:
-        mount_point: Where the volume is mounted.
+        mount_point: The mount point of the volume.
         devices: Those of attached volumes.
     """
 
@@ -45,7 +45,7 @@ class BlockDeviceMachine:
 
     @property
     def mount_point(self) -> Path:
-        """Where the volume is mounted."""
+        """The mount point of the volume."""
         return self._mount_point
 
     def survey(self) -> MachineVolumes:

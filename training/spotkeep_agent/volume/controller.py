@@ -68,7 +68,7 @@ class VolumeController:
         return self.situation.record
 
     def step(self) -> do.Action:
-        """Take one action. Gives it."""
+        """Take one action. Return it."""
         with self._lock:
             action = decide(self.situation, now=time.time())
             if isinstance(action, do.Wait):
@@ -85,7 +85,7 @@ class VolumeController:
         return action
 
     def bring(self, *, should_leave: Callable[[], str | None]) -> Leaving | None:
-        """Bring the volume here. Gives None when it is mounted and ready, else why this instance goes.
+        """Bring the volume here. Return None when it is mounted and ready, else the reason to leave.
 
         Args:
             should_leave: Asked before each action: why to break off, None to go on.
@@ -103,7 +103,7 @@ class VolumeController:
                 return Leaving(action.why, action.failed)
 
     def tend(self) -> bool:
-        """Delete one orphan beside the training. Says whether there are more."""
+        """Delete one orphan beside the training. Return True when there are more."""
         action = decide(self.situation, now=time.time())
         beside = (
             do.DeleteVolume,
@@ -122,7 +122,7 @@ class VolumeController:
         """Change the record under the lease, and renew the lease.
 
         Args:
-            change: Gives the changed record. It is called again after another writer's change.
+            change: The function that returns the changed record, called again after another writer's change.
 
         Raises:
             LeaseLostError: The lease is not ours any more, or the record is unreadable.
@@ -153,7 +153,7 @@ class VolumeController:
 
         Args:
             why: For people.
-            failed: A person should look at it.
+            failed: True when a person should check a fault.
             seconds_left: Seconds until this machine may be gone, asked again and again.
         """
         with self._lock:

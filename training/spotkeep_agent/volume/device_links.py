@@ -22,12 +22,12 @@ _POLL_SECONDS = 0.05
 
 
 def link_name(volume: str) -> str:
-    """Give the name of a volume's device below /dev/disk/by-id."""
+    """Return the name of a volume's device below /dev/disk/by-id."""
     return PREFIX + volume.replace("-", "")
 
 
 def volume_of_link(name: str) -> str | None:
-    """Give the volume of such a name. None for other names, and for a device's partitions."""
+    """Return the volume of such a name, or None for other names and for a device's partitions."""
     digits = name[len(PREFIX) :]
     if not name.startswith(PREFIX) or not digits.startswith("vol") or not digits.isalnum():
         return None
@@ -38,9 +38,9 @@ class DeviceLinks:
     """The volumes that are attached to this machine.
 
     Args:
-        folder: Where they are linked by their ids.
+        folder: The folder in which they are linked by their ids.
         sleep: Waits before the links are read again.
-        appears_seconds: How long a volume may take to appear after it was attached.
+        appears_seconds: The most seconds until an attached volume appears.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class DeviceLinks:
         self._appears_seconds = appears_seconds
 
     def attached(self) -> dict[str, str]:
-        """Give the target of each volume's link, which is a device, or a directory on machines without root."""
+        """Return the target of each volume's link, which is a device, or a directory on machines without root."""
         if not self._folder.is_dir():
             return {}
         return {
@@ -65,7 +65,7 @@ class DeviceLinks:
         }
 
     def wait_for(self, volume: str) -> str:
-        """Wait until a volume appears. Gives where its link leads.
+        """Wait until a volume appears. Return the target of its link.
 
         Raises:
             VolumeError: If it does not.

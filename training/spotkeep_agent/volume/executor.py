@@ -23,7 +23,7 @@ class Executor:
         records: The job and the fleet record.
         volumes: The run's volumes in EC2.
         machine: This machine's devices and mounts.
-        has_second_tier: Says whether S3 holds a whole checkpoint.
+        has_second_tier: The function that returns True when S3 holds a whole checkpoint.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Executor:
 
         Args:
             action: The action.
-            spec: The properties of the run's volumes. None before the job is read.
+            spec: The properties of the run's volumes, or None before the job is read.
         """
         try:
             return Done(self._perform(action, spec))

@@ -17,13 +17,13 @@ class VolumeMachine(Protocol):
 
     @property
     def mount_point(self) -> Path:
-        """Where the volume is mounted."""
+        """The mount point of the volume."""
 
     def survey(self) -> MachineVolumes:
         """List mounts and devices, and end the processes of an earlier agent."""
 
     def inspect(self, volume: str) -> str:
-        """Wait for the volume's device. Give the type of its file system, empty when there is none.
+        """Wait for the volume's device. Return the type of its file system, or an empty text without one.
 
         Raises:
             VolumeError: If the device does not appear, or holds something else, a partition table for example.

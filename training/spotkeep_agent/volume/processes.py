@@ -20,7 +20,7 @@ def users_of(directory: Path) -> list[int]:
 
 
 def end_users_of(directory: Path, *, seconds: float) -> list[int]:
-    """Kill the processes that use a directory. Gives those that are still there after so many seconds."""
+    """Kill the processes that use a directory. Return those that still run after so many seconds."""
     deadline = time.monotonic() + seconds
     while True:
         found = users_of(directory)

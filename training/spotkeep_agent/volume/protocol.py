@@ -1,18 +1,19 @@
-"""The volume protocol: what to do next, from what is recorded, what EC2 shows, and what this machine has. Pure.
+"""The volume protocol, which decides the next action from the record, EC2's state and this machine's state. Pure.
 
-`decide` gives one action. The executor carries it out. `absorb` takes what came of it. Nothing else moves the protocol
-on, so a crash between any two of these is a crash in a state that the record shows, and the next instance decides from
-there.
+`decide` gives one action. The executor carries it out. `absorb` takes its result. Nothing else moves the protocol on.
+So a crash between any two of these is a crash in a state that the record shows. The next instance decides from that
+state.
 
 Three rules carry the promises:
 
-1. What is about to be made is recorded before it is made (its operation), and again with its id afterwards.
+1. The agent records a volume or snapshot before it makes it (its operation), and again with its id afterwards.
 2. An instance trains on a volume only after it attached it *and then* renewed its lease. And no instance takes a
    volume, or a snapshot of it, while it is attached to an instance that is not gone. EBS attaches a volume to one
-   instance at a time, so the attachment is the lock that EC2 itself enforces. The lease decides who may try (I1).
+   instance at a time, so the attachment is the lock that EC2 itself enforces. The lease decides which instance may try
+   (I1).
 3. A volume is given up only by the write that makes its verified successor current (I5).
 
-docs/volume-protocol.md has the states, and what a crash leaves in each.
+docs/volume-protocol.md has the states, and the results of a crash in each.
 """
 
 from __future__ import annotations
@@ -69,15 +70,15 @@ from .actions import (
 )
 
 MISSING_SECONDS = 60.0
-"""How long something recorded may be missing before it counts as gone: Describe calls are eventually consistent."""
+"""Seconds for which a recorded resource may be missing before it counts as gone, as Describe calls lag behind."""
 FORCE_SECONDS = 30.0
-"""How long a volume may hang on an instance that is gone before it is detached by force."""
+"""Seconds for which a volume may stay attached to a gone instance, before it is detached by force."""
 REFUSED_SECONDS = 600.0
-"""How long one and the same refusal is borne."""
+"""Seconds for which the agent waits out the same refusal."""
 LONGEST_WAIT_SECONDS = 1800.0
-"""How long an instance waits for another one that is alive. It costs money meanwhile."""
+"""The most seconds that an instance waits for another one that is alive. It costs money meanwhile."""
 MOST_FAILURES = 3
-"""How often a new volume is begun under one lease."""
+"""The most new volumes begun under one lease."""
 _LONGEST_PAUSE_SECONDS = 15.0
 _LOST_STATES = ("error", "deleting", "deleted")
 
@@ -88,7 +89,7 @@ class Leaving:
 
     Attributes:
         why: For people.
-        failed: Whether something is wrong that a person should look at.
+        failed: True when a person should check a fault.
     """
 
     why: str
@@ -97,35 +98,36 @@ class Leaving:
 
 @dataclass(frozen=True)
 class Situation:
-    """All that the next action is decided from.
+    """All inputs of the decision on the next action.
 
     Attributes:
         instance: This instance's id.
-        zone: Where it is.
-        job: What the instances of the run do. None to read it. Read once: no attempt outlives its instances.
-        fence: The fencing token of the lease this agent took. None while it has none.
-        record: As last read or written. None to read it again.
-        here: What this machine has of them. None to survey it.
-        volumes: What EC2 shows. None to describe them again.
-        snapshots: The same.
-        instances: States of the instances that were described. `None` for one that is gone without a trace.
-        confirmed: Volumes attached here, after whose attachment the lease was still ours.
-        made: What was created and is not recorded yet: operation and id.
-        spent: An operation whose idempotency token stands for other parameters.
-        filesystems: Types of the file systems found, by volume. Empty for none.
-        checked: Volumes whose file system was checked.
-        damaged: A volume whose file system is damaged, and how.
-        second_tier: Whether S3 holds a checkpoint. None when it is not known.
-        waiting: What is waited for.
-        waited_s: How long, in seconds.
-        trouble: What the last action met with, to be borne for a moment.
-        bearable: Whether the trouble may last for ever.
+        zone: Its availability zone.
+        job: The job of the run's instances, or None to read it. It is read once, since no attempt outlives its
+            instances.
+        fence: The fencing token of the lease that this agent took, or None without a lease.
+        record: The run's record as last read or written, or None to read it again.
+        here: The run's volumes on this machine, or None to survey it.
+        volumes: The run's volumes as EC2 shows them, or None to describe them again.
+        snapshots: The run's snapshots as EC2 shows them, or None to describe them again.
+        instances: States of the described instances, with `None` for one that EC2 no longer knows.
+        confirmed: Volumes attached here, where this agent still had the lease after the attachment.
+        made: A created resource that is not recorded yet, by operation and id.
+        spent: An operation with an idempotency token that stands for other parameters.
+        filesystems: Types of the file systems found, by volume, with an empty text for none.
+        checked: Volumes with a checked file system.
+        damaged: A volume with a damaged file system, and the damage.
+        second_tier: True when S3 holds a checkpoint, or None when it is not known.
+        waiting: The reason for the current wait.
+        waited_s: Seconds waited for that reason.
+        trouble: The fault of the last action, with which the agent waits for a moment.
+        bearable: True when the trouble may last for ever, False when the agent gives up after a time.
         leaving: Set once this instance goes.
-        mount_stuck: Whether the file system could not be unmounted.
-        forgotten: Whether the run has no job or no record.
-        ready: Whether training may go on.
-        done_with: What of the retired is deleted, or cannot be.
-        undeletable: What cannot be deleted now.
+        mount_stuck: True when the file system could not be unmounted.
+        forgotten: True when the run has no job or no record.
+        ready: True when training may go on.
+        done_with: Ids of retired volumes and snapshots that need no more deletion.
+        undeletable: Ids of retired volumes and snapshots that cannot be deleted now.
     """
 
     instance: str
@@ -157,41 +159,41 @@ class Situation:
 
     @property
     def holds_lease(self) -> bool:
-        """Whether the record, as last seen, gives the lease to this very agent."""
+        """True when the record, as last seen, gives the lease to this same agent."""
         lease = None if self.record is None else self.record.lease
         return lease is not None and lease.holder == self.instance and lease.fence == self.fence
 
     def volume(self, id_: str | None) -> EbsVolume | None:
-        """Give what EC2 shows of a volume."""
+        """Return a volume as EC2 shows it."""
         return next((found for found in self.volumes or () if found.id == id_), None)
 
     def snapshot(self, id_: str | None) -> EbsSnapshot | None:
-        """Give what EC2 shows of a snapshot."""
+        """Return a snapshot as EC2 shows it."""
         return next((found for found in self.snapshots or () if found.id == id_), None)
 
     def is_gone(self, instance: str) -> bool | None:
-        """Say whether an instance is gone. None when it was not asked."""
+        """Return True when an instance is gone, or None when EC2 was not asked."""
         for id_, state in self.instances:
             if id_ == instance:
                 return state is None or state in GONE_STATES
         return None
 
     def waited_for(self, reason: str) -> float:
-        """Give for how many seconds this was waited for without a break."""
+        """Return the seconds of uninterrupted waiting for this reason."""
         return self.waited_s if self.waiting == reason else 0.0
 
     def filesystem(self, volume: str) -> str | None:
-        """Give the type of a volume's file system, empty for none. None when it was not asked."""
+        """Return the type of a volume's file system, empty for none, or None when unknown."""
         return next((found for id_, found in self.filesystems if id_ == volume), None)
 
 
 def leave(situation: Situation, *, why: str, failed: bool = False) -> Situation:
-    """Begin to leave: unmount, detach, give the lease back."""
+    """Begin to leave, that is unmount, detach and give the lease back."""
     return situation if situation.leaving else replace(situation, leaving=Leaving(why, failed))
 
 
 def decide(s: Situation, *, now: float) -> Action:
-    """Give the next action.
+    """Return the next action.
 
     Args:
         s: The situation.
@@ -281,7 +283,7 @@ def _wanted_gb(s: Situation) -> int:
 
 
 def _clear_out(s: Situation, record: FleetRecord, here: MachineVolumes) -> Action | None:
-    """Let go of what this machine still has of the run."""
+    """Release the run's volumes on this machine."""
     if here.mounted is not None:
         return None if s.mount_stuck else Unmount(here.mounted)
     for volume in here.devices:
@@ -309,7 +311,7 @@ def _leave(s: Situation, leaving: Leaving) -> Action:
 
 
 def _set_back(record: FleetRecord, why: str) -> FleetRecord:
-    """Record that an instance could not train. A fleet replaces its instances for ever: so the record counts."""
+    """Record that an instance could not train. A fleet replaces its instances for ever, so the record counts."""
     setbacks, training = record.setbacks + 1, record.training
     if setbacks >= MOST_SETBACKS and not training.over:
         failure = f"{setbacks} instances, one after the other, could not train; the last one: {why}"
@@ -359,7 +361,7 @@ def _replace_volume(s: Situation, record: FleetRecord, volume: CurrentVolume, ho
 
 
 def _quiet(s: Situation, fact: EbsVolume) -> Action | None:
-    """Make sure that no instance writes to a volume. None when none does."""
+    """Make sure that no instance writes to a volume. Return None when no instance does."""
     elsewhere = tuple(found.instance for found in fact.attachments)
     gone = [s.is_gone(instance) for instance in elsewhere]
     if None in gone:
@@ -526,7 +528,7 @@ def _unusable(s: Situation, record: FleetRecord, fact: EbsVolume, problem: str, 
 
 
 def _retire(s: Situation, record: FleetRecord, now: float) -> Action:
-    """Delete what the record says is not needed, while the training runs."""
+    """Delete the retired volumes and snapshots of the record, while the training runs."""
     if not record.retired:
         return Idle()
     if s.volumes is None:
@@ -546,7 +548,7 @@ def _retire(s: Situation, record: FleetRecord, now: float) -> Action:
 
 
 def _let_go(s: Situation, fact: EbsVolume | None, id_: str) -> Action | None:
-    """Detach and delete a retired volume. None when another instance does that for now."""
+    """Detach and delete a retired volume. Return None while another instance does that."""
     if fact is None or not fact.attachments:
         return DeleteVolume(id_)
     attachment = fact.attachments[0]
@@ -573,7 +575,7 @@ def _begun(record: FleetRecord, *, zone: str, source: str, source_id: str | None
 def _begun_again(
     record: FleetRecord, move: VolumeMove, *, zone: str, keep_snapshot: bool | None = None, failed: str | None = None
 ) -> FleetRecord:
-    """Begin the same move anew, under a new number: what the old one made is retired.
+    """Begin the same move anew, under a new number, and retire the resources of the old one.
 
     The snapshot stays when only the zone is another, or when it is not at fault.
     """
@@ -650,12 +652,12 @@ def _wait_for_other(s: Situation, reason: str) -> Action:
 
 
 def absorb(s: Situation, action: Action, result: Result) -> Situation:
-    """Take what came of an action.
+    """Take the result of an action.
 
     Args:
         s: The situation it was decided in.
         action: The action.
-        result: What came of it.
+        result: The result of the action.
 
     Returns:
         The situation after it.

@@ -1,4 +1,4 @@
-"""Volumes as directories, for machines where no process is root: the same protocol, without devices and mounts.
+"""Volumes as directories, for machines where no process is root. The protocol is the same, without devices and mounts.
 
 A host links an attached volume's directory where a device would be linked, under the same name. Mounting is a link from
 the mount point to it. The mark of a file system is a file in it.
@@ -24,7 +24,7 @@ class DirectoryMachine:
     """Directories of this machine.
 
     Args:
-        mount_point: What becomes a link to the volume.
+        mount_point: The path that becomes a link to the volume.
         devices: The directories of attached volumes.
     """
 
@@ -34,11 +34,11 @@ class DirectoryMachine:
 
     @property
     def mount_point(self) -> Path:
-        """Where the volume is reached."""
+        """The path at which the volume is reached."""
         return self._mount_point
 
     def survey(self) -> MachineVolumes:
-        """See what is linked. End what a former agent left running in it."""
+        """See which volume is linked. End the processes that a former agent left running in it."""
         devices = self._devices.attached()
         if not self._mount_point.is_symlink():
             return MachineVolumes(devices=tuple(devices))
@@ -48,7 +48,7 @@ class DirectoryMachine:
         return MachineVolumes(mounted=mounted, devices=tuple(devices))
 
     def inspect(self, volume: str) -> str:
-        """Wait for the directory, and see whether it was ever made a file system of."""
+        """Wait for the directory. See if it has ever had a file system made."""
         return _KIND if (self._directory(volume) / MARK).exists() else ""
 
     def format(self, volume: str) -> None:
@@ -59,7 +59,7 @@ class DirectoryMachine:
         (directory / MARK).write_text("ok\n", encoding="utf-8")
 
     def check(self, volume: str) -> None:
-        """See whether the mark is what was written."""
+        """Check that the mark is the written one."""
         if (self._directory(volume) / MARK).read_text(encoding="utf-8", errors="replace") != "ok\n":
             raise DamagedFilesystemError(f"its mark {MARK} is damaged")
 
@@ -72,7 +72,7 @@ class DirectoryMachine:
             raise VolumeError(f"{volume} cannot be linked to {self._mount_point}: {error}") from error
 
     def unmount(self) -> None:
-        """End what uses it, flush it, remove the link."""
+        """End the processes that use it, flush it, and remove the link."""
         os.sync()
         left = end_users_of(Path(os.path.realpath(self._mount_point)), seconds=_END_SECONDS)
         if left:

@@ -1,1 +1,1 @@
-"""Attempts in a queue of AWS Batch's: one service job each, for which Batch makes training jobs one after another."""
+"""Attempts in a queue of AWS Batch. Each is one service job, for which Batch creates one training job after another."""

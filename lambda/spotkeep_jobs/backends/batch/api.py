@@ -1,7 +1,7 @@
-"""AWS Batch's service jobs: the only module that calls its client.
+"""AWS Batch's service jobs. No other module calls its client.
 
-Throttles and lost connections are retried by botocore (`client_config`), with the same client token. What still fails
-after that is `AwsBusyError`.
+botocore retries throttled calls and lost connections (`client_config`), with the same client token. A failure after
+that is an `AwsBusyError`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ServiceJobsApi:
     """AWS Batch's service jobs, on a boto3 client. Make the client with `client_config`.
 
     Attributes:
-        batch: Makes the client of AWS Batch when it is first needed, as most deployments have no queue.
+        batch: Creates the client of AWS Batch at its first use, as most deployments have no queue.
     """
 
     batch: Callable[[], Any]
@@ -51,7 +51,7 @@ class ServiceJobsApi:
         return submitted.arn
 
     def describe(self, job_id: str, /) -> ServiceJob | None:
-        """Describe a service job. None if there is none of that id, or it is no longer kept."""
+        """Describe a service job. None if no job has that id, or AWS Batch no longer keeps it."""
         try:
             return service_job_of(self._call("describe_service_job", jobId=job_id))
         except TrainingJobNotFoundError:
@@ -75,10 +75,10 @@ class ServiceJobsApi:
                 yield entry["jobId"]
 
     def terminate(self, job_id: str, /, *, reason: str) -> None:
-        """Ask AWS Batch to end a service job: its training job is stopped, and no other follows.
+        """Ask AWS Batch to end a service job. Batch stops its training job and creates no other.
 
         Raises:
-            TrainingJobNotFoundError: There is none of that id.
+            TrainingJobNotFoundError: No service job has that id.
             AwsCallError: AWS refused or could not answer.
         """
         self._call("terminate_service_job", jobId=job_id, reason=reason)

@@ -1,15 +1,15 @@
-"""One job of a queue as the controller sees any job: a service job and its training jobs, merged. Pure.
+"""One job of a queue as the controller sees any job. It merges a service job and its training jobs. Pure.
 
-AWS Batch makes training jobs one after another for a service job: where one is preempted, SageMaker stops it, and the
-next one is created when it is its turn again. So it is where one failed by an error of SageMaker's own. In the view
-these are one job that was interrupted. Three rules keep the
-view true whatever is forgotten, late or out of order:
+AWS Batch creates training jobs one after another for a service job. When Batch preempts one, SageMaker stops it. Batch
+creates the next one when it is the service job's turn again. The same follows a training job that failed by an error of
+SageMaker's own. In the view these are one job that was interrupted. Three rules keep the view true when an answer is
+missing, late or out of order:
 
-- Its phases only grow. A training job counts from its first instances on: one that SageMaker had no capacity for is
-  deleted later and leaves no trace. Where a training job is being stopped, that is a phase of the view only when it is
-  known what follows: a preemption, or the end.
-- What is long over becomes a sum, for a job may be preempted for as long as it waits: the newest training jobs are
-  listed, and those before them are exact sums, so the bill is the same.
+- Its phases only grow. A training job counts from its first instances on. SageMaker deletes one that it had no capacity
+  for, and that one leaves no trace. The stop of a training job becomes a phase of the view only when its outcome is
+  known. That is a preemption, or the end.
+- Phases of long ago become sums, because AWS Batch may preempt a job any number of times. The newest training jobs are
+  listed. Those before them are exact sums, so the bill is the same.
 - It has ended only when the service job is over and its last training job as well. Batch may say FAILED while the
   container still saves.
 
@@ -38,26 +38,26 @@ T = TypeVar("T", int, float)
 TRIED_AGAIN: Final = f"{ERROR_OF_SAGEMAKER} at its next turn in the queue"
 PREEMPTED: Final = "Preempted: its instances went to another job, and it waits in the queue for its next turn"
 KNOWN_AFTER: Final = timedelta(minutes=10)
-"""A training job that SageMaker does not know so long after its service job was over is gone."""
+"""The time after the service job's end from which a training job that SageMaker does not know is gone."""
 KEPT_TRAINING_JOBS: Final = 50
-"""So many of the newest training jobs stay listed."""
+"""The number of the newest training jobs that stay listed."""
 MOST_TRAINING_JOBS: Final = 100
-"""More than this many are never listed, even where SageMaker does not say that the oldest is over."""
+"""The most training jobs that are ever listed, even where SageMaker does not say that the oldest is over."""
 KEPT_PHASES: Final = 4 * KEPT_TRAINING_JOBS
-"""So many phases of them all stay listed: managed spot may interrupt a training job, too."""
+"""The number of phases of all of them that stay listed. Managed spot may interrupt a training job, too."""
 KEPT_NAMES: Final = 500
-"""So many names are kept of those before them: a log of more parts is read in part, and says so."""
+"""The number of names that are kept of the earlier ones. A log with more parts is read in part, and says so."""
 _WAITS: Final = "Waits in the queue for its turn"
 _BOUNDARIES: Final = frozenset({JobPhase.STOPPING, JobPhase.ENDED})
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownTrainingJobs:
-    """What is recorded of an attempt's training jobs.
+    """The recorded training jobs of an attempt.
 
     Attributes:
-        listed: The last ones, first to last.
-        earlier: Those before them, added up.
+        listed: The last ones, oldest first.
+        earlier: The sums over those before them.
     """
 
     listed: tuple[QueuedTrainingJob, ...] = ()
@@ -65,10 +65,10 @@ class KnownTrainingJobs:
 
 
 def training_job_of(view: JobView) -> QueuedTrainingJob | None:
-    """Return what is recorded of a training job. None of one that has had no instances.
+    """Return the record of a training job. None for one that has had no instances.
 
     Args:
-        view: What SageMaker says of it.
+        view: SageMaker's description of it.
     """
     first = next((at for at, each in enumerate(view.transitions) if each.phase in ON_INSTANCES_PHASES), None)
     if first is None:
@@ -91,10 +91,10 @@ def training_job_of(view: JobView) -> QueuedTrainingJob | None:
 
 
 def to_describe(service_job: ServiceJob, known: KnownTrainingJobs) -> tuple[str, ...]:
-    """Return the names of the training jobs that have to be described: those that are new or not over, and the newest.
+    """Return the names of the training jobs to describe. These are new, not over, or the newest.
 
     Args:
-        service_job: What AWS Batch says.
+        service_job: AWS Batch's description of the service job.
         known: The training jobs that are recorded.
     """
     over = {*known.earlier.names, *(job.name for job in known.listed if job.over)}
@@ -110,12 +110,12 @@ def as_job_view(
     seen: Mapping[str, JobView | None],
     now: datetime,
 ) -> JobView:
-    """Merge what AWS Batch and SageMaker say of an attempt.
+    """Merge the descriptions of an attempt by AWS Batch and SageMaker.
 
     Args:
-        service_job: What AWS Batch says.
+        service_job: AWS Batch's description of the service job.
         known: The training jobs that are recorded.
-        seen: What SageMaker says of those that were to be described. None of one that it does not know.
+        seen: SageMaker's descriptions of the training jobs to describe. None for one that it does not know.
         now: The time.
     """
     jobs, earlier = _folded(service_job, _merged(service_job, known, seen), known.earlier)
@@ -154,7 +154,7 @@ def as_job_view(
 
 
 def _is_over(view: JobView | None, service_job: ServiceJob, *, now: datetime) -> bool:
-    """Say whether a training job has ended. Of one that SageMaker does not know, nothing may be known yet."""
+    """Return True if a training job has ended. SageMaker may show it only some time after the service job's end."""
     if view is not None:
         return view.ended
     return service_job.stopped_at is None or now - service_job.stopped_at >= KNOWN_AFTER
@@ -208,7 +208,7 @@ def _without_phases(job: QueuedTrainingJob, count: int) -> QueuedTrainingJob:
 def _folded(
     service_job: ServiceJob, jobs: tuple[QueuedTrainingJob, ...], earlier: EarlierTrainingJobs
 ) -> tuple[tuple[QueuedTrainingJob, ...], EarlierTrainingJobs]:
-    """Return the training jobs that stay listed, and the sums with those that do not, nor some of their phases."""
+    """Return the training jobs that stay listed, and the sums of the others and of some of their phases."""
     spare = 0
     while len(jobs) - spare > KEPT_TRAINING_JOBS and (jobs[spare].over or len(jobs) - spare > MOST_TRAINING_JOBS):
         spare += 1
@@ -244,7 +244,7 @@ def _phases_of(job: QueuedTrainingJob, *, until: datetime | None) -> Iterator[Ph
 
     Args:
         job: The training job.
-        until: When that was over. None while it is not.
+        until: The end of that job. None while it goes on.
     """
     yield from (_change(span) for span in job.phases)
     if job.preempted and _had_instances_last(job):
@@ -290,10 +290,10 @@ def _transitions(
     """Yield the phases of all training jobs, with the preemptions between them, and the end of the last one.
 
     Args:
-        service_job: What AWS Batch says.
+        service_job: AWS Batch's description of the service job.
         jobs: The training jobs that had instances, and are listed.
-        earlier: What is not listed any more.
-        last: What SageMaker says of the training job whose end is the attempt's. None where there is none yet.
+        earlier: The sums over those that are not listed any more.
+        last: SageMaker's description of the training job whose end is the attempt's. None where there is none yet.
     """
     if not earlier.phases.count:
         yield _first_wait(service_job, jobs)
@@ -306,7 +306,7 @@ def _transitions(
 
 
 def _had_instances_last(job: QueuedTrainingJob) -> bool:
-    """Say whether it had its instances when it was stopped: spot may have interrupted it before."""
+    """Return True if it had instances when it was stopped. Spot may have interrupted it before."""
     for span in reversed(job.phases):
         if span.phase == JobPhase.INTERRUPTED:
             return False

@@ -1,13 +1,14 @@
-"""Attempts in a queue, behind the seam `Backend`: the controller knows one kind of job.
+"""Attempts in a queue, behind the interface `Backend`, so that the controller knows one kind of job.
 
-Why at most one service job of an attempt lives (I1), although AWS Batch lets any number have the same name:
+At most one service job of an attempt lives (I1), although AWS Batch lets any number have the same name. These are the
+reasons:
 
-- The name, the payload and the client token of a submission follow from what is recorded in the attempt. Batch takes
-  two submissions with the same token for one. For how long it remembers a token, its documentation does not say.
-- So the queue is searched first for a service job of that name with the marks of this launch. It finds what was
-  submitted long ago. The token covers what was submitted just now, by another function or before a lost answer.
-- A service job with the same name and other marks is a stranger's, or an earlier run's: it is left alone.
-- Should two be there all the same, the older one is the attempt's, and `settle` terminates the others.
+- The name, the payload and the client token of a submission follow from the attempt's record. Batch takes two
+  submissions with the same token for one. Its documentation does not say for how long it remembers a token.
+- So the launcher first searches the queue for a service job of that name with the marks of this launch. The search
+  finds an old submission. The token covers a submission just made by another function, or one with a lost answer.
+- A service job with the same name and other marks belongs to a stranger or to an earlier run. It is left alone.
+- Should there be two all the same, the older one is the attempt's, and `settle` terminates the others.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 
 TRAINING_JOB_PREFIX: Final = "AWSBatch"
-"""With it the names begin that AWS Batch gives to training jobs."""
+"""The beginning of the names that AWS Batch gives to training jobs."""
 STOPPED_BY_SPOTKEEP: Final = "Stopped by Spotkeep"
 TWICE: Final = "Submitted twice: the older one of its launch goes on"
 
@@ -44,7 +45,7 @@ class ServiceJobs:
         training_jobs: SageMaker, which is asked about the training jobs that Batch makes.
         deployment: The deployment's name.
         now: The time, aware.
-        has_queues: Whether the deployment has queues. Without any, no training job of AWS Batch's is its own.
+        has_queues: True where the deployment has queues. Without any, no training job of AWS Batch is its own.
     """
 
     api: ServiceJobsApi
@@ -54,7 +55,9 @@ class ServiceJobs:
     has_queues: bool = True
 
     def run_of(self, job_id: str) -> str | None:
-        """Return the run that a service job's tags name. None of another deployment's, or of none.
+        """Return the run that a service job's tags name.
+
+        None for a service job of another deployment, or without such tags.
 
         Raises:
             AwsCallError: AWS refused or could not answer.
@@ -63,10 +66,10 @@ class ServiceJobs:
         return None if found is None or not self.owns(found) else found.tags.get(RUN_TAG)
 
     def run_of_training_job(self, job_name: str) -> str | None:
-        """Return the run that a training job's environment names, by its marks. None where AWS Batch did not make it.
+        """Return the run that a training job's environment names, by its marks. None where AWS Batch did not create it.
 
-        For a hint alone: any client that creates a job chooses its environment. The run's record decides, by what
-        DescribeServiceJob says of its own service job.
+        The answer is only a hint, because any client that creates a job chooses its environment. The run's record
+        decides, with DescribeServiceJob's answer for its own service job.
 
         Raises:
             AwsCallError: SageMaker refused or could not answer.
@@ -86,7 +89,7 @@ class ServiceJobs:
             yield from self.api.unfinished(job_queue=job_queue_name(deployment=self.deployment, queue=queue))
 
     def own_unfinished(self, job_id: str) -> ServiceJob | None:
-        """Describe a service job. None of one that is over, is asked to end or has not the deployment's tag."""
+        """Describe a service job. None for one that is over, is asked to end or lacks the deployment's tag."""
         found = self.api.describe(job_id)
         alive = found is not None and not found.over and not found.terminated
         return found if found is not None and alive and self.owns(found) else None
@@ -96,11 +99,11 @@ class ServiceJobs:
         self.api.terminate(service_job.job_id, reason=STOPPED_BY_SPOTKEEP)
 
     def owns(self, service_job: ServiceJob) -> bool:
-        """Say whether a service job has the deployment's tag."""
+        """Return True if a service job has the deployment's tag."""
         return service_job.tags.get(DEPLOYMENT_TAG) == self.deployment
 
     def of(self, attempt: Attempt | Run, place: QueuePlace) -> ServiceJobOfAttempt:
-        """Return the seam for one attempt, or for a run's current one."""
+        """Return the interface for one attempt, or for a run's current one."""
         known = KnownTrainingJobs()
         if isinstance(attempt, Attempt):
             known = KnownTrainingJobs(listed=attempt.training_jobs, earlier=attempt.earlier_training_jobs)
@@ -112,7 +115,7 @@ class ServiceJobs:
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceJobOfAttempt:
-    """One attempt in a queue, through the seam `Backend`.
+    """One attempt in a queue, through the interface `Backend`.
 
     Attributes:
         jobs: The deployment's service jobs.
@@ -145,14 +148,14 @@ class ServiceJobOfAttempt:
         return replace(view, has_more_to_do=bool(others))
 
     def settle(self, job_name: str, /) -> JobView | None:
-        """Terminate what was submitted a second time, and describe the one that goes on."""
+        """Terminate a second submission, and describe the service job that goes on."""
         _, others = self._service_job(job_name)
         for other in others:
             self.jobs.api.terminate(other.job_id, reason=TWICE)
         return self.observe(job_name)
 
     def stop(self, job_name: str, /) -> bool:
-        """Terminate the service job: AWS Batch stops its training job, which saves, and makes no other."""
+        """Terminate the service job. AWS Batch stops its training job, which saves, and creates no other."""
         service_job, others = self._service_job(job_name)
         if service_job is None:
             raise TrainingJobNotFoundError(

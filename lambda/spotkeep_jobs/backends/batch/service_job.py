@@ -1,12 +1,12 @@
-"""What is submitted to AWS Batch, and what DescribeServiceJob says. Pure.
+"""The submission to AWS Batch, and the answer of DescribeServiceJob. Pure.
 
 An attempt is one service job. Its payload is the CreateTrainingJob request that is recorded in the attempt. Batch gives
-the training jobs names of its own, and names of service jobs are not unique: what is ours is known by the marks of its
-launch, which are in the environment that the payload asks for.
+the training jobs names of its own, and names of service jobs are not unique. Spotkeep knows its own by the marks of
+their launch, which are in the environment of the payload.
 
-Tags are not in the payload. AWS's own client (`sagemaker.train.aws_batch`) gives them to the service job alone, and AWS
-does not say whether AWS Batch hands them on to the training jobs: if it did, a payload with tags would name each key
-twice. So nothing here asks a training job of a queue for its tags.
+Tags are not in the payload. AWS's own client (`sagemaker.train.aws_batch`) gives them to the service job alone. AWS
+does not say if AWS Batch hands them on to the training jobs. If it did, a payload with tags would name each key twice.
+So Spotkeep never asks a training job of a queue for its tags.
 
 Sources: https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitServiceJob.html
     https://docs.aws.amazon.com/batch/latest/APIReference/API_DescribeServiceJob.html
@@ -29,7 +29,7 @@ from spotkeep_jobs.record.record import QueuePlace
 SERVICE_JOB_TYPE: Final = "SAGEMAKER_TRAINING"
 MAX_PAYLOAD_BYTES: Final = 10_240
 MAX_SUBMISSION_BYTES: Final = 30_720
-"""Of the whole call, with tags, as JSON."""
+"""The most bytes of the whole call, with tags, as JSON."""
 RETRY_STRATEGY: Final = {
     "attempts": 1 + RESTARTS,
     "evaluateOnExit": [
@@ -44,9 +44,9 @@ Sources: https://docs.aws.amazon.com/batch/latest/userguide/service-job-retries.
     sagemaker.train.aws_batch.constants, of the SageMaker SDK
 """
 _ROOM_BYTES: Final = 64
-"""The request of a run's next job is the same with greater numbers: they may be longer by some digits."""
+"""Bytes for longer numbers. The request of a run's next job differs only in its numbers. They may be greater."""
 _ROOM_OF_A_SUBMISSION_BYTES: Final = 1_024
-"""For the names of the job, its queue and share, its token, and how a failed training job is retried."""
+"""Bytes for the names of the job, its queue and share, its token, and the retry strategy of a failed training job."""
 _ENDED_AT_THE_FRONT: Final = "Terminated by JobStateTimeLimit action due to reason: "
 _WAITS: Final = frozenset({"SUBMITTED", "PENDING", "RUNNABLE"})
 _OVER: Final = frozenset({"SUCCEEDED", "FAILED"})
@@ -54,19 +54,19 @@ _OVER: Final = frozenset({"SUCCEEDED", "FAILED"})
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceJob:
-    """What DescribeServiceJob says.
+    """The answer of DescribeServiceJob.
 
     Attributes:
         job_id: AWS Batch's id of it.
         arn: Its ARN.
         name: Its name, which others may have too.
         status: SUBMITTED, PENDING, RUNNABLE, SCHEDULED, STARTING, RUNNING, SUCCEEDED or FAILED.
-        status_reason: Why it is in it.
-        terminated: Whether it was asked to end, by TerminateServiceJob.
-        created_at: When it was submitted.
-        stopped_at: When it was over.
-        training_jobs: The names of the training jobs that it names, first to last.
-        preempted: The names of those that Batch says it preempted. It names the most recent ones.
+        status_reason: The reason for its status.
+        terminated: True after TerminateServiceJob asked it to end.
+        created_at: The time of its submission.
+        stopped_at: The time of its end.
+        training_jobs: The names of the training jobs that it lists, oldest first.
+        preempted: The names of those that Batch reports as preempted. Batch names the most recent ones only.
         environment: The environment variables that its payload asks for.
         tags: Its tags.
     """
@@ -86,12 +86,12 @@ class ServiceJob:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits in the queue for its turn."""
+        """True while it waits in the queue for its turn."""
         return self.status in _WAITS
 
     @property
     def never_fits(self) -> bool:
-        """Whether it waits at the front for more than its queue or share may ever have.
+        """True while it waits at the front for more than its queue or share may ever have.
 
         Source: https://docs.aws.amazon.com/batch/latest/userguide/sm_job_stuck_in_runnable_misconfiguration.html
         """
@@ -99,7 +99,7 @@ class ServiceJob:
 
     @property
     def ended_at_the_front(self) -> str | None:
-        """Why a setting of the queue ended it, which waited at its front. None where none did.
+        """The reason why a setting of the queue ended it at the queue's front. None where none did.
 
         Source: https://docs.aws.amazon.com/batch/latest/userguide/sm_job_stuck_in_runnable_time_limit_actions.html
         """
@@ -108,7 +108,7 @@ class ServiceJob:
 
     @property
     def over(self) -> bool:
-        """Whether AWS Batch makes no training job for it any more."""
+        """True once AWS Batch creates no training job for it any more."""
         return self.status in _OVER
 
 
@@ -120,12 +120,12 @@ def job_id_of(arn: str) -> str:
 def submission_of(request: Mapping[str, Any], *, place: QueuePlace, deployment: str) -> dict[str, Any]:
     """Return the parameters of SubmitServiceJob.
 
-    A training job that failed by an error of SageMaker's own is tried again by Batch. No other failed one is: whether
-    another follows is decided where it is for every run. A preempted one goes back to the queue as often as it takes.
+    Batch retries a training job that failed by an error of SageMaker's own. It retries no other failed one. The
+    controller decides about a next job, as for every run. A preempted one goes back to the queue any number of times.
 
     Args:
         request: The CreateTrainingJob request that is recorded in the attempt.
-        place: Where it waits.
+        place: The queue in which it waits.
         deployment: The deployment's name.
     """
     return {
@@ -142,7 +142,7 @@ def submission_of(request: Mapping[str, Any], *, place: QueuePlace, deployment: 
 
 
 def fits(request: Mapping[str, Any]) -> bool:
-    """Say whether AWS Batch takes a request with its tags, and that of each job that may follow it."""
+    """Return True if AWS Batch takes a request with its tags, and the request of each later job."""
     payload = payload_of(request)
     # As boto3 writes it: letters outside ASCII take six bytes each.
     whole = json.dumps([payload, request.get("Tags", ())])
@@ -163,7 +163,7 @@ def shortened(request: Mapping[str, Any]) -> dict[str, Any]:
         request: The CreateTrainingJob request of a job that runs Spotkeep's runner.
 
     Returns:
-        A request that may still be too long (`fits`): not all of it is in the spec.
+        A request that may still be too long (`fits`), because not all of it is in the spec.
     """
     kept = {name: value for name, value in request["Environment"].items() if name in {*LAUNCH_MARKS, SPEC_VARIABLE}}
     without_variables = {**request, "Environment": kept}
@@ -180,9 +180,9 @@ def sizes_of(request: Mapping[str, Any]) -> str:
 
 
 def payload_of(request: Mapping[str, Any]) -> str:
-    """Return the request as AWS Batch takes it: the same bytes for the same request, as its client token asks for.
+    """Return the request as AWS Batch takes it. Its client token requires the same bytes for the same request.
 
-    Its tags are not in it: they are the service job's (`submission_of`).
+    Its tags are left out, because the service job carries them (`submission_of`).
     """
     return as_json({name: value for name, value in request.items() if name != "Tags"})
 
@@ -193,7 +193,7 @@ def as_json(value: object) -> str:
 
 
 def client_token_of(request: Mapping[str, Any]) -> str:
-    """Return the token of a launch: the same for every function that submits it, and not the launch's secret id."""
+    """Return the token of a launch, the same for every function that submits it. It is not the launch's secret id."""
     return hashlib.sha256(f"service job\n{request['Environment'][LAUNCH_VARIABLE]}".encode()).hexdigest()[:64]
 
 
@@ -220,7 +220,7 @@ def service_job_of(answer: Mapping[str, Any]) -> ServiceJob:
 
 
 def _training_jobs(answer: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of training jobs: those that are over by when they began, then the latest."""
+    """Yield the names of training jobs. Ended ones come first, by the time they began, and the latest last."""
     attempts: Sequence[Mapping[str, Any]] = [*answer.get("attempts", ()), *_preempted(answer)]
     latest: Mapping[str, Any] = answer.get("latestAttempt", {})
     newest = _named(latest)
@@ -245,7 +245,7 @@ def _named(attempt: Mapping[str, Any]) -> str | None:
 
 
 def _environment_of(payload: str | None) -> Mapping[str, str]:
-    """Read the environment of a payload. None of one that another client wrote and that is no request."""
+    """Read the environment of a payload. None for a payload of another client that is no request."""
     try:
         request = json.loads(payload or "{}")
     except ValueError:

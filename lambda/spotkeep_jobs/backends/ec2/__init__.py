@@ -1,9 +1,9 @@
-"""Runs on EC2 spot fleets: what one attempt asks of EC2, what became of its instances, what it cost.
+"""Runs on EC2 spot fleets. These modules launch an attempt, follow its instances and compute its cost.
 
-An attempt of a run is one EC2 Fleet of type `maintain` with one instance, which the fleet replaces until it is deleted.
-The instances and these functions know each other by the fleet record (`spotkeep_fleet`). `jobs` gives all of it the
-seam of SageMaker's training jobs, so that controller and bill know one kind of job.
+An attempt of a run is one EC2 Fleet of type `maintain` with one instance. EC2 replaces the instance until the fleet is
+deleted. The instances and these functions exchange state through the fleet record (`spotkeep_fleet`). `jobs` offers the
+interface of SageMaker's training jobs, so that controller and bill know one kind of job.
 
-`launch` (pure) says what is asked. `facts` what EC2 says; `history` (pure) what both make of an attempt; `ec2_api` and
-`fleet_table` alone call boto3.
+`launch` (pure) builds the request. `facts` holds EC2's answers. `history` (pure) combines both into the story of an
+attempt. `ec2_api` and `fleet_table` alone call boto3.
 """

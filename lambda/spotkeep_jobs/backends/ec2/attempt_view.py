@@ -1,4 +1,4 @@
-"""An attempt on a fleet in the terms of every job: a `JobView`. Pure."""
+"""An attempt on a fleet as a `JobView`, in the terms of every job. Pure."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def as_job_view(history: FleetHistory, record: FleetRecord | None) -> JobView:
     """Return an attempt on a fleet in the terms that everything else works with.
 
     Args:
-        history: What is known.
-        record: What the instances say. None when it is gone.
+        history: The attempt's history.
+        record: The fleet record, which the instances write. None when it is gone.
     """
     outcome = _outcome(history, record)
     over = history.over_at is not None
@@ -85,7 +85,7 @@ def phase_changes(transitions: Sequence[Transition]) -> tuple[PhaseChange, ...]:
 
 
 def _own_output(history: FleetHistory, record: FleetRecord) -> str | None:
-    """Return where the model is, if that is where the attempt's outputs go: a record may name any place there is."""
+    """Return the model's address if it lies below the attempt's outputs. A fleet record may name any address."""
     prefix, said = history.output_uri, record.training.output_uri
     return said if said is not None and prefix is not None and said.startswith(prefix) and ".." not in said else None
 
@@ -97,7 +97,7 @@ def _outcome(history: FleetHistory, record: FleetRecord | None) -> FleetEnding:
 
 
 def _failure_reason(history: FleetHistory, outcome: FleetEnding, record: FleetRecord | None) -> str | None:
-    """Say why an attempt failed, in SageMaker's form: the class of the failure comes first."""
+    """Return the reason of an attempt's failure in SageMaker's form, with the class of the failure first."""
     if outcome is FleetEnding.SCRIPT_FAILED:
         training = record.training if record is not None else None
         code = "unknown" if training is None or training.exit_code is None else training.exit_code
@@ -116,7 +116,7 @@ def _failure_reason(history: FleetHistory, outcome: FleetEnding, record: FleetRe
 
 
 def _why_futile(history: FleetHistory) -> str:
-    """Name what ended the last instance and what it said. The runbook lists what is usually behind it."""
+    """Name the cause that ended the last instance, and its last message. The runbook lists the usual reasons."""
     futile = futile_lives(history.lives)
     last = futile[-1] if futile else None
     earlier = history.earlier_instances

@@ -1,12 +1,13 @@
-"""What an attempt on a fleet cost, in the prices of the market it was in. Pure.
+"""The cost of an attempt on a fleet, in the prices of its market. Pure.
 
-A spot instance is billed by the second, at the price its zone had in that second. The price moves a few times a day.
-One that EC2 takes back within its first hour is not billed at all. What EC2 does not say, and no setting, is not
-guessed: the figure is then unknown, and says which price is missing.
+AWS bills a spot instance by the second, at the price of its zone in that second. The price moves a few times a day. AWS
+does not bill an instance that EC2 takes back within its first hour. A price that neither EC2 nor a setting gives is
+never guessed. The figure is then unknown, and names the missing price.
 
-A volume is billed for what was asked for, whatever is on it: its size, and of gp3 the IOPS and the throughput beyond
-those that are in the price of the size. The run's volume is there from the first instance to the last. Each instance
-has a root volume of its own for as long as it lives, also where EC2 bills nothing for the instance.
+AWS bills a volume for its provisioned capacity, however full it is. The bill counts the size, and for gp3 the IOPS and
+the throughput beyond those included in the price of the size. The run's volume exists from the first instance to the
+last. Each instance has a root volume of its own while it lives. EBS bills that volume even where EC2 bills nothing for
+the instance.
 
 Sources:
     https://aws.amazon.com/ebs/pricing/ https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
 _SECONDS_PER_HOUR = 3600
 _FREE_WHEN_TAKEN = timedelta(hours=1)
 _SHORTEST_BILL = timedelta(minutes=1)
-"""Linux instances are billed by the second, a minute at least: "Amazon EC2 On-Demand pricing". So are gp3 volumes."""
+"""The shortest time that AWS bills. Linux instances and gp3 volumes are billed by the second, for a minute at least.
+
+Source: "Amazon EC2 On-Demand pricing".
+"""
 _HOURS_PER_MONTH = 730
 _GP3_INCLUDED_IOPS = 3_000
 _GP3_INCLUDED_MIB_S = 125
@@ -41,14 +45,13 @@ _MIB_PER_GIB = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptStorage:
-    """What EBS keeps for an attempt, and what that costs.
+    """The storage that EBS keeps for an attempt, and its prices.
 
     Attributes:
         volume: The run's volume, which followed its instances. None where there was none.
-        root_volume: What each instance began with. None where that is not known.
-        snapshot_gb_hours: What the snapshots held by which the volume moved from zone to zone, times the hours they
-            were there.
-        prices: As far as they are known.
+        root_volume: The root volume with which each instance began. None where that is not known.
+        snapshot_gb_hours: GiB times hours of the snapshots that moved the volume from zone to zone.
+        prices: The known prices of storage.
     """
 
     volume: ProvisionedVolume | None
@@ -64,13 +67,13 @@ def billed(
     until: datetime,
     earlier: Billed | None = None,
 ) -> Billed:
-    """Add up what instances are billed for.
+    """Add up the billed time of instances.
 
     Args:
         lives: The instances.
         spot_prices: The prices of their types and zones, from before the first launch.
-        until: When those that have no end are taken to have ended.
-        earlier: What those before them were billed for.
+        until: The assumed end of instances without a recorded end.
+        earlier: The bill of the instances before them.
     """
     before = earlier or Billed()
     time, on_demand_time = dict(before.time), dict(before.on_demand_time)
@@ -98,15 +101,15 @@ def charges_of(
     storage: AttemptStorage | None = None,
     earlier: EarlierInstances | None = None,
 ) -> Charges:
-    """Count what instances cost.
+    """Count the cost of instances.
 
     Args:
         lives: The instances.
         spot_prices: The prices of their types and zones, from before the first launch.
         on_demand_usd_per_hour: On-demand prices by instance type.
-        until: When those that have no end are taken to have ended.
-        storage: What EBS kept for them. None where that is not counted.
-        earlier: Those before them, added up.
+        until: The assumed end of instances without a recorded end.
+        storage: The storage that EBS kept for them. None where that is not counted.
+        earlier: The sums over the instances before them.
     """
     sums = billed(lives, spot_prices=spot_prices, until=until, earlier=None if earlier is None else earlier.billed)
     missing = (f"on demand {name}" for name in sums.time if name not in on_demand_usd_per_hour)
@@ -149,12 +152,12 @@ def charges_of(
 
 @dataclass(frozen=True, kw_only=True)
 class _Stored:
-    """What was stored for some time.
+    """An amount of storage over some time.
 
     Attributes:
         gb_hours: GiB times hours.
         usd: Its cost. None where there was none, or a price is not known.
-        unknown: Which prices are missing.
+        unknown: The names of the missing prices.
     """
 
     gb_hours: float = 0.0
@@ -163,7 +166,7 @@ class _Stored:
 
 
 def _volume(volume: ProvisionedVolume, *, hours: float, prices: StoragePrices) -> _Stored:
-    """Count what a volume cost, or volumes that are alike: hours of each, added up."""
+    """Count the cost of a volume, or of volumes that are alike. The hours are the sum over all of them."""
     gb_hours = volume.size_gb * hours
     if volume.type != "gp3":
         return _Stored(gb_hours=gb_hours, unknown=(f"{volume.type} storage",))
@@ -190,7 +193,7 @@ def _snapshots(gb_hours: float, *, usd_per_gb_month: float | None) -> _Stored:
 
 
 def _on_demand_usd(time: Mapping[str, timedelta], usd_per_hour: Mapping[str, float]) -> float | None:
-    """Return what instances cost on demand. None when the price of a type is not known."""
+    """Return the cost of instances on demand, in US dollars. None when the price of a type is not known."""
     total = 0.0
     for name, lasted in sorted(time.items()):
         if name not in usd_per_hour:

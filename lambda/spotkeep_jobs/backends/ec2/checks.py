@@ -1,7 +1,8 @@
-"""What only EC2 knows of a request: whether the agent can work on its types, prices, volumes, what its subnets reach.
+"""Checks of a request that need EC2's answers.
 
-`judge` is pure. `FleetChecks` asks. What EC2 could not be asked stops no launch: EC2 itself refuses what it must, and
-an instance that the agent cannot work on says so and leaves.
+They cover the agent's support for its types, prices, volumes, and the services that its subnets reach. `judge` is pure.
+`FleetChecks` calls EC2. A failed call stops no launch, because EC2 itself refuses an impossible request. An instance on
+which the agent cannot work reports that and leaves.
 
 Source: https://docs.aws.amazon.com/ebs/latest/userguide/nvme-ebs-volumes.html
 """
@@ -22,16 +23,17 @@ from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import AwsCallError, Problem
 
 _WITHOUT_DOCKER: Final = re.compile(r"al2023-ami-(minimal-)?2023\.|amzn2-ami-(kernel|hvm|minimal)-")
-"""How the names of Amazon Linux's own AMIs begin, not those for ECS."""
+"""The beginnings of the names of Amazon Linux's own AMIs, without those for ECS."""
 _DRIVES_NVIDIA_ALONE: Final = "Deep Learning OSS Nvidia Driver AMI GPU PyTorch 2.11 (Amazon Linux 2023)"
-"""How the name of the default AMI begins (`instance_ami`)."""
+"""The beginning of the default AMI's name (`instance_ami`)."""
 _DRIVEN_FAMILIES: Final = (
     "g4dn", "g5", "g6", "g6e", "g6f", "gr6", "gr6f", "p4d", "p4de", "p5", "p5e", "p5en", "p6-b200",
 )  # fmt: skip
-"""The families whose accelerators that AMI drives.
+"""The instance families with accelerators for which that AMI has a driver.
 
-Source: "AWS Deep Learning AMI GPU PyTorch 2.11 (Amazon Linux 2023)", release notes of 2026-10-05: "Supported EC2
-Instances". Its open driver is for GPUs from Turing on: not for P3. G4ad has GPUs of AMD's.
+Its open driver is for GPUs from Turing on, which leaves out P3. G4ad has GPUs of AMD's.
+Source: "AWS Deep Learning AMI GPU PyTorch 2.11 (Amazon Linux 2023)", release notes of 2026-10-05, "Supported EC2
+Instances".
 """
 
 
@@ -40,9 +42,9 @@ class Offer:
     """A place where the run may find capacity.
 
     Attributes:
-        instance_type: Which.
-        zone: Where.
-        spot_usd_per_hour: What it costs there now, on spot.
+        instance_type: The instance type.
+        zone: The Availability Zone.
+        spot_usd_per_hour: The present spot price there, in US dollars per hour.
     """
 
     instance_type: str
@@ -52,14 +54,14 @@ class Offer:
 
 @dataclass(frozen=True, kw_only=True)
 class MarketFacts:
-    """What EC2 says about a request.
+    """EC2's answers about a request.
 
     Attributes:
         prices: The spot prices of its types in the deployment's zones.
-        types: Those of its types that the region has.
-        ami: The deployment's, as far as it is known.
-        snapshot: The one it begins from. None where it names none, or EC2 knows none.
-        volume: The one it brings. None as above.
+        types: The types of the request that the region has.
+        ami: The deployment's AMI, as far as it is known.
+        snapshot: The snapshot from which the volume begins. None where the request names none, or EC2 knows none.
+        volume: The volume that the request brings. None as above.
     """
 
     prices: tuple[SpotPrice, ...]
@@ -87,12 +89,12 @@ class MarketFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """What became of the checks.
+    """The result of the checks.
 
     Attributes:
-        problems: Why the request is refused.
-        warnings: What is allowed and probably not meant.
-        offers: Where it may find capacity.
+        problems: The reasons to refuse the request.
+        warnings: Choices that are allowed and probably not intended.
+        offers: The places where it may find capacity.
     """
 
     problems: tuple[Problem, ...] = ()
@@ -107,7 +109,7 @@ class FleetChecks:
     Attributes:
         ec2: EC2, to ask.
         template_id: The deployed launch template, which names the AMI.
-        subnets: Zones by subnet id: where instances may be.
+        subnets: The subnets for instances, as zones by subnet id.
         deployment: Its name.
         now: The time, aware.
     """
@@ -119,10 +121,10 @@ class FleetChecks:
     now: Callable[[], datetime]
 
     def check(self, request: JobRequest) -> Checked:
-        """Judge a request with `backend: ec2`.
+        """Judge a request with the backend `ec2`.
 
         Args:
-            request: Read, but perhaps refused for other reasons already.
+            request: The parsed request. Other checks may have refused it already.
         """
         market, network = self._market(request), self._network(request.image)
         return Checked(
@@ -161,12 +163,12 @@ class FleetChecks:
 
 
 def judge(request: JobRequest, facts: MarketFacts, *, zones: Sequence[str], deployment: str) -> Checked:
-    """Judge a request by what EC2 says.
+    """Judge a request by EC2's answers.
 
     Args:
-        request: With `backend: ec2`.
-        facts: What EC2 says about it.
-        zones: Where the deployment has subnets.
+        request: A request with the backend `ec2`.
+        facts: EC2's answers about it.
+        zones: The zones in which the deployment has subnets.
         deployment: Its name.
     """
     problems = [
@@ -223,7 +225,7 @@ def _can_work(found: InstanceTypeFacts, request: JobRequest, facts: MarketFacts)
 
 
 def _driven(found: InstanceTypeFacts, ami: Ami) -> Iterator[Problem]:
-    """Yield that the default AMI has no driver for a type's accelerators. Of any other AMI the agent finds out."""
+    """Yield a problem where the default AMI has no driver for a type's accelerators. The agent checks any other AMI."""
     if not found.accelerators or ami.name is None or not ami.name.startswith(_DRIVES_NVIDIA_ALONE):
         return
     if found.name.partition(".")[0] not in _DRIVEN_FAMILIES:
@@ -238,7 +240,7 @@ def _driven(found: InstanceTypeFacts, ami: Ami) -> Iterator[Problem]:
 
 
 def _docker(request: JobRequest, ami: Ami) -> Iterator[Problem]:
-    """Yield that an AMI has no docker, where its name says it. Of any other the agent finds out."""
+    """Yield a problem where an AMI's name says that it has no docker. The agent checks any other AMI."""
     if request.image is not None and ami.name is not None and _WITHOUT_DOCKER.match(ami.name):
         yield Problem(
             field="image",

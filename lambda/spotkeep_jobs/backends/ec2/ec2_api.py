@@ -1,7 +1,7 @@
-"""EC2's API: the only module of the functions that calls its client.
+"""EC2's API. No other module of the functions calls its client.
 
-Every call is safe to make twice: what is created has a token that is the same for the same attempt. Every method raises
-`AwsCallError`'s kinds: `AwsRefusedError`, or `AwsBusyError`.
+Every call is safe to make twice, because each creation has a token that is the same for the same attempt. Every method
+raises the kinds of `AwsCallError`, which are `AwsRefusedError` and `AwsBusyError`.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 _PRODUCT: Final = "Linux/UNIX"
 _RUN_VERSION: Final = "run "
-"""How the description of a run's own version of the launch template begins."""
+"""The beginning of the description of a run's own version of the launch template."""
 _ROOT: Final = " (root)"
 _LONGEST_TAG_VALUE: Final = 256
 _TIME_IN_REASON: Final = re.compile(r"\((\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) GMT\)")
 _AWS_ENDPOINT: Final = re.compile(r"^(cn\.)?com\.amazonaws\.[a-z0-9-]+\.")
-"""How the names of AWS's own endpoint services begin, before the service: `com.amazonaws.us-east-1.ecr.api`."""
+"""The part before the service in the names of AWS's endpoint services, such as `com.amazonaws.us-east-1.ecr.api`."""
 _BUSY: Final = frozenset({"InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable"})
 _GONE: Final = re.compile(r"NotFound|NotExist")
 _EVENT_KINDS: Final = {
@@ -61,16 +61,16 @@ command `describe-fleet-history`, and the list of sub-types in API_EventInformat
 
 
 class Ec2Api:
-    """What Spotkeep asks of EC2, on a boto3 client that is made when it is first needed: it is the largest there is."""
+    """Spotkeep's calls to EC2. The boto3 client is created at its first use, because it is the largest of boto3's."""
 
     def __init__(self, make_client: Callable[[], EC2Client], *, bundle_uri: str | None = None) -> None:
         """Bind the client.
 
         Args:
-            make_client: Makes it.
-            bundle_uri: What the instances of a run have to start with, which its launch makes sure is there. A launch
-                between the updates of two stacks would else take the new template, of which nothing is there yet.
-                None for a caller that launches nothing.
+            make_client: Creates the client.
+            bundle_uri: The `s3://` address of the bundle with which a run's instances start. A launch makes sure that
+                the bundle is there. Otherwise a launch between the updates of two stacks would use the new template
+                before its bundle exists. None for a caller that launches nothing.
         """
         self._make_client = make_client
         self._bundle_uri = bundle_uri
@@ -81,9 +81,8 @@ class Ec2Api:
     ) -> TemplateVersion:
         """Make the version of the deployed launch template that tags instances with their run, and their root volumes.
 
-        Nothing else is tagged. EC2 replaces an instance of a fleet with a service-linked role that may tag no network
-        interface: no replacement would launch. A launch without a spot request fails where one is to
-        be tagged.
+        Nothing else is tagged. EC2 replaces an instance of a fleet with a service-linked role. That role may tag no
+        network interface, so no replacement would launch. A launch that tags a spot request fails where it makes none.
 
         Sources: https://docs.aws.amazon.com/aws-managed-policy/latest/reference/AWSEC2FleetServiceRolePolicy.html
             https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_LaunchTemplateTagSpecificationRequest.html
@@ -125,7 +124,7 @@ class Ec2Api:
         return _template_version(made["LaunchTemplateVersion"], {**template, **root})
 
     def delete_template_version(self, template_id: str, version: str, /) -> None:
-        """Delete such a version. One that is gone is fine. What EC2 cannot delete is in its answer, and no error."""
+        """Delete such a version. One that is gone is fine. A failed deletion is in EC2's answer and raises no error."""
         try:
             self._call("delete_launch_template_versions", LaunchTemplateId=template_id, Versions=[version])
         except AwsRefusedError as error:
@@ -148,9 +147,9 @@ class Ec2Api:
         return next(iter(self.fleets_by_id([fleet_id])), None)
 
     def fleets_by_id(self, fleet_ids: Sequence[str], /) -> tuple[Fleet, ...]:
-        """Describe fleets. Those that EC2 does not know (any more) are left out.
+        """Describe fleets. Fleets that EC2 does not know (any more) are left out.
 
-        That is one call, unless EC2 does not know one of them: then one for each.
+        This takes one call. When EC2 does not know one of the fleets, it takes one call for each.
         """
         try:
             return tuple(map(_fleet, self._pages("describe_fleets", "Fleets", FleetIds=list(fleet_ids))))
@@ -204,7 +203,7 @@ class Ec2Api:
             raise AwsBusyError(operation="DeleteFleets", code=code, reason=message)
 
     def terminate(self, instance_ids: Sequence[str], /) -> None:
-        """Terminate instances. Those that are gone are fine. One by one: an unknown id would spare the others."""
+        """Terminate instances one by one, since an unknown id would spare the others. Those that are gone are fine."""
         for instance_id in instance_ids:
             try:
                 self._call("terminate_instances", InstanceIds=[instance_id])
@@ -213,9 +212,9 @@ class Ec2Api:
                     raise
 
     def console(self, instance_id: str, /) -> str:
-        """Return the last of what an instance printed on its console. Empty when EC2 has nothing, or does not say.
+        """Return the last lines of an instance's console output. Empty when EC2 has none, or does not answer.
 
-        The console explains a failure, and is never needed to end one.
+        The console output explains a failure. No step depends on it.
         """
         try:
             return str(self._call("get_console_output", InstanceId=instance_id).get("Output") or "")
@@ -225,13 +224,13 @@ class Ec2Api:
     def spot_prices(
         self, *, instance_types: Sequence[str], zones: Sequence[str], start: datetime, end: datetime
     ) -> tuple[SpotPrice, ...]:
-        """Return the prices of types in zones, the one that held at the start included.
+        """Return the prices of types in zones, with the price in force at the start.
 
         Args:
             instance_types: The instance types.
             zones: The zones. Every zone when none is named.
-            start: From when.
-            end: Until when.
+            start: The start of the period.
+            end: The end of the period.
         """
         query: dict[str, Any] = {
             "InstanceTypes": list(instance_types),
@@ -277,7 +276,7 @@ class Ec2Api:
         return Ami(architecture=found.get("Architecture"), name=found.get("Name"))
 
     def subnets(self, ids: Sequence[str], /) -> tuple[Subnet, ...]:
-        """Describe subnets, and what leads out of each."""
+        """Describe subnets and the ways out of each, which are routes and endpoints."""
         found = list(self._pages("describe_subnets", "Subnets", SubnetIds=list(ids)))
         of_vpcs = [{"Name": "vpc-id", "Values": sorted({each["VpcId"] for each in found})}]
         tables = list(self._pages("describe_route_tables", "RouteTables", Filters=of_vpcs))
@@ -349,7 +348,7 @@ class Ec2Api:
             query["NextToken"] = page["NextToken"]
 
     def _deployed(self, versions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-        """Return the newest version that a deployment made, and no launch, and that names the bundle."""
+        """Return the newest version that a deployment made, not a launch, and that names the bundle."""
         of_deployments = [
             version
             for version in versions
@@ -376,14 +375,15 @@ def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def root_volume(template: Mapping[str, Any], *, image: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the deployed template's volume as the image's root volume: under its device name, and no smaller than it.
+    """Return the deployed template's volume as the image's root volume, under its device name and no smaller than it.
 
-    Families of images differ in both, and under another name it would be a second volume, beside a root volume that
-    nothing encrypts. Source: "Block device mappings", EC2 user guide.
+    Families of images differ in both. Under another name it would be a second volume, beside an unencrypted root
+    volume.
+    Source: "Block device mappings", EC2 user guide.
 
     Args:
-        template: Launch template data. Its one mapping is what the deployment wants of the root volume.
-        image: As EC2 describes it. Empty where it does not.
+        template: Launch template data. Its one mapping holds the deployment's settings of the root volume.
+        image: EC2's description of the image. Empty where EC2 gives none.
     """
     device, mappings = image.get("RootDeviceName"), template.get("BlockDeviceMappings", ())
     if device is None or len(mappings) != 1:
@@ -467,7 +467,7 @@ def _subnet(
 
 
 def _target(route: Mapping[str, Any]) -> str:
-    """Return what a route leads to: the one field that names neither its destination nor where it comes from."""
+    """Return the target of a route. It is the one field that names neither the route's destination nor its origin."""
     named = (
         value
         for field, value in route.items()
@@ -486,7 +486,7 @@ def _said(description: str) -> str:
 
 
 def _accelerators(described: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what of an instance type needs a driver, in words.
+    """Return the parts of an instance type that need a driver, in words.
 
     Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_InstanceTypeInfo.html
     """

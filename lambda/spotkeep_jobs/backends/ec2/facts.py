@@ -1,4 +1,4 @@
-"""What EC2 says of a fleet and its instances, as far as Spotkeep needs it. Times are aware, in UTC."""
+"""EC2's description of a fleet and its instances, as far as Spotkeep needs it. Times are aware, in UTC."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from spotkeep_jobs.record.bounds import Id
 from spotkeep_jobs.record.record import Record
 
 ENDED_STATES: Final = frozenset({"shutting-down", "terminated", "stopping", "stopped"})
-"""States of an instance in which nothing trains and nothing but storage is billed: "Instance lifecycle", EC2 guide."""
+"""States of an instance in which nothing trains and AWS bills only storage.
+
+Source: "Instance lifecycle", EC2 guide.
+"""
 
 _ACTIVE_FLEET_STATES: Final = frozenset({"submitted", "active", "modifying"})
 
@@ -28,7 +31,7 @@ class Instance:
         state: `pending`, `running`, `shutting-down`, `terminated`, ...
         launched_at: When it was launched.
         ended_at: When it ended, where EC2 says so.
-        reason: The code of why it ended: `Server.SpotInstanceTermination`, `Client.InstanceInitiatedShutdown`, ...
+        reason: EC2's code for its end, such as `Server.SpotInstanceTermination` or `Client.InstanceInitiatedShutdown`.
         tags: Its tags.
     """
 
@@ -44,7 +47,7 @@ class Instance:
 
     @property
     def ended(self) -> bool:
-        """Says whether it is over, or as good as that."""
+        """True once it is over, or as good as that."""
         return self.state in ENDED_STATES
 
 
@@ -56,7 +59,7 @@ class Fleet:
         id: Its id.
         state: `submitted`, `active`, `deleted_running`, `deleted_terminating`, `deleted`, `failed`.
         tags: Its tags.
-        created_at: When it was created.
+        created_at: The time of its creation.
     """
 
     id: str
@@ -66,19 +69,19 @@ class Fleet:
 
     @property
     def active(self) -> bool:
-        """Says whether it launches and replaces instances."""
+        """True while it launches and replaces instances."""
         return self.state in _ACTIVE_FLEET_STATES
 
 
 class FleetEventKind(StrEnum):
-    """What a line of DescribeFleetHistory is about."""
+    """The subject of a line of DescribeFleetHistory."""
 
     FLEET = "FLEET"
     INSTANCE = "INSTANCE"
     ERROR = "ERROR"
-    """The fleet cannot launch what is missing."""
+    """The fleet cannot launch the missing instance."""
     INFORMATION = "INFORMATION"
-    """Something is wrong with a part of what it may launch."""
+    """A part of the fleet's launch options does not work."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,11 +89,11 @@ class FleetEvent:
     """A line of DescribeFleetHistory.
 
     Attributes:
-        at: When.
-        kind: What it is about.
-        sub_type: What of that: `launched`, `terminated`, `allLaunchSpecsTemporarilyBlacklisted`, ...
-        instance_id: Which instance, if one.
-        description: More, if there is more.
+        at: The time of the event.
+        kind: The subject of the event.
+        sub_type: EC2's name of the event, such as `launched`, `terminated`, `allLaunchSpecsTemporarilyBlacklisted`, ...
+        instance_id: The id of the instance, if the event is about one.
+        description: EC2's details, if it gives any.
     """
 
     at: datetime
@@ -101,22 +104,22 @@ class FleetEvent:
 
     @property
     def says_ended(self) -> bool:
-        """Says whether the line is about an instance that is gone."""
+        """True where the line is about an instance that is gone."""
         return self.kind is FleetEventKind.INSTANCE and self.sub_type.lower() == "terminated"
 
     @property
     def launches_nothing(self) -> bool:
-        """Says whether the line gives a reason why no instance at all can be launched, of any type, in any zone."""
+        """True where the line gives a reason that prevents every launch, of any type, in any zone."""
         return self.kind is FleetEventKind.ERROR or self.sub_type.lower() == "fleetprogresshalted"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FleetReading:
-    """What EC2 says of an attempt's fleet at one time.
+    """EC2's description of an attempt's fleet at one time.
 
     Attributes:
         fleet: The fleet. None when EC2 does not know it (any more).
-        instances: Its instances, those that ended within the last hour among them.
+        instances: Its instances, including those that ended within the last hour.
         events: Its history since the last reading.
     """
 
@@ -131,9 +134,9 @@ class Volume:
 
     Attributes:
         id: Its id.
-        zone: Where it is.
-        size_gb: GiB.
-        state: `available`, `in-use`, ...
+        zone: Its Availability Zone.
+        size_gb: Its size in GiB.
+        state: EC2's state of it, such as `available` or `in-use`.
         tags: Its tags.
     """
 
@@ -145,16 +148,16 @@ class Volume:
 
 
 class ProvisionedVolume(Record):
-    """What EBS bills of a volume for as long as it is there, whatever is on it."""
+    """The capacity that EBS bills for a volume while it exists, however full it is."""
 
     size_gb: int
-    """GiB."""
+    """The size in GiB."""
     type: Id
-    """`gp3`, ..."""
+    """The EBS volume type, such as `gp3`."""
     iops: int | None = None
-    """None for the type's own."""
+    """The provisioned IOPS. None for the type's own."""
     throughput_mib_s: int | None = None
-    """None for the type's own."""
+    """The provisioned throughput in MiB/s. None for the type's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +166,7 @@ class TemplateVersion:
 
     Attributes:
         number: Its number.
-        root_volume: What each instance begins with. None where the version does not say.
+        root_volume: The root volume of each instance. None where the version does not say.
     """
 
     number: str
@@ -176,8 +179,8 @@ class Snapshot:
 
     Attributes:
         id: Its id.
-        size_gb: The size of the volume it was taken of, in GiB.
-        state: `pending`, `completed`, `error`, ...
+        size_gb: The size of its source volume, in GiB.
+        state: EC2's state of it, such as `pending`, `completed` or `error`.
         tags: Its tags.
     """
 
@@ -194,7 +197,7 @@ class TaggedStorage:
     Attributes:
         kind: `volume` or `snapshot`, as the fleet record calls them.
         id: Its id.
-        attached: Whether it is attached to an instance.
+        attached: True while it is attached to an instance.
         tags: Its tags.
     """
 
@@ -210,10 +213,10 @@ class InstanceTypeFacts:
 
     Attributes:
         name: The name of the type.
-        nvme_volumes: Whether EBS volumes are NVMe devices on it, as on the Nitro system. On Xen they are not.
-        spot: Whether it is sold on spot.
-        architectures: The architectures of its processors: `x86_64`, `arm64`, ...
-        accelerators: What it has besides, which needs a driver, in words: `NVIDIA GPUs`, `AWS Neuron devices`, ...
+        nvme_volumes: True where EBS volumes are NVMe devices on it, as on the Nitro system. On Xen they are not.
+        spot: True where AWS sells it on spot.
+        architectures: The architectures of its processors, such as `x86_64` or `arm64`.
+        accelerators: Its other devices that need a driver, in words, such as `NVIDIA GPUs` or `AWS Neuron devices`.
     """
 
     name: str
@@ -228,8 +231,8 @@ class Ami:
     """An AMI, as DescribeImages says.
 
     Attributes:
-        architecture: The processor architecture that it is for. None where that is not known.
-        name: AWS's or its maker's name of it. None where that is not known.
+        architecture: The processor architecture of its programs. None where that is not known.
+        name: The name that AWS or its maker gave it. None where that is not known.
     """
 
     architecture: str | None = None
@@ -238,13 +241,14 @@ class Ami:
 
 @dataclass(frozen=True, kw_only=True)
 class Subnet:
-    """A subnet and what leads out of it, as DescribeSubnets, DescribeRouteTables and DescribeVpcEndpoints say.
+    """A subnet and the ways out of it, as DescribeSubnets, DescribeRouteTables and DescribeVpcEndpoints say.
 
     Attributes:
         id: Its id.
-        public_addresses: Whether instances get public addresses there.
-        targets: Where its routes lead, beside its own VPC and gateway endpoints: `igw-...`, `nat-...`, `tgw-...`.
-        endpoints: Services with an endpoint that its instances use without configuration: `s3`, `ecr.api`, ...
+        public_addresses: True where instances get public addresses there.
+        targets: The targets of its routes beside its own VPC and gateway endpoints, such as `igw-...`, `nat-...` or
+            `tgw-...`.
+        endpoints: Services with an endpoint that its instances use without configuration, such as `s3` or `ecr.api`.
     """
 
     id: str
@@ -255,13 +259,13 @@ class Subnet:
 
 @dataclass(frozen=True, kw_only=True)
 class SpotPrice:
-    """A line of DescribeSpotPriceHistory: from this time on, until the next line of the same type and zone.
+    """A line of DescribeSpotPriceHistory. The price holds until the next line of the same type and zone.
 
     Attributes:
-        instance_type: Which.
-        zone: Where.
-        since: From when.
-        usd_per_hour: The price of one instance.
+        instance_type: The instance type.
+        zone: The Availability Zone.
+        since: The time from which the price holds.
+        usd_per_hour: The price of one instance, in US dollars per hour.
     """
 
     instance_type: str
@@ -275,9 +279,9 @@ class Orphan:
     """A fleet, a volume or a snapshot that is not needed.
 
     Attributes:
-        thing: What EC2 says of it.
+        thing: EC2's description of it.
         run: The run it belonged to.
-        since: Since when it is not needed. None where that is not known.
+        since: The time from which it is not needed. None where that is not known.
     """
 
     thing: Fleet | TaggedStorage

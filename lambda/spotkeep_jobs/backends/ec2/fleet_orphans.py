@@ -1,8 +1,8 @@
-"""Finds and removes what a crash, or the end of a run, left of fleets: volumes, snapshots, fleets of no live run.
+"""Finds and removes volumes, snapshots and fleets that no live run needs, after a crash or the end of a run.
 
-What is deleted was made by an instance or a launcher of this deployment (its tags say so), and the record says that
-it is not needed: `spotkeep_fleet.orphans` decides about storage, `is_orphaned` about fleets. Storage that no record
-knows is left to a person.
+An instance or a launcher of this deployment made each of them, as its tags say. The fleet record says that it is not
+needed. `spotkeep_fleet.orphans` decides about storage, `is_orphaned` about fleets. Storage that no record knows is left
+to a person.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.run_table import RunTable
 
 UNKNOWN_AFTER: Final = timedelta(hours=1)
-"""A fleet whose run is not in the table is a mistake, once it is older than any launch."""
+"""The age, longer than any launch takes, after which a fleet without a run in the table is an orphan."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VolumeRetention:
-    """What becomes of volumes when their runs are over.
+    """The rules for volumes of ended runs.
 
     Attributes:
-        volumes: How long a volume is kept. None for ever.
-        runs: How long an ended run stays in the table: what is known of it is known so long.
+        volumes: The time for which a volume is kept. None for ever.
+        runs: The time for which an ended run, with all its facts, stays in the table.
     """
 
     volumes: timedelta | None
@@ -49,7 +49,7 @@ class RemovedOrphans:
     Attributes:
         storage: Ids of volumes and snapshots.
         fleets: Ids of fleets.
-        failures: What could not be removed, and why.
+        failures: The failed removals, with their reasons.
     """
 
     storage: list[str] = field(default_factory=list)
@@ -62,11 +62,11 @@ class FleetOrphans:
     """The orphans of one deployment in EC2.
 
     Attributes:
-        ec2: Where fleets and storage are.
-        records: What is recorded of fleets.
-        table: Where runs are recorded.
+        ec2: The client for fleets and storage.
+        records: The table of fleet records.
+        table: The table of runs.
         deployment: Value of the tag `spotkeep:deployment`.
-        retention: What becomes of volumes when their runs are over.
+        retention: The rules for volumes of ended runs.
         now: The time, aware.
     """
 
@@ -78,7 +78,7 @@ class FleetOrphans:
     now: Callable[[], datetime]
 
     def remove_all(self) -> RemovedOrphans:
-        """Remove what is not needed of all that carries the deployment's tag. One failure stops nothing."""
+        """Remove the orphans among all things that carry the deployment's tag. One failure stops nothing."""
         removed = RemovedOrphans()
 
         def failed(what: str, error: Exception) -> None:
@@ -94,12 +94,13 @@ class FleetOrphans:
         return removed
 
     def find(self, *, failed: Callable[[str, Exception], None]) -> Iterator[Orphan]:
-        """List what is not needed of all that carries the deployment's tag. Changes nothing.
+        """List the orphans among all things that carry the deployment's tag. Changes nothing.
 
-        Each is decided about when it is asked for: a caller that removes it at once acts on what was just read.
+        The decision about each is made when the caller asks for it. A caller that removes it at once acts on a fresh
+        reading.
 
         Args:
-            failed: Called with what could not be described, and why. The rest goes on if it returns.
+            failed: Called with each thing that EC2 could not describe, and the reason. The rest goes on if it returns.
         """
         by_run: dict[str, list[TaggedStorage]] = {}
         for found in self.ec2.stored(deployment=self.deployment):
@@ -123,7 +124,7 @@ class FleetOrphans:
                 yield Orphan(thing=fleet, run=run, since=_over_since(item) or fleet.created_at)
 
     def remove(self, orphan: Orphan) -> None:
-        """Remove one. A fleet with the instances it launched."""
+        """Remove one orphan. A fleet goes with the instances that it launched."""
         if not isinstance(orphan.thing, Fleet):
             self.ec2.delete_stored(orphan.thing)
             return
@@ -153,11 +154,11 @@ def _over_since(item: Run | None) -> datetime | None:
 
 
 def keeps_volume(record: FleetRecord, item: Run | None, *, retention: VolumeRetention, now: datetime) -> bool:
-    """Say whether the volume of a run stays. That of a run that lives always does.
+    """Return True if the volume of a run stays. The volume of a live run always stays.
 
     Args:
         record: The fleet record.
-        item: The run item. None when it was so long ago that the table has forgotten it.
+        item: The run item. None when the table has expired it.
         retention: The deployment's rule.
         now: The time.
     """
@@ -171,7 +172,7 @@ def keeps_volume(record: FleetRecord, item: Run | None, *, retention: VolumeRete
 
 
 def is_orphaned(fleet: Fleet, item: Run | None, *, now: datetime) -> bool:
-    """Say whether a fleet that may launch instances belongs to no run that lives.
+    """Return True if a fleet that may launch instances belongs to no live run.
 
     Args:
         fleet: The fleet.

@@ -1,13 +1,13 @@
-"""What the run table holds of a fleet: the record that the instances write too, and what functions alone write.
+"""The fleet's items in the run table. Instances write the fleet record too, and functions alone write the rest.
 
 Items (`pk` / `sk`):
-    as `fleet_key(run)` says                                  the fleet record (`spotkeep_fleet.record`) as
-    `fleet_job_key(run)` says                              what the instances of the newest attempt do run#<run>
-    fleet-history#0001                 what became of one attempt's fleet
+    `fleet_key(run)`: the fleet record (`spotkeep_fleet.record`)
+    `fleet_job_key(run)`: the job, with the work of the newest attempt's instances
+    `run#<run>` / `fleet-history#0001`: the history of one attempt's fleet
 
-Every write names the version that was read. The second writer reads again. A write that begins or ends an attempt names
-the attempt in the job instead, in one transaction with the record: instances cannot write the job, so nothing that they
-write into the record stands before it.
+Every write is conditional on the version that was read. The second writer reads again. A write that begins or ends an
+attempt is conditional on the attempt in the job instead. It writes job and record in one transaction. Instances cannot
+write the job, so no content of the record blocks such a write.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 _KEPT: Final = timedelta(days=56)
-"""The longest run, before what becomes of it is kept for as long as the deployment says."""
+"""The longest run. Its history is kept for the deployment's retention time after that."""
 
 
 class FleetRecordChangedError(RunTableError):
-    """Another writer changed the fleet record or its history since it was read: read it again, decide again."""
+    """Another writer changed the fleet record or its history since it was read. The caller reads and decides again."""
 
     def __init__(self, run: str) -> None:
         super().__init__(f"the fleet record of run {run!r} was changed by another function meanwhile. Read it again")
@@ -49,7 +49,7 @@ class FleetTable:
         self._kept = _KEPT + timedelta(days=retention_days)
 
     def job(self, run: str, /) -> InstanceJob | None:
-        """Read what the instances of a run's newest attempt do (strongly consistent), or None."""
+        """Read the job of the instances of a run's newest attempt (strongly consistent). None where there is none."""
         item = self._get(*fleet_job_key(run))
         return None if item is None else decode_job(item["job"]["S"])
 
@@ -75,16 +75,16 @@ class FleetTable:
     def write_with_job(
         self, record: FleetRecord, /, *, job: InstanceJob, over: int | None, now: datetime
     ) -> FleetRecord:
-        """Write job and fleet record in one transaction, over whatever record is there. Returns the record as written.
+        """Write job and fleet record in one transaction, over any present record. Returns the record as written.
 
         Args:
-            record: What to write.
-            job: What the instances do.
-            over: The attempt of the job that was read. None where there must be none yet.
+            record: The new fleet record.
+            job: The new job of the instances.
+            over: The attempt of the job that was read. None where no job may exist yet.
             now: The time.
 
         Raises:
-            FleetRecordChangedError: The job is of another attempt by now, or the record is just being written.
+            FleetRecordChangedError: The job is of another attempt by now, or another writer is just writing the record.
         """
         following = record.next_version()
         pk, sk = fleet_job_key(record.run)
@@ -172,7 +172,7 @@ class FleetTable:
 
 
 def _condition(attribute: str, read: int | None) -> dict[str, Any]:
-    """Return the condition that an item is as it was read. None for one that must not be there yet."""
+    """Return the condition that an item is as it was read. None for an item that must not exist yet."""
     if read is None:
         return {"ConditionExpression": "attribute_not_exists(pk)"}
     return {

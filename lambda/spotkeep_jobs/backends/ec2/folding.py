@@ -1,8 +1,8 @@
-"""Adds up what a fleet's history lists of long ago, so that it never outgrows its item in the run table. Pure.
+"""Adds up old entries of a fleet's history, so that it never outgrows its item in the run table. Pure.
 
 A fleet launches instances for as long as its run lives, and each leaves an entry and three phases. The newest are kept
-as they are. Of those before them what a bill, a limit or the next decision asks for. All of it is a sum, and exact: a
-history that was folded gives the same bill as one that was not (I8).
+as they are. The older ones become the sums that a bill, a limit or the next decision needs. The sums are exact. A
+folded history gives the same bill as an unfolded one (I8).
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ from spotkeep_jobs.backends.job_phases import with_phases
 from spotkeep_jobs.with_changes import with_changes
 
 KEPT_INSTANCES: Final = 50
-"""So many of the newest instances stay listed."""
+"""The number of the newest instances that stay listed."""
 KEPT_PHASES: Final = 3 * KEPT_INSTANCES
-"""And so many phases: an instance loads, trains, and is lost."""
+"""The number of phases that stay listed. An instance loads, trains, and is lost."""
 MOST_INSTANCES: Final = 120
-"""More than this many are never listed, even where a price could not be asked for: the bill then says that it is not
-known."""
+"""The most instances that are ever listed, even where EC2 did not give a price.
+
+The bill then says that it is not known."""
 
 
 def to_fold(history: FleetHistory, *, now: datetime) -> tuple[InstanceLife, ...]:
     """Return the instances that need not be listed any more, oldest first.
 
     Args:
-        history: With the newest answer of EC2 absorbed.
+        history: The history after EC2's newest answer.
         now: The time.
     """
     spare = history.lives[:-KEPT_INSTANCES]
@@ -53,12 +54,12 @@ def to_fold(history: FleetHistory, *, now: datetime) -> tuple[InstanceLife, ...]
 
 
 def must_fold(history: FleetHistory) -> bool:
-    """Say whether a history has as many instances as it may list, whatever is known of their prices."""
+    """Return True if a history lists more instances than it may, even if prices of them are unknown."""
     return len(history.lives) > MOST_INSTANCES
 
 
 def _is_settled(life: InstanceLife, now: datetime) -> bool:
-    """Say whether EC2's answers cannot say anything new of an instance: its end, and that it was there at all."""
+    """Return True if EC2's answers cannot change the record of an instance any more, in its end or its existence."""
     return max(life.ended_at or now, life.launched_at) <= now - KNOWN_AFTER
 
 
@@ -68,8 +69,8 @@ def folded(
     """Return a history in which some instances, and the phases of long ago, are sums.
 
     Args:
-        history: With the newest answer of EC2 absorbed.
-        lives: Those of its instances that are not to be listed any more: as `to_fold` says.
+        history: The history after EC2's newest answer.
+        lives: Its instances to add up and list no more, as `to_fold` returns them.
         spot_prices: The prices of their types and zones, from before the first launch. None where they are not known.
         now: The time.
     """

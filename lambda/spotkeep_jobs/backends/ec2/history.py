@@ -1,9 +1,9 @@
-"""What became of one attempt's fleet: its instances, one after the other, and why it comes to an end. Pure.
+"""The history of one attempt's fleet, with its instances in order and the reason for its end. Pure.
 
-EC2 forgets: an instance after an hour, a fleet's events after 48 hours. So each answer of EC2 is absorbed into a
-history that the run table keeps. What it knows only grows: what was recorded of an instance once is not recorded
-differently later, however late or out of order EC2's answers come. What is long over becomes a sum (`folding`). What is
-to be done then is in `steps`. What a history says in the terms of every job, in `attempt_view`.
+EC2 forgets an instance after an hour, and a fleet's events after 48 hours. So each answer of EC2 is absorbed into a
+history that the run table keeps. The history only grows. A recorded fact of an instance never changes later, however
+late or out of order EC2's answers come. Entries of long ago become sums (`folding`). `steps` decides about the next
+steps. `attempt_view` describes a history in the terms of every job.
 
 Sources:
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html
@@ -29,49 +29,51 @@ from spotkeep_jobs.with_changes import with_changes
 
 
 class Billed(Record):
-    """What instances are billed for, added up: time where a type has one price, dollars where the price moved."""
+    """The billed use of instances. It is time where a type has one price, and US dollars where the price moved."""
 
     time: Annotated[dict[Id, timedelta], AtMost(50)] = Field(default_factory=dict)
-    """By instance type."""
+    """The billed time by instance type."""
     on_demand_time: Annotated[dict[Id, timedelta], AtMost(50)] = Field(default_factory=dict)
     """The part of it that was on demand."""
     spot_usd: float = 0.0
     unknown_spot: PriceNames = ()
-    """The spot prices that are missing in it: `spot g5.xlarge in us-east-1a`."""
+    """The spot prices that are missing in it, such as `spot g5.xlarge in us-east-1a`."""
 
 
 MAX_FUTILE_INSTANCES: Final = 5
-"""So many instances since one last trained that went before they did, not counting those that EC2 took back or that
-left on its notice: what follows them would go too."""
+"""The number of instances that may go in sequence before they train. After these, a next one would go too.
+
+Instances that EC2 took back, or that left on its notice, do not count."""
 
 PREPARES_WITHIN: Final = timedelta(hours=6)
-"""How long an instance may work on volume and data before it counts as training: max_run holds, whatever a record
-says or does not say. The first snapshot of a large volume takes hours."""
+"""The longest time for which an instance works on volume and data before it counts as training.
+
+So `max_run` holds whatever a record says. The first snapshot of a large volume takes hours."""
 
 VERSION_KNOWN_AFTER: Final = timedelta(minutes=1)
-"""A version of a launch template that is NotFound for longer after it was made is gone."""
+"""The time after its creation from which a version of a launch template that is NotFound is gone."""
 
 KNOWN_AFTER: Final = timedelta(minutes=10)
-"""EC2 shows a fleet or an instance after a while ("Eventual consistency", EC2 API guide), and until then not in every
-answer.
+"""The time after which EC2 shows a fleet or an instance in every answer.
 
-What it does not show by then is gone."""
+A thing that EC2 does not show by then is gone.
+Source: "Eventual consistency", EC2 API guide."""
 
 _INTERRUPTED_BY_EC2: Final = "Server.Spot"
 _NOT_BY_EC2: Final = "Client."
 _SHUT_DOWN: Final = re.compile(rf"InitiatedShutdown$|^{_INTERRUPTED_BY_EC2}")
-"""Codes of an end that says nothing of why the next instance would not come: from inside, by a call, by EC2."""
+"""Codes of an end that implies nothing about the next instance. It came from inside, by a call or by EC2."""
 _OUR_LINES: Final = "spotkeep: "
 LONGEST_REASON: Final = LONGEST_WORDS
 
 
 class FleetEnding(StrEnum):
-    """Why an attempt on a fleet comes to an end."""
+    """The reason for the end of an attempt on a fleet."""
 
     # Set by the instance.
     FINISHED = "FINISHED"
     PAUSED = "PAUSED"
-    """The training finished for now: its script has come to the step to pause at."""
+    """The training finished for now, because its script came to the step to pause at."""
     SCRIPT_FAILED = "SCRIPT_FAILED"
     INPUT_ERROR = "INPUT_ERROR"
     """The run's input (data, source, image, permissions) works on no instance."""
@@ -89,7 +91,7 @@ class FleetEnding(StrEnum):
 
     @property
     def training_goes_on(self) -> bool:
-        """Says whether the training does not know of it: it is asked to save and leave."""
+        """True while the training does not know of the ending. It is then asked to save and leave."""
         return self not in (
             FleetEnding.FINISHED,
             FleetEnding.PAUSED,
@@ -99,7 +101,7 @@ class FleetEnding(StrEnum):
 
 
 class Recorded(StrEnum):
-    """How much of an instance the transitions hold."""
+    """The part of an instance's life that the transitions hold."""
 
     NOTHING = "NOTHING"
     LAUNCHED = "LAUNCHED"
@@ -110,7 +112,7 @@ class Recorded(StrEnum):
 class InstanceLife(Record):
     """One instance of the fleet.
 
-    Attributes are as EC2 says. `heard_at`, `training_at` and `noticed_at` as the fleet record says.
+    Its attributes come from EC2, but `heard_at`, `training_at` and `noticed_at` come from the fleet record.
     """
 
     instance_id: Id
@@ -119,23 +121,26 @@ class InstanceLife(Record):
     spot: bool
     launched_at: UtcTime
     heard_at: UtcTime | None = None
-    """When its agent was first seen to hold the run's lease. None while nothing was heard of it."""
+    """The time at which its agent first held the run's lease. None while it never did."""
     training_at: UtcTime | None = None
     ended_at: UtcTime | None = None
     ended_by: Line | None = None
     """The code of EC2's reason."""
     noticed_at: UtcTime | None = None
-    """When its training had ended on a notice of EC2's. Of one that then powered itself off, EC2 does not say so."""
+    """The time at which its training ended on a notice of EC2's.
+
+    EC2 does not show it if the instance then powers itself off.
+    """
     recorded: Recorded = Recorded.NOTHING
 
     @property
     def taken(self) -> bool:
-        """Says whether EC2 took it back."""
+        """True if EC2 took it back."""
         return (self.ended_by or "").startswith(_INTERRUPTED_BY_EC2)
 
     @property
     def worked_until(self) -> datetime | None:
-        """Returns when its work ended: after a notice it may have waited for EC2. None while it goes on."""
+        """The time at which its work ended. After a notice it may have waited for EC2. None while it goes on."""
         return self.ended_at and max(self.launched_at, min(self.noticed_at or self.ended_at, self.ended_at))
 
 
@@ -153,61 +158,61 @@ class EarlierInstances(Record):
     count: int
     first_launched_at: UtcTime
     last_launched_at: UtcTime
-    """An ended instance that was launched by then, and is not listed, is in here."""
+    """An ended instance that was launched by then, and is not listed, is in these sums."""
     last_ended_at: UtcTime
     worked: timedelta
-    """As `time_worked`."""
+    """The sum as `time_worked` returns it."""
     trained: timedelta
-    """As `time_trained`."""
+    """The sum as `time_trained` returns it."""
     futile: int
-    """As `futile_instances`."""
+    """The number as `futile_instances` returns it."""
     billed: Billed
 
 
 class FleetHistory(Record):
     """One attempt on a fleet, as the run table keeps it.
 
-    `version` counts the writes. Every write names the version it was decided on.
+    `version` counts the writes. Every write names the version on which the decision rests.
     """
 
     run: Id
     attempt: int
     job_name: Id
     marks: Annotated[dict[Id, Id], AtMost(8)]
-    """What distinguishes this launch from another one of the same name."""
+    """The marks that distinguish this launch from another one of the same name."""
     capacity: Capacity
     created_at: UtcTime
     max_run_seconds: int
     max_wait_seconds: int | None = None
-    """For waiting and running. None on demand."""
+    """The limit in seconds for waiting and running. None on demand."""
     fleet_id: Label | None = None
     template_id: Id
     template_version: Id | None = None
     """The version of the launch template that was made for this attempt."""
     root_volume: ProvisionedVolume | None = None
-    """What each instance begins with, as that version says. None where it does not."""
+    """The root volume of each instance, as the template's version says. None where it does not."""
     output_uri: Address | None = None
-    """The S3 prefix that its instances send outputs to. None where they send none."""
+    """The S3 prefix to which its instances send outputs. None where they send none."""
     made_at: UtcTime | None = None
-    """When EC2 last made something for this attempt: the version, then the fleet."""
+    """The time at which EC2 last created something for this attempt, the version first and then the fleet."""
     lives: Annotated[tuple[InstanceLife, ...], AtMost(121)] = ()
-    """Its instances by their launch: all of them, or the last ones."""
+    """Its instances by their launch, either all of them or the last ones."""
     earlier_instances: EarlierInstances | None = None
-    """Those before them. None while all are listed."""
+    """The sums over the instances before them. None while all are listed."""
     transitions: Annotated[tuple[Transition, ...], AtMost(153)] = ()
-    """Its phases in their order: all of them, or the last ones."""
+    """Its phases in their order, either all of them or the last ones."""
     earlier_phases: EarlierPhases = EarlierPhases()
-    """Those before them."""
+    """The sums over the phases before them."""
     ending: FleetEnding | None = None
     ending_at: UtcTime | None = None
     problem: Words | None = None
-    """What the instances said last of why they do not train."""
+    """The last reason that the instances gave for not training."""
     waits_because: Words | None = None
-    """What EC2 says of why it launches no instance. None while there is one."""
+    """EC2's reason for launching no instance. None while there is one."""
     over_at: UtcTime | None = None
-    """When nothing was left that runs or bills by the hour."""
+    """The time from which nothing runs or bills by the hour any more."""
     charges: Charges | None = None
-    """What it cost, once it is over."""
+    """The cost of the attempt, once it is over."""
     version: int = 0
 
     @property
@@ -229,7 +234,7 @@ def opened(
     now: datetime,
     output_uri: str | None = None,
 ) -> FleetHistory:
-    """Begin the history of an attempt whose fleet is about to be created."""
+    """Begin the history of an attempt before its fleet is created."""
     return FleetHistory(
         run=run,
         attempt=attempt,
@@ -253,14 +258,15 @@ def absorb(
     now: datetime,
     unreadable: str | None = None,
 ) -> FleetHistory:
-    """Take an answer of EC2 into account.
+    """Add an answer of EC2 to the history.
 
     Args:
-        history: What is known.
-        seen: What EC2 says.
-        record: What the instances say. Read after EC2 was asked. None when it is missing or unreadable.
+        history: The present history.
+        seen: EC2's answer.
+        record: The fleet record, which the instances write. It is read after EC2's answer. None when it is missing or
+            unreadable.
         now: The time.
-        unreadable: What is wrong with the record, where it is missing or unreadable.
+        unreadable: The fault of the record, where it is missing or unreadable.
     """
     if history.over_at is not None:
         return history
@@ -289,7 +295,7 @@ def absorb(
 
 
 def closed(history: FleetHistory, *, charges: Charges | None, now: datetime) -> FleetHistory:
-    """End the history of an attempt of which nothing runs any more."""
+    """End the history of an attempt when nothing of it runs any more."""
     ended = max((life.ended_at for life in history.lives if life.ended_at), default=history.ending_at) or now
     at = _in_order(history.transitions, ended)
     last = Transition(phase=JobPhase.ENDED, at=at)
@@ -324,7 +330,7 @@ def _is_added_up(instance: Instance, earlier: EarlierInstances | None) -> bool:
 
 
 def _waits_because(history: FleetHistory, lives: Sequence[InstanceLife], seen: FleetReading) -> str | None:
-    """Say why EC2 launches nothing: no capacity, a quota, a price, a key, a specification that it does not take."""
+    """Return EC2's reason for launching nothing, such as capacity, a quota, a price, a key or a bad specification."""
     if any(life.ended_at is None for life in lives):
         return None
     since = max((life.launched_at for life in lives), default=history.created_at)
@@ -352,9 +358,9 @@ def _life_of(instance: Instance) -> InstanceLife:
 
 
 def _heard(lives: Sequence[InstanceLife], record: FleetRecord, now: datetime) -> tuple[InstanceLife, ...]:
-    """Record when each was heard of, and its notice.
+    """Record the time of each instance's last report, and its notice.
 
-    The holder of the lease has an agent that works: it is not silent, however long it waits for a volume.
+    The holder of the lease has an agent that works. It is not silent, however long it waits for a volume.
     """
     holder = None if record.lease is None else record.lease.holder
     noticed = {each.instance: datetime.fromtimestamp(each.at, tz=UTC) for each in record.training.noticed}
@@ -370,7 +376,7 @@ def _heard(lives: Sequence[InstanceLife], record: FleetRecord, now: datetime) ->
 
 
 def _with_training(lives: Sequence[InstanceLife], record: FleetRecord, now: datetime) -> tuple[InstanceLife, ...]:
-    """Record which one trains: the holder of the lease. Those that lived when the training was over have trained."""
+    """Record the instance that trains, which holds the lease. Those alive at the end of the training have trained."""
     at = _reported_at(record, now)
     if record.training.state == INPUT_ERROR and record.training.exit_code is None:
         return tuple(lives)  # No command has ended: none of them has come to train.
@@ -392,7 +398,7 @@ def _with_training(lives: Sequence[InstanceLife], record: FleetRecord, now: date
 
 
 def _reported_at(record: FleetRecord, now: datetime) -> datetime:
-    """Return when the training reported last: of one that is over, its end."""
+    """Return the time of the training's last report. For a finished training that is its end."""
     beat = record.training.heartbeat_at
     return now if beat is None else min(now, datetime.fromtimestamp(beat, tz=UTC))
 
@@ -400,7 +406,7 @@ def _reported_at(record: FleetRecord, now: datetime) -> datetime:
 def _recorded(
     lives: Sequence[InstanceLife], transitions: Sequence[Transition], *, over_since: datetime | None
 ) -> tuple[tuple[InstanceLife, ...], tuple[Transition, ...]]:
-    """Record what is not recorded yet. An instance that follows another one shows that the other is over."""
+    """Record new facts. An instance that follows another one shows that the other is over."""
     entries = list(transitions)
     following = list(lives)
 
@@ -441,12 +447,12 @@ def _in_order(entries: Sequence[Transition], at: datetime) -> datetime:
 
 
 def just_made(history: FleetHistory, *, now: datetime) -> bool:
-    """Say whether the attempt's version of the launch template is so new that EC2 may not know it yet."""
+    """Return True if the attempt's version of the launch template is so new that EC2 may not know it yet."""
     return history.made_at is not None and now - history.made_at < VERSION_KNOWN_AFTER
 
 
 def may_launch(history: FleetHistory, seen: FleetReading, now: datetime) -> bool:
-    """Say whether the fleet may launch instances. One that EC2 does not show yet may."""
+    """Return True if the fleet may launch instances. A fleet that EC2 does not show yet may."""
     if seen.fleet is None:
         return now - (history.made_at or history.created_at) < KNOWN_AFTER
     return seen.fleet.active
@@ -473,19 +479,19 @@ def _ending(history: FleetHistory, seen: FleetReading, record: FleetRecord, now:
 
 
 def finished_or_paused(record: FleetRecord) -> FleetEnding:
-    """Return what a training that has finished means for its attempt."""
+    """Return the ending that a finished training means for its attempt."""
     return FleetEnding.FINISHED if record.training.paused_step is None else FleetEnding.PAUSED
 
 
 def trained_seconds(history: FleetHistory, *, now: datetime) -> float:
-    """Return how long its instances trained, in wall-clock seconds."""
+    """Return the time that its instances trained, in wall-clock seconds."""
     earlier = history.earlier_instances
     trained = time_trained(history.lives, now=now) + (timedelta(0) if earlier is None else earlier.trained)
     return trained.total_seconds()
 
 
 def time_trained(lives: Sequence[InstanceLife], *, now: datetime) -> timedelta:
-    """Return how long instances trained, all together."""
+    """Return the sum of the time that instances trained."""
     since = [(life, life.training_at or life.launched_at + PREPARES_WITHIN) for life in lives]
     return sum((max(timedelta(0), (life.worked_until or now) - began) for life, began in since), timedelta(0))
 
@@ -495,7 +501,7 @@ def time_worked(lives: Sequence[InstanceLife], *, until: datetime) -> timedelta:
 
     Args:
         lives: The instances.
-        until: When those that have no end are taken to have ended.
+        until: The assumed end of instances without a recorded end.
     """
     return sum(((life.worked_until or until) - life.launched_at for life in lives), timedelta(0))
 
@@ -505,17 +511,17 @@ def futile_instances(lives: Sequence[InstanceLife], *, before: int = 0) -> int:
 
     Args:
         lives: The instances by their launch.
-        before: How many did of those before them.
+        before: The number of such instances before them.
     """
     trained = any(life.training_at is not None for life in lives if life.ended_at is not None)
     return len(futile_lives(lives)) + (0 if trained else before)
 
 
 def futile_lives(lives: Sequence[InstanceLife]) -> tuple[InstanceLife, ...]:
-    """Return the instances since one last trained that went before they did, oldest first.
+    """Return the instances that went before they trained, since one last trained. Oldest first.
 
-    Those that EC2 took back, or gave notice to, are left out: no run can do anything about them, and they say nothing
-    of what comes next.
+    Instances that EC2 took back, or gave notice to, are left out. No run can prevent that, and it implies nothing about
+    the next instance.
     """
     ended = [life for life in lives if life.ended_at is not None]
     trained = max((place for place, life in enumerate(ended) if life.training_at is not None), default=-1)
@@ -523,20 +529,20 @@ def futile_lives(lives: Sequence[InstanceLife]) -> tuple[InstanceLife, ...]:
 
 
 def _interrupted(life: InstanceLife) -> bool:
-    """Say whether EC2 took an instance back, or would have."""
+    """Return True if EC2 took an instance back, or would have."""
     return life.taken or life.noticed_at is not None
 
 
 def _gave_up(life: InstanceLife) -> bool:
-    """Say whether an instance shut itself down, or we did, before it trained."""
+    """Return True if an instance was shut down before it trained, by itself or by Spotkeep."""
     return life.training_at is None and life.noticed_at is None and (life.ended_by or "").startswith(_NOT_BY_EC2)
 
 
 def last_words(console: str) -> str | None:
-    """Return what user data said last of why they gave up. None when they said nothing.
+    """Return the last message in which user data gave a reason to give up. None when there is none.
 
     Args:
-        console: What the instance printed. Lines of ours begin with `spotkeep: `.
+        console: The console output of the instance. Spotkeep's lines begin with `spotkeep: `.
     """
     said = [line.partition(_OUR_LINES)[2].strip() for line in console.splitlines() if _OUR_LINES in line]
     return next((words for words in reversed(said) if words), None)

@@ -1,20 +1,20 @@
-"""Attempts on fleets, behind the seam `Backend`: the controller knows one kind of job.
+"""Attempts on fleets, behind the interface `Backend`, so that the controller knows one kind of job.
 
-A fleet asks for more than a training job does: it replaces instances for ever. When the training is over, the fleet has
-to be deleted, its last instance saves and lets go of its volume, and is terminated if it does not. `settle` does what
-is due (`steps`). Each step may be done twice, and a function that dies in between leaves it to the next one. `observe`
-asks and changes nothing. It says whether something is due.
+A fleet needs more care than a training job, because EC2 replaces its instances for ever. When the training is over, the
+controller has to delete the fleet. The last instance saves and lets go of its volume. The controller terminates it if
+it does not leave. `settle` takes the steps that are due (`steps`). Each step may be taken twice. A function that dies
+in between leaves it to the next one. `observe` asks EC2 and changes nothing. It reports if a step is due.
 
-- create: the job and the fleet record, then the history, then the template's version, then the fleet, each with the
-  launch's token.
-- a stop: written into the history, then into the fleet record, which the instance reads every few seconds. The fleet is
-  deleted, the instance saves, leaves and shuts itself down.
-- an end: the fleet is deleted first, so that nothing follows. The instance is terminated when it has let go of lease
-  and volume. Only when nothing runs any more is the job over.
+- Create. The function writes the job and the fleet record, then the history. It creates the template's version and then
+  the fleet, each with the launch's token.
+- Stop. The function writes it into the history, then into the fleet record, which the instance reads every few seconds.
+  The fleet is deleted. The instance saves, leaves and shuts itself down.
+- End. The fleet is deleted first, so that nothing follows. The instance is terminated when it has let go of lease and
+  volume. The job is over only when nothing runs any more.
 
-Instances write the fleet record, so it may be missing, unreadable, or another one each time it is read. None of this
-stands before a stop, a limit or the end: these follow from EC2 and from the history, which functions alone write. Nor
-does a history that DynamoDB does not take: what is to end ends first, and then the refusal is raised.
+Instances write the fleet record, so it may be missing, unreadable, or different at each reading. None of this blocks a
+stop, a limit or the end. These follow from EC2 and from the history, which functions alone write. A history that
+DynamoDB does not take blocks nothing either. The instances and the fleet end first, and then the refusal is raised.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _WRITTEN_BY_OTHERS: Final = (
 )
 _TEMPLATE_NOT_FOUND: Final = re.compile(r"LaunchTemplate.*NotFound")
 _EVENTS_ARE_LATE: Final = timedelta(minutes=2)
-"""A fleet's events can be described up to half a minute after they happened: "EC2 Fleet events", EC2 guide."""
+"""A fleet's events can be described up to half a minute after they happened. Source: "EC2 Fleet events", EC2 guide."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +71,10 @@ class _Observed:
     """An attempt as it is now, not written yet.
 
     Attributes:
-        history: What is known of it.
-        record: What its instances say. None when it is missing or unreadable.
-        seen: What EC2 says. None of an attempt that is over.
-        at: When.
+        history: Its history.
+        record: The fleet record, which its instances write. None when it is missing or unreadable.
+        seen: EC2's answer. None for an attempt that is over.
+        at: The time of the observation.
     """
 
     history: FleetHistory
@@ -85,14 +85,14 @@ class _Observed:
 
 @dataclass(kw_only=True)
 class FleetJobs:
-    """Attempts on fleets, through the seam `Backend`.
+    """Attempts on fleets, through the interface `Backend`.
 
     Attributes:
-        ec2: Where fleets are.
-        records: Where they are recorded.
+        ec2: The client for fleets.
+        records: The table of fleet records.
         deployment: Value of the tag `spotkeep:deployment`.
         prices: On-demand US dollars per instance and hour, by instance type.
-        storage_prices: What storage costs, as far as it is known by then.
+        storage_prices: The prices of storage, as far as they are known by then.
         now: The time, aware.
     """
 
@@ -135,7 +135,7 @@ class FleetJobs:
         return fleet_id
 
     def observe(self, job_name: str, /) -> JobView | None:
-        """Describe an attempt by its record and by what EC2 says now. Changes nothing."""
+        """Describe an attempt by its record and EC2's present answer. Changes nothing."""
         history = self.records.history(*_named(job_name))
         observed = None if history is None else self._observe(history)
         if observed is None:
@@ -152,7 +152,10 @@ class FleetJobs:
         )
 
     def settle(self, job_name: str, /) -> JobView | None:
-        """Write down what EC2 says of an attempt, and do what is due: delete its fleet, end its instance."""
+        """Record EC2's answer about an attempt, and take the steps that are due.
+
+        They delete its fleet or end its instance.
+        """
         run, attempt = _named(job_name)
 
         def settle() -> JobView | None:
@@ -162,7 +165,7 @@ class FleetJobs:
         return _until_written("DescribeFleets", settle)
 
     def stop(self, job_name: str, /) -> bool:
-        """Ask an attempt to save and leave. Return False if there was nothing to stop any more."""
+        """Ask an attempt to save and leave. Return False if it had stopped already."""
         run, attempt = _named(job_name)
 
         def stop() -> bool:
@@ -247,14 +250,14 @@ class FleetJobs:
         return _until_written("CreateFleet", change)
 
     def _settle(self, history: FleetHistory, *, unwritten: RecordRefusedError | None = None) -> JobView | None:
-        """Write what is known of an attempt, and do what is due. That is done even where it cannot be written.
+        """Write an attempt's history, and take the steps that are due. They are taken even where the write fails.
 
         Args:
-            history: As it was read.
-            unwritten: Why its ending could not be written, where that was tried.
+            history: The history as it was read.
+            unwritten: The error of an earlier try to write its ending. None where there was none.
 
         Raises:
-            RecordRefusedError: Something could not be written, and what was due was done.
+            RecordRefusedError: A write failed, and the due steps were taken.
         """
         observed = self._observe(history)
         if observed is None:
@@ -282,7 +285,7 @@ class FleetJobs:
         return as_job_view(following, record)
 
     def _folded(self, history: FleetHistory, *, now: datetime) -> FleetHistory:
-        """Return a history of a size that DynamoDB takes, with sums for what is long over."""
+        """Return a history of a size that DynamoDB takes, with sums for its old entries."""
         lives = to_fold(history, now=now)
         prices: tuple[SpotPrice, ...] = ()
         try:
@@ -293,7 +296,7 @@ class FleetJobs:
         return folded(history, lives, spot_prices=prices, now=now)
 
     def _observe(self, history: FleetHistory) -> _Observed | None:
-        """Read what EC2 and the record say, and add it to the history. None for an attempt that has no fleet."""
+        """Add EC2's answer and the record to the history. None for an attempt that has no fleet."""
         now = self.now()
         if history.over_at is not None:
             return _Observed(history=history, record=self._record(history.run)[0], seen=None, at=now)
@@ -313,7 +316,7 @@ class FleetJobs:
         return _Observed(history=following, record=record, seen=seen, at=now)
 
     def _with_last_words(self, history: FleetHistory) -> FleetHistory:
-        """Add what the console says: an instance without an agent cannot write into the record why it leaves."""
+        """Add the reason from the console output. An instance without an agent cannot write it into the record."""
         for life in reversed(futile_lives(history.lives)):
             words = last_words(self.ec2.console(life.instance_id))
             if words is not None:
@@ -349,7 +352,7 @@ class FleetJobs:
         return history, record
 
     def _ask_to_stop(self, record: FleetRecord | None, *, now: datetime) -> FleetRecord | None:
-        """Write the stop into the record, in a few tries: an instance that writes without end is terminated anyway."""
+        """Write the stop into the record, in a few tries. One that keeps writing over it is terminated anyway."""
         if record is None or record.stop_requested:
             return record
         run, as_read = record.run, [record]
@@ -366,7 +369,10 @@ class FleetJobs:
             return self._record(run)[0]
 
     def _end_record(self, history: FleetHistory, record: FleetRecord | None, *, now: datetime) -> FleetRecord | None:
-        """End the record over whatever is there: no instance of the attempt lives. A later attempt's is left alone."""
+        """End the record over its present content, because no instance of the attempt lives.
+
+        A later attempt's is left alone.
+        """
         if record is not None and record.ended:
             return record
         job = self.records.job(history.run)
@@ -383,7 +389,7 @@ class FleetJobs:
             return record
 
     def _rebuilt(self, run: str) -> FleetRecord:
-        """Make a record from what EC2 shows of a run of which no instance lives."""
+        """Make a record from EC2's description of a run without live instances."""
         stored = [found for found in self.ec2.stored(deployment=self.deployment) if found.tags.get(RUN_TAG) == run]
         volumes = [found.id for found in stored if found.kind == fleet_record.VOLUME]
         only = self.ec2.volume(volumes[0]) if len(volumes) == 1 else None
@@ -424,7 +430,7 @@ class FleetJobs:
         )
 
     def _spot_prices(self, lives: Sequence[InstanceLife], *, until: datetime) -> tuple[SpotPrice, ...]:
-        """Ask EC2 for the spot prices of instances, from their first launch on. For none where none is on spot."""
+        """Ask EC2 for the spot prices of instances, from their first launch on. Empty where none is on spot."""
         spot = [life for life in lives if life.spot]
         if not spot:
             return ()
@@ -436,7 +442,7 @@ class FleetJobs:
         )
 
     def _record(self, run: str) -> tuple[FleetRecord | None, str | None]:
-        """Read the fleet record, or return None and what is wrong with it."""
+        """Read the fleet record, or return None and its fault."""
         try:
             record = self.records.record(run)
         except DocumentError as error:
@@ -445,7 +451,7 @@ class FleetJobs:
 
 
 class NoFleets:
-    """The backend of a deployment without EC2: it has no fleets, and creates none."""
+    """The backend of a deployment without EC2. It has no fleets, and creates none."""
 
     def create(self, request: Mapping[str, Any], /) -> str:
         """Refuse."""
@@ -469,23 +475,23 @@ class NoFleets:
 
 
 class FleetOwners:
-    """The attempts that fleets belong to, by the tags that EC2 describes.
+    """The attempts to which fleets belong, by the tags that EC2 describes.
 
-    EC2's event of a fleet does not say: it comes for every fleet of the account.
+    EC2's event of a fleet does not name the attempt, and it comes for every fleet of the account.
     """
 
     def __init__(self, ec2: Ec2Api | None, *, deployment: str) -> None:
         """Bind the parts.
 
         Args:
-            ec2: EC2. None in a deployment without fleets: none is its own there.
+            ec2: The client of EC2. None in a deployment without fleets, which owns none.
             deployment: Value of the tag `spotkeep:deployment`.
         """
         self._ec2 = ec2
         self._deployment = deployment
 
     def jobs_of_fleets(self, fleet_ids: Sequence[str], /) -> Mapping[str, str]:
-        """Ask EC2 for the fleets' tags, for all in one call.
+        """Ask EC2 for the tags of all the fleets in one call.
 
         Returns:
             The job names of the attempts of this deployment, by fleet id. Other fleets are left out.
@@ -503,7 +509,7 @@ class FleetOwners:
 
 
 def _session_targets(seen: FleetReading, *, record: FleetRecord | None) -> tuple[str, ...]:
-    """Return the instance that takes sessions: the one that holds the run, or else the one that was launched last."""
+    """Return the instance that takes sessions. It holds the run, or else was launched last."""
     running = sorted((each for each in seen.instances if each.state == "running"), key=lambda each: each.launched_at)
     holder = record.lease.holder if record is not None and record.lease is not None else None
     held = [each.id for each in running if each.id == holder]

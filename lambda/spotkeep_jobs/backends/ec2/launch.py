@@ -1,6 +1,7 @@
-"""What one attempt asks of EC2 and of its instances: a pure function of the run's request and the deployment.
+"""The request of one attempt to EC2 and to its instances, a pure function of the run's request and the deployment.
 
-It is recorded with the attempt before anything is created, so that a launch cut short is completed with the very same.
+It is recorded with the attempt before anything is created, so that a launcher completes an interrupted launch with the
+same request.
 
 Sources:
     https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateFleet.html
@@ -31,15 +32,15 @@ from spotkeep_jobs.record.record import Capacity, Record, RunGroup
 
 @dataclass(frozen=True, kw_only=True)
 class FleetPlatform:
-    """What a deployment gives every fleet.
+    """The settings that a deployment gives every fleet.
 
     Attributes:
         launch_template_id: The deployed launch template.
-        subnets: Zones by subnet id: where instances may be.
-        instance_types: The types of jobs that name none, the preferred first.
-        log_group: Where instances write their logs.
-        event_bus: Where instances send their events.
-        volume_kms_key_arn: What encrypts the runs' volumes. None for the account's own EBS key.
+        subnets: The subnets for instances, as zones by subnet id.
+        instance_types: The instance types of jobs that name none, the preferred first.
+        log_group: The log group to which instances write.
+        event_bus: The event bus to which instances send their events.
+        volume_kms_key_arn: The ARN of the KMS key that encrypts the runs' volumes. None for the account's own EBS key.
     """
 
     launch_template_id: str
@@ -51,12 +52,12 @@ class FleetPlatform:
 
 
 class FleetLaunch(Record):
-    """Everything that creates one attempt's fleet, as it is recorded."""
+    """All that creates one attempt's fleet, as it is recorded."""
 
     run: str
     attempt: int
     token: str
-    """The launch's idempotency token, for what it creates."""
+    """The launch's idempotency token, for all that it creates."""
     capacity: Capacity
     template_id: str
     tags: dict[str, str]
@@ -66,7 +67,7 @@ class FleetLaunch(Record):
     max_run_seconds: int
     max_wait_seconds: int | None = None
     job: dict[str, Any]
-    """As `InstanceJob.document` writes it."""
+    """The job of the instances, as `InstanceJob.document` writes it."""
     brought_volume: str | None = None
     """A volume of the user's own."""
 
@@ -78,7 +79,7 @@ class FleetLaunch(Record):
 
     @property
     def users_tags(self) -> dict[str, str]:
-        """The user's own tags and the owner's, as everything has them that the run makes and EC2 bills."""
+        """The user's own tags and the owner's. All that the run makes and EC2 bills has them."""
         given = {key: value for key, value in self.tags.items() if key not in {*OF_INSTANCES_ALONE, DEPLOYMENT_TAG}}
         if given.get("Name") == self._name:
             del given["Name"]  # It is ours.
@@ -102,19 +103,19 @@ def fleet_launch(
     output_prefix: str,
     group: RunGroup | None = None,
 ) -> FleetLaunch:
-    """Say what an attempt asks for.
+    """Return the launch of an attempt.
 
     Args:
         request: The validated request, defaults filled in.
-        job: Where EC2 finds capacity for it, and how long it may train.
-        platform: What the deployment gives every fleet.
+        job: The places in which EC2 finds capacity for it, and its time limit for training.
+        platform: The settings that the deployment gives every fleet.
         deployment: Its name.
         run: The run's id.
         attempt: From 1.
         launch_id: The id of this launch.
         checkpoint_uri: The S3 prefix of the run's checkpoints.
         output_prefix: The S3 prefix of its outputs.
-        group: Which of several runs it is. None for a run on its own.
+        group: Its place among several runs. None for a run on its own.
     """
     own = {
         DEPLOYMENT_TAG: deployment,
@@ -161,11 +162,11 @@ def fleet_launch(
 def create_fleet_request(launch: FleetLaunch, *, template_version: str) -> dict[str, Any]:
     """Return the parameters of CreateFleet.
 
-    `maintain` replaces an instance that is lost until the fleet is deleted. Its default strategy is the lowest price,
-    which is interrupted the most. It takes no tags for instances: those are in the version of the launch template.
+    A `maintain` fleet replaces lost instances until it is deleted. Its default strategy is the lowest price, which is
+    interrupted the most. The request takes no tags for instances. Those are in the version of the launch template.
 
     Args:
-        launch: What is asked for.
+        launch: The launch of the attempt.
         template_version: The version of the launch template that tags the run's instances.
     """
     spot = launch.capacity == "spot"
@@ -199,12 +200,12 @@ def create_fleet_request(launch: FleetLaunch, *, template_version: str) -> dict[
 
 
 def job_request_of(launch: FleetLaunch, *, marks: Mapping[str, str]) -> dict[str, Any]:
-    """Return what is recorded with the attempt: the launch, and the marks that distinguish its job from any other."""
+    """Return the launch and the marks that distinguish its job from any other, to be recorded with the attempt."""
     return {"Environment": dict(marks), "Fleet": launch.model_dump(mode="json")}
 
 
 def launch_of(job_request: Mapping[str, Any]) -> FleetLaunch:
-    """Read what `job_request_of` returned."""
+    """Read the launch from a result of `job_request_of`."""
     return FleetLaunch.model_validate(job_request["Fleet"])
 
 

@@ -1,15 +1,17 @@
-"""Whether instances reach what they call from the deployment's subnets: the one list of it, and a pure judgement.
+"""The services that instances need, and a pure judgement of the deployment's subnets as ways to them.
 
-Where a route leads beyond the VPC is not known: NAT, a transit gateway, a firewall all count as a way to AWS. Two are
-certain to be none: no such route and no endpoint, and an internet gateway for instances without public addresses (an
-egress-only one is for IPv6, which the services' names do not have).
+The target of a route beyond the VPC is not known. NAT, a transit gateway and a firewall all count as a way to AWS. Two
+cases are certain to be none. In the first there is neither such a route nor an endpoint. In the second there is an
+internet gateway for instances without public addresses. An egress-only gateway is for IPv6, which the services' names
+do not have.
 
-An endpoint is used without further ado where it is a route of the subnet's table (a gateway), or where the VPC gives it
-the service's own name (an interface with private DNS). AWS itself asks KMS on the instance's behalf. The instance's own
-credentials come from the metadata service. A shell through Session Manager (ssm, ssmmessages) is no need of a run.
+Instances use an endpoint without configuration in two cases. It is a route of the subnet's table (a gateway), or the
+VPC gives it the service's own name (an interface with private DNS). AWS itself calls KMS on the instance's behalf. The
+instance's own credentials come from the metadata service. A run does not need a shell through Session Manager (ssm,
+ssmmessages).
 
-Sources: "Gateway endpoints" and "Access an AWS service using an interface VPC endpoint" (AWS PrivateLink guide);
-"Connect to the internet using an internet gateway" (Amazon VPC user guide)
+Sources: "Gateway endpoints" and "Access an AWS service using an interface VPC endpoint" (AWS PrivateLink guide).
+"Connect to the internet using an internet gateway" (Amazon VPC user guide).
 """
 
 from __future__ import annotations
@@ -27,13 +29,13 @@ REQUIRED_SERVICES: Final = {
     "ec2": "the run's volume",
     "lambda": "the credentials of the run",
 }
-"""Without them nothing trains: service, and what instances do with it."""
+"""The services without which nothing trains, each with the use that instances make of it."""
 
 WANTED_SERVICES: Final = {
     "events": "what happens on instances is known five minutes later",
     "logs": "spotkeep logs shows nothing",
 }
-"""Without them a run goes on: service, and what is missing then."""
+"""The services without which a run goes on, each with the part that is missing then."""
 
 _FOR_IMAGES_IN_ECR: Final = {"ecr.api": "the login to Amazon ECR", "ecr.dkr": "the image"}
 
@@ -42,7 +44,7 @@ def network_problems(subnets: Sequence[Subnet], *, image: str | None) -> Iterato
     """Yield subnets where nothing could train.
 
     Args:
-        subnets: Where instances may be.
+        subnets: The subnets for instances.
         image: The container image that they pull. None for none.
     """
     in_ecr = image is not None and ecr_registry(image) is not None
@@ -79,10 +81,10 @@ def network_problems(subnets: Sequence[Subnet], *, image: str | None) -> Iterato
 
 
 def network_warnings(subnets: Sequence[Subnet]) -> Iterator[str]:
-    """Name what a run would do without.
+    """Name the services that a run would do without.
 
     Args:
-        subnets: Where instances may be.
+        subnets: The subnets for instances.
     """
     for service, without in WANTED_SERVICES.items():
         cut_off = [subnet.id for subnet in subnets if _missing(subnet, (service,))]

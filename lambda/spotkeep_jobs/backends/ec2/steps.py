@@ -1,4 +1,4 @@
-"""What is to be done about an attempt's fleet: stop, delete, terminate, close. Pure."""
+"""The due steps for an attempt's fleet, which are stop, delete, terminate and close. Pure."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from spotkeep_jobs.backends.ec2.facts import FleetReading
 from spotkeep_jobs.backends.ec2.history import FleetHistory, InstanceLife, may_launch
 
 LEAVING_TAKES: Final = timedelta(minutes=5)
-"""Two minutes to save, the copy of the last checkpoint, unmount and detach. Who takes longer is terminated."""
+"""Two minutes to save, the copy of the last checkpoint, unmount and detach. A slower instance is terminated."""
 
 BOOT_TAKES: Final = timedelta(minutes=20)
-"""How long an instance may run before its agent takes the run's lease.
+"""The longest time that an instance may run before its agent takes the run's lease.
 
 A virtual one needs one to three minutes, bare metal five to fifteen. One that is silent for longer has no agent, and
 would bill for as long as its fleet is there."""
 
 APPEARS_AFTER: Final = timedelta(minutes=2)
-"""How long after the end of its fleet an instance may still appear."""
+"""The longest time after the end of its fleet in which an instance may still appear."""
 
 _ENDED_FLEET_STATES: Final = frozenset({"deleted", "failed"})
 
 
 class FleetStep(StrEnum):
-    """Something that is to be done about a fleet. Each may be done twice."""
+    """A due step for a fleet. Each may be taken twice."""
 
     ASK_TO_STOP = "ASK_TO_STOP"
-    """Write into the fleet record that the training shall save and leave."""
+    """Write into the fleet record that the training must save and leave."""
     DELETE_FLEET = "DELETE_FLEET"
-    """So that nothing is launched any more. Its instance stays: it saves first."""
+    """Delete the fleet, so that EC2 launches nothing more. Its instance stays, because it saves first."""
     TERMINATE = "TERMINATE"
-    """End the instances that hold no lease any more, or hold it for too long, or never said a word."""
+    """End the instances that hold no lease any more, hold it for too long, or never reported."""
     CLOSE = "CLOSE"
-    """Nothing runs any more: mark the record as ended, count the cost, delete the template's version."""
+    """Nothing runs any more. Mark the record as ended, count the cost, delete the template's version."""
 
 
 def steps_due(
     history: FleetHistory, *, seen: FleetReading, record: FleetRecord | None, now: datetime
 ) -> tuple[FleetStep, ...]:
-    """Return what is to be done now, in this order. Nothing for an attempt that goes on well, or is over.
+    """Return the steps that are due now, in this order. Empty for an attempt that goes on well, or is over.
 
     Args:
-        history: With the answer already absorbed.
-        seen: What EC2 says.
-        record: What the instances say. None when it is missing or unreadable.
+        history: The history after EC2's answer.
+        seen: EC2's answer.
+        record: The fleet record, which the instances write. None when it is missing or unreadable.
         now: The time.
     """
     if history.over_at is not None:
@@ -66,11 +66,12 @@ def steps_due(
 
 
 def to_terminate(history: FleetHistory, *, record: FleetRecord | None, now: datetime) -> tuple[str, ...]:
-    """Return the ids of the live instances that have nothing left to save, had their time, or never said a word.
+    """Return the ids of the live instances that have nothing to save, had their time, or never reported.
 
     Args:
-        history: With the answer already absorbed.
-        record: What the instances say. None when it is missing or unreadable: then each may have something to save.
+        history: The history after EC2's answer.
+        record: The fleet record, which the instances write. None when it is missing or unreadable. Then each instance
+            may have something to save.
         now: The time.
     """
     holder = None
@@ -89,7 +90,7 @@ def _silent(life: InstanceLife, now: datetime) -> bool:
 
 
 def _launches_no_more(history: FleetHistory, seen: FleetReading, now: datetime) -> bool:
-    """Say whether no instance can appear any more that was launched just before the fleet was deleted."""
+    """Return True if no instance launched just before the fleet's deletion can appear any more."""
     if may_launch(history, seen, now):
         return False
     deleted = seen.fleet is None or seen.fleet.state in _ENDED_FLEET_STATES

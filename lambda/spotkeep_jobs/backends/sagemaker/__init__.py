@@ -1,1 +1,1 @@
-"""Attempts as SageMaker training jobs: the request of one job, its image, and the seam to the API."""
+"""Attempts as SageMaker training jobs, with the request of one job, its image, and the interface to the API."""

@@ -1,8 +1,8 @@
-"""SageMaker's training API: the only module that calls its client.
+"""SageMaker's training API. No other module calls its client.
 
-A job's name is fixed before it is created, so a call that was lost after it took effect shows up as
-`TrainingJobNameTakenError` and is distinguished from a stranger's job by describing it. Throttles and lost connections
-are retried by botocore (`client_config`). What still fails after that is `AwsBusyError`.
+A job's name is fixed before it is created. A retry of a lost call that took effect therefore raises
+`TrainingJobNameTakenError`. A description of the job then distinguishes it from a stranger's. botocore retries
+throttled calls and lost connections (`client_config`). A failure after that is an `AwsBusyError`.
 """
 
 from __future__ import annotations
@@ -58,12 +58,13 @@ class AdoptableJob:
 
     Attributes:
         view: SageMaker's present view of it.
-        capacity: Whether it is a managed spot job.
-        checkpoint_uri: Where SageMaker copies its checkpoints to. None for a job without CheckpointConfig.
+        capacity: The kind of its capacity, spot for a managed spot job.
+        checkpoint_uri: The `s3://` address to which SageMaker copies its checkpoints. None for a job without
+            CheckpointConfig.
         output_prefix: S3OutputPath, with a closing slash. Empty for a job that has none.
-        tuning_job: The name of the tuning job that made it. None where none did.
-        starts_by_sdk: Whether the script of the SageMaker SDK 3 starts it.
-        longest_seconds: How long it may take in all, its waiting included. None where it has no such limit.
+        tuning_job: The name of the tuning job that created it. None where none did.
+        starts_by_sdk: True where the script of the SageMaker SDK 3 starts it.
+        longest_seconds: Its limit in seconds for all its time, waiting included. None where it has no such limit.
     """
 
     view: JobView
@@ -76,10 +77,10 @@ class AdoptableJob:
 
 
 class SageMakerTrainingJobs:
-    """The backend of SageMaker, which also keeps warm pools, and can be asked for many jobs at once.
+    """The backend of SageMaker, which also keeps warm pools, and describes many jobs at once.
 
     Args:
-        client: SageMaker's. Make it with `client_config`.
+        client: The client of SageMaker. Make it with `client_config`.
     """
 
     def __init__(self, client: SageMakerClient) -> None:
@@ -109,14 +110,14 @@ class SageMakerTrainingJobs:
         return _adoptable_job_of(answer)
 
     def settle(self, job_name: str, /) -> JobView | None:
-        """Describe a job: SageMaker ends its instances by itself."""
+        """Describe a job. SageMaker ends its instances by itself."""
         return self.observe(job_name)
 
     def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
-        """List the ended jobs of the whole account whose warm pool waits for a next one.
+        """List the ended jobs of the whole account with a warm pool that waits for a next job.
 
         Args:
-            since: When they were changed at the earliest, which bounds the history that is gone through.
+            since: The earliest time of their last change, which bounds the search.
 
         Raises:
             AwsCallError: SageMaker refused or could not answer.
@@ -124,7 +125,7 @@ class SageMakerTrainingJobs:
         return self.listed({"WarmPoolStatusEquals": "Available", "LastModifiedTimeAfter": since})
 
     def tags(self, arn: str, /) -> Mapping[str, str]:
-        """Return a job's tags, which are 50 at most: one page.
+        """Return a job's tags. They are 50 at most and fit in one page.
 
         Raises:
             AwsCallError: SageMaker refused or could not answer.
@@ -133,7 +134,7 @@ class SageMakerTrainingJobs:
         return {entry["Key"]: entry["Value"] for entry in entries}
 
     def listed(self, wanted: Mapping[str, Any]) -> Iterator[JobSummary]:
-        """List jobs of the account, whosever they are.
+        """List jobs of the account, those of other clients too.
 
         Args:
             wanted: Filters, as ListTrainingJobs takes them.
@@ -151,10 +152,10 @@ class SageMakerTrainingJobs:
                 )
 
     def search_in_progress(self, deployment: str, /) -> Iterator[JobView]:
-        """Find every job of a deployment that is InProgress, as far as the index knows: it is a little behind.
+        """Find every job of a deployment that is InProgress, as far as the index knows. The index is a little behind.
 
-        Not ListTrainingJobs: that takes a page of the account's whole history and leaves out of it what has ended, so
-        its calls grow with every job there ever was, and it says no more than a status of each.
+        ListTrainingJobs does not serve here. It takes a page of the account's whole history and then leaves out the
+        ended jobs. So its calls grow with every job there ever was. It returns no more than a status of each.
         Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ListTrainingJobs.html (Note),
         https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_Search.html
 
@@ -171,7 +172,7 @@ class SageMakerTrainingJobs:
                 yield _job_view_of(record["TrainingJob"])
 
     def stop(self, job_name: str, /) -> bool:
-        """Ask a job to stop. Return False if there was nothing to stop any more."""
+        """Ask a job to stop. Return False if it had stopped already."""
         try:
             self._call("stop_training_job", TrainingJobName=job_name)
         except AwsRefusedError as error:
@@ -219,10 +220,10 @@ class SageMakerTrainingJobs:
 
 
 def client_config() -> Config:
-    """Return how a client must be set up: a few patient retries that end within the function's minute.
+    """Return the settings of a client, which makes a few patient retries that end within the function's minute.
 
-    CreateTrainingJob is limited to one call a second per account and region, so a burst of launches is throttled as
-    a matter of course. Standard mode retries throttles, server errors and lost connections with jittered backoff.
+    AWS limits CreateTrainingJob to one call a second per account and region, so it throttles every burst of launches.
+    Standard mode retries throttles, server errors and lost connections with jittered backoff.
     Source: https://docs.aws.amazon.com/boto3/latest/guide/retries.html
     """
     from botocore.config import Config
@@ -305,7 +306,7 @@ def _takes_sessions(answer: Mapping[str, Any]) -> bool:
 
 
 def _was_pending_for_too_long(answer: Mapping[str, Any]) -> bool:
-    """Say whether SageMaker stopped a job because it got no instances within its MaxPendingTimeInSeconds.
+    """Return True if SageMaker stopped a job that got no instances within its MaxPendingTimeInSeconds.
 
     Its status is Stopped, as after a user's stop. AWS documents no word of its own for it.
     Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StoppingCondition.html

@@ -1,4 +1,4 @@
-"""What SageMaker's words for the status of a training job mean. Pure.
+"""The meaning of SageMaker's terms for the status of a training job. Pure.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html
 """
@@ -49,7 +49,7 @@ _FAILURES: Final = (
 
 
 def phase_of(status: str, secondary_status: str) -> JobPhase:
-    """Return where a job is."""
+    """Return the phase of a job."""
     if status in _ENDED:
         return JobPhase.ENDED
     if status == "Stopping":
@@ -59,16 +59,16 @@ def phase_of(status: str, secondary_status: str) -> JobPhase:
 
 
 def transition_of(status: str) -> tuple[JobPhase, str]:
-    """Return the phase that an entry of SecondaryStatusTransitions begins, and what the timeline says of it."""
+    """Return the phase that an entry of SecondaryStatusTransitions begins, and its line in the timeline."""
     if status in _END_WORDS:
         return JobPhase.ENDED, ""
     return _PHASES.get(status, (JobPhase.UNKNOWN, ""))
 
 
 def is_internal_server_error(words: str | None) -> bool:
-    """Say whether SageMaker failed, in its own words: FailureReason, or what AWS Batch passes on of it.
+    """Return True if SageMaker itself failed, by its FailureReason or by AWS Batch's copy of that text.
 
-    A failure of another class, or of none, may fail again each time.
+    A failure of another class, or without a class, may recur each time.
     """
     said = (words or "").lower().replace(" ", "")
     return said.removeprefix("receivedstatusfromsagemaker:").startswith("internalservererror")
@@ -77,12 +77,12 @@ def is_internal_server_error(words: str | None) -> bool:
 def end_reason_of(
     status: str, secondary_status: str, *, transitions: Sequence[str], failure_reason: str | None
 ) -> EndReason:
-    """Tell the endings of a job apart.
+    """Distinguish the endings of a job.
 
     Args:
         status: TrainingJobStatus of an ended job.
         secondary_status: SecondaryStatus. MaxRuntimeExceeded and MaxWaitTimeExceeded come with status Stopped and are
-            not a user's stop. AWS puts them into the secondary status, some answers only into the transitions.
+            not a user's stop. AWS puts them into the secondary status, and in some answers only into the transitions.
         transitions: The statuses of SecondaryStatusTransitions.
         failure_reason: FailureReason.
     """

@@ -1,8 +1,8 @@
-"""The CreateTrainingJob request of one attempt: a pure function of the run's request and the deployment.
+"""The CreateTrainingJob request of one attempt, a pure function of the run's request and the deployment.
 
 The container runs `spotkeep.pyz` from an input channel, so any image with `python3` will do. A second channel brings
-the training spec, whose place is in the environment. Without a command the image's own entry point runs, and no file of
-Spotkeep is in the job.
+the training spec. An environment variable holds the spec's path. Without a command the image's own entry point runs,
+and no file of Spotkeep is in the job.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
 """
@@ -31,14 +31,14 @@ from spotkeep_jobs.document.values import RUN_ID_HEX_DIGITS
 from spotkeep_jobs.record.record import Attempt, PoolTraits
 
 DEPLOYMENT_TAG: Final = "spotkeep:deployment"
-"""By this tag of a job, its deployment is known."""
+"""The tag of a job that names its deployment."""
 RUN_TAG: Final = "spotkeep:run"
-"""By this one, its run."""
+"""The tag of a job that names its run."""
 RESTARTS: Final = 3
-"""How often SageMaker, or AWS Batch in a queue, starts a job again that failed by an error of SageMaker's own.
+"""The number of restarts after an error of SageMaker's own, by SageMaker or, in a queue, by AWS Batch.
 
-It is the same training job, or the same service job: one writer (I1). `MaxRuntimeInSeconds` counts all its starts. A
-job of the run follows where this is not enough.
+A restart is the same training job, or the same service job, so there is one writer (I1). `MaxRuntimeInSeconds` counts
+all its starts. The controller launches a next job of the run where this is not enough.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_RetryStrategy.html
 """
@@ -47,29 +47,29 @@ INPUT_DIRECTORY: Final = "/opt/ml/input/data"
 BUNDLE_CHANNEL: Final = "spotkeep"
 SOURCE_CHANNEL: Final = "source"
 RUN_VARIABLE: Final = "SPOTKEEP_RUN"
-"""The environment variable by which a job that a launcher made names its run."""
+"""The environment variable in which a job that a launcher created finds its run."""
 LAUNCH_VARIABLE: Final = "SPOTKEEP_LAUNCH"
-"""The environment variable by which it knows the id of its launch."""
+"""The environment variable in which the job finds the id of its launch."""
 ATTEMPT_VARIABLE: Final = "SPOTKEEP_ATTEMPT"
-"""The one by which it knows its number."""
+"""The environment variable in which the job finds its number."""
 LAUNCH_MARKS: Final = (RUN_VARIABLE, ATTEMPT_VARIABLE, LAUNCH_VARIABLE)
-"""What distinguishes a launch from any other (`marks_of`)."""
+"""The environment variables that distinguish a launch from any other (`marks_of`)."""
 LAUNCH_ID_HEX_DIGITS: Final = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobPlatform:
-    """What a deployment gives every training job.
+    """The settings that a deployment gives every training job.
 
     Attributes:
         deployment: the deployment's name.
-        checkpoint_bucket: holds checkpoints and outputs, each run's below `run_prefix`.
-        execution_role_arn: the role the job works with.
+        checkpoint_bucket: the bucket of checkpoints and outputs, each run's below `run_prefix`.
+        execution_role_arn: the ARN of the job's role.
         training_bundle_uri: S3 URI of the copy of `spotkeep.pyz`, pinned by the hash in its key.
-        volume_kms_key_arn: encrypts volumes and outputs. None for AWS's own key.
+        volume_kms_key_arn: the ARN of the KMS key that encrypts volumes and outputs. None for AWS's own key.
         subnet_ids: the subnets of the job, empty for SageMaker's own network.
         security_group_ids: the security groups that go with them.
-        team_role_arns: the roles of teams that have one of their own, by team: their warm pools fit no other team's
+        team_role_arns: the roles of teams that have one of their own, by team. Their warm pools fit no other team's
             jobs.
     """
 
@@ -83,11 +83,11 @@ class JobPlatform:
     team_role_arns: Mapping[str, str] = field(default_factory=dict)
 
     def role_arn_for(self, team: str | None) -> str:
-        """Return the role that a team's jobs work with: the deployment's where a team has none, or there is no team."""
+        """Return the role of a team's jobs. It is the deployment's where a team has none, or there is no team."""
         return self.team_role_arns.get(team or "", self.execution_role_arn)
 
     def run_uri(self, run: str, *, team: str | None) -> str:
-        """Return where a run's jobs write, with a closing slash: apart from all others where its team is isolated."""
+        """Return the address to which a run's jobs write, with a closing slash. An isolated team has its own prefix."""
         return f"s3://{self.checkpoint_bucket}/{run_prefix(run, team=self._isolated(team))}"
 
     def specs_uri(self, run: str, *, team: str | None) -> str:
@@ -99,41 +99,41 @@ class JobPlatform:
 
 
 def run_id_for(*, name: str, token: str) -> str:
-    """Return the run id of a request that names none: the same token gives the same id."""
+    """Return the run id of a request that names none. The same token gives the same id."""
     return f"{name}-{hashlib.sha256(token.encode()).hexdigest()[:RUN_ID_HEX_DIGITS]}"
 
 
 def job_name_for(*, run: str, attempt: int) -> str:
-    """Return the name of an attempt's training job: deterministic, so that a retried launch finds its own job."""
+    """Return the name of an attempt's training job. It is deterministic, so that a retried launch finds its own job."""
     return f"{run}-{attempt}"
 
 
 def following_launch_id(launch_id: str, *, attempt: int) -> str:
-    """Return the id of a run's next launch, from its last one's: the same for all who decide that it follows.
+    """Return the id of a run's next launch, from its last one's. Every function that decides to launch gets the same.
 
     Args:
-        launch_id: The last launch's.
-        attempt: The next one's number.
+        launch_id: The id of the last launch.
+        attempt: The number of the next attempt.
     """
     return hashlib.sha256(f"{launch_id}\n{attempt}".encode()).hexdigest()[:LAUNCH_ID_HEX_DIGITS]
 
 
 def marks_of(*, run: str, attempt: int, launch_id: str) -> dict[str, str]:
-    """Return what distinguishes a launch from any other, in the job's environment.
+    """Return the variables in the job's environment that distinguish a launch from any other.
 
-    A job that holds the launch's id is ours. One of the same name without it is a stranger's, or an earlier run's whose
-    record has expired. The job prints it with each event: a line without it is not this job's.
+    A job that holds the launch's id is Spotkeep's. One of the same name without it belongs to a stranger, or to an
+    earlier run with an expired record. The job prints the id with each event. A line without it is not this job's.
 
     Args:
         run: the run's id.
         attempt: from 1.
-        launch_id: random, 32 hexadecimal digits: no other job can know it.
+        launch_id: random, 32 hexadecimal digits, so that no other job can know it.
     """
     return {RUN_VARIABLE: run, ATTEMPT_VARIABLE: str(attempt), LAUNCH_VARIABLE: launch_id}
 
 
 def launch_id_of(attempt: Attempt) -> str | None:
-    """Return the id of an attempt's launch. None of one without a recorded request."""
+    """Return the id of an attempt's launch. None for an attempt without a recorded request."""
     if attempt.job_request is None:
         return None
     launch_id: str | None = attempt.job_request["Environment"].get(LAUNCH_VARIABLE)
@@ -141,7 +141,10 @@ def launch_id_of(attempt: Attempt) -> str | None:
 
 
 def without_launch_id(attempt: Attempt) -> dict[str, Any]:
-    """Return an attempt as JSON values to show, without its launch's id: with that, anyone prints events of its job."""
+    """Return an attempt as JSON values to show.
+
+    Its launch's id is left out, since with it anyone can print its job's events.
+    """
     document: dict[str, Any] = attempt.model_dump(mode="json")
     launch_id = launch_id_of(attempt)
     if launch_id:
@@ -164,7 +167,7 @@ def spec_of(*, request: JobRequest, platform: JobPlatform, run: str) -> SpecObje
 
     Args:
         request: The validated request, defaults filled in.
-        platform: What the deployment gives every job.
+        platform: The settings that the deployment gives every job.
         run: The run's id.
     """
     if request.command is None:
@@ -181,9 +184,9 @@ def build_training_job_request(
     """Return the parameters of CreateTrainingJob.
 
     Args:
-        request: the validated request, defaults filled in: its image and at least one instance type are set.
-        job: where the job asks for capacity, and how long it may train.
-        platform: what the deployment gives every job.
+        request: the validated request, defaults filled in. Its image and at least one instance type are set.
+        job: the places in which the job asks for capacity, and its time limit for training.
+        platform: the settings that the deployment gives every job.
         run: the run's id, at most 52 characters.
         attempt: from 1.
         launch_id: see `marks_of`.
@@ -231,12 +234,12 @@ def build_training_job_request(
 def follow_up_request(
     *, previous: Mapping[str, Any], request: JobRequest, job: NextJob, run: str, attempt: int, launch_id: str
 ) -> dict[str, Any]:
-    """Return the parameters of a run's next job: the same work, with the same code and role, in another place.
+    """Return the parameters of a run's next job. It does the same work, with the same code and role, in another place.
 
     Args:
         previous: the parameters of the run's last job.
         request: the run's validated request.
-        job: where the next one asks for capacity, and how long it may train.
+        job: the places in which the next one asks for capacity, and its time limit for training.
         run: the run's id.
         attempt: the next job's number.
         launch_id: see `following_launch_id`.
@@ -255,11 +258,11 @@ def follow_up_request(
 
 
 def with_less_wait(parameters: Mapping[str, Any], *, waited: timedelta) -> dict[str, Any]:
-    """Return the parameters of a job with what a wait without a job leaves of its MaxWaitTimeInSeconds.
+    """Return the parameters of a job, with a wait without a job taken off its MaxWaitTimeInSeconds.
 
     Args:
-        parameters: What `build_training_job_request` or `follow_up_request` made.
-        waited: How long the run has waited.
+        parameters: The result of `build_training_job_request` or `follow_up_request`.
+        waited: The time that the run has waited.
     """
     stopping = parameters.get("StoppingCondition", {})
     if "MaxWaitTimeInSeconds" not in stopping:
@@ -269,11 +272,11 @@ def with_less_wait(parameters: Mapping[str, Any], *, waited: timedelta) -> dict[
 
 
 def is_same_launch(*, environment: Mapping[str, str], parameters: Mapping[str, Any]) -> bool:
-    """Return whether a job that SageMaker describes is the one these parameters ask for.
+    """Return True if a job that SageMaker describes is the one for which these parameters ask.
 
     Args:
         environment: the described job's environment.
-        parameters: what `build_training_job_request` made.
+        parameters: the result of `build_training_job_request`.
     """
     ours: Mapping[str, str] = parameters["Environment"]
     return all(environment.get(mark) == ours[mark] for mark in LAUNCH_MARKS)
@@ -302,7 +305,8 @@ def _environment(
 ) -> dict[str, str]:
     """Return the user's variables, the marks of the launch, and the place of the spec.
 
-    Without a command no runner reads a spec. The launcher then sets the variables that a script knows the spec by.
+    Without a command no runner reads a spec. The launcher then sets the variables that give the spec's settings to a
+    script.
     """
     if spec is None:
         variables = training_spec_of(request).script_variables
@@ -315,9 +319,9 @@ def _environment(
 
 
 def _metric_definitions(metrics: Mapping[str, MetricRequest]) -> list[dict[str, str]]:
-    """Return what SageMaker puts into CloudWatch, in `/aws/sagemaker/TrainingJobs`.
+    """Return the definitions of the metrics that SageMaker puts into CloudWatch, in `/aws/sagemaker/TrainingJobs`.
 
-    A metric that the script logs itself is found in the lines of its events.
+    SageMaker finds a metric that the script logs itself in the lines of its events.
     Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_MetricDefinition.html
     """
     return [
@@ -342,7 +346,7 @@ def _channels(request: JobRequest, platform: JobPlatform, spec: SpecObject | Non
 
 
 def input_channel(name: str, uri: str, *, input_mode: str = "File", content_type: str | None = None) -> dict[str, Any]:
-    """Return an input channel of a training job, with the objects whose keys begin with an `s3://` address."""
+    """Return an input channel of a training job, for all objects with keys that begin with an `s3://` address."""
     return {
         "ChannelName": name,
         "InputMode": input_mode,
@@ -375,9 +379,11 @@ def _place(request: JobRequest, job: NextJob, *, kms_key_arn: str | None) -> dic
 
 
 def _max_pending_seconds(request: JobRequest, fallback: Fallback) -> int | None:
-    """Return how long SageMaker keeps a job on demand pending for capacity. None for a job that fails without it.
+    """Return the seconds for which SageMaker keeps a job on demand pending for capacity.
 
-    SageMaker takes the limit for accelerated types alone. Only a document that says how long to wait asks for it.
+    None for a job that fails at once.
+
+    SageMaker takes the limit for accelerated types alone. Only a document with a time to wait sets it.
 
     Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StoppingCondition.html
     """
@@ -425,10 +431,12 @@ def _tags(request: JobRequest, platform: JobPlatform, *, run: str, attempt: int)
 
 
 def traits_of(document: Mapping[str, Any]) -> PoolTraits | None:
-    """Return what SageMaker compares to find a warm pool: of a request, or of a described training job.
+    """Return the traits that SageMaker compares to find a warm pool.
+
+    They come from a request or a described training job.
 
     Returns:
-        None for a job that can neither leave nor take a pool: heterogeneous clusters, serverless jobs.
+        None for a job that can neither leave nor take a pool, such as a heterogeneous cluster or a serverless job.
     """
     resources: Mapping[str, Any] = document.get("ResourceConfig") or {}
     types = [preference["InstanceType"] for preference in resources.get("InstancePreferences") or ()]

@@ -123,7 +123,7 @@ _NOTIFICATION_OF_STATE: Final = {
 
 
 def words_of(reason: EndReason, *, backend: BackendName) -> EndingWords:
-    """Return how an end reason is put into words."""
+    """Return the words for an end reason."""
     return (_ENDINGS_ON_EC2 if backend == "ec2" else _ENDINGS).get(reason, _ENDINGS[reason])
 
 

@@ -22,8 +22,8 @@ def interruption_notification(moment: Moment, *, error_of_aws: bool = False) -> 
     """Compose the notification that a run lost its capacity and waits for new.
 
     Args:
-        moment: When it lost it.
-        error_of_aws: Whether by an error of SageMaker's own: then it starts the job again.
+        moment: The moment of the loss.
+        error_of_aws: True for an error of SageMaker's own. SageMaker then starts the job again.
     """
     run = moment.run
     in_attempt = f" in attempt {moment.attempt}" if moment.attempt > 1 else ""
@@ -52,7 +52,7 @@ def resume_notification(moment: Moment, *, away_seconds: float) -> Notification:
     """Compose the notification that a run has capacity again and trains.
 
     Args:
-        moment: When it trained again.
+        moment: The moment at which it trained again.
         away_seconds: From the interruption until then.
     """
     run = moment.run
@@ -74,7 +74,7 @@ def next_fallback_notification(moment: Moment, *, left: Attempt, job: NextJob) -
     """Compose the notification that a run found no capacity, and tries its next fallback.
 
     Args:
-        moment: When that was decided, with the attempt that follows.
+        moment: The moment of the decision, with the attempt that follows.
         left: The attempt that found none.
         job: The job that follows.
     """
@@ -132,7 +132,7 @@ def queue_blocked_notification(moment: Moment, *, because: str) -> Notification:
     """Compose the notification that a run in a queue can never have its turn, and that others wait behind it.
 
     Args:
-        moment: When that was seen.
+        moment: The moment at which that was seen.
         because: AWS Batch's words.
     """
     run = moment.run
@@ -165,9 +165,9 @@ def long_quota_wait_notification(moment: Moment, *, waited_seconds: float, reaso
     """Compose the notification that a run has been waiting for room in the account's quota for long, and waits on.
 
     Args:
-        moment: When that was seen.
+        moment: The moment at which that was seen.
         waited_seconds: Since when.
-        reason: Which quota, in SageMaker's words.
+        reason: The quota, in SageMaker's words.
     """
     run = moment.run
     return compose(
@@ -195,8 +195,8 @@ def stale_checkpoint_notification(moment: Moment, *, freshness: Freshness) -> No
     """Compose the notification that a run trains and has not saved for longer than it should.
 
     Args:
-        moment: When that was seen.
-        freshness: How old its newest checkpoint is.
+        moment: The moment at which that was seen.
+        freshness: The age of its newest checkpoint.
     """
     run = moment.run
     age = spoken_duration((moment.happened_at - freshness.counted_from).total_seconds())
@@ -275,9 +275,9 @@ def max_cost_near_notification(moment: Moment, *, spent_usd: float, about: bool,
 
     Args:
         moment: The event.
-        spent_usd: The cost of the run so far.
-        about: The cost counts a live job, whose bill is not known.
-        max_cost_usd: The limit of the run.
+        spent_usd: The cost of the run so far, in US dollars.
+        about: True if the cost counts a live job without a known bill.
+        max_cost_usd: The limit of the run, in US dollars.
     """
     run = moment.run
     saves = "saves first and is stopped; its checkpoints stay" if resumable(run) else "is stopped"

@@ -57,7 +57,7 @@ _POOL_ENDINGS: Final = {
 
 
 def words_of_pool(pool: Pool) -> EndingWords:
-    """Return how it is put into words that a pool ended, or was never kept."""
+    """Return the words for a pool that ended, or was never kept."""
     return _NOT_KEPT if pool.state is PoolState.NOT_KEPT else _POOL_ENDINGS[pool.end_reason or PoolEndReason.EXPIRED]
 
 
@@ -97,7 +97,7 @@ def pool_over_notification(*, run: Run, pool: Pool, deployment: str, created_at:
         run: The item of its run.
         pool: The pool, ended or not kept.
         deployment: The deployment's name.
-        created_at: When the notification is written.
+        created_at: The time at which the notification is written.
     """
     over, kept = words_of_pool(pool), pool.state is not PoolState.NOT_KEPT
     return compose(

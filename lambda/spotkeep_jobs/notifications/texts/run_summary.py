@@ -121,7 +121,7 @@ def saved_by(cost: Cost, *, unit: str) -> str:
 
 
 def places_of(run: Run) -> list[str]:
-    """Return where its model and its checkpoints are."""
+    """Return the places of its model and its checkpoints."""
     lines = []
     if run.output_uri is not None:
         lines += ["Model", f"  {run.output_uri}", "  output.tar.gz beside it, where the script left other output"]
@@ -155,19 +155,19 @@ def next_steps(run: Run) -> list[str]:
 
 
 def goes_on(run: Run) -> str:
-    """Return where the next job begins."""
+    """Return the words for the start of its next job."""
     if resumable(run):
         return "goes on from its newest checkpoint"
     return "starts from the beginning, for it has no checkpoints"
 
 
 def resumable(run: Run) -> bool:
-    """Return whether it was asked to keep checkpoints."""
+    """Return True if it was asked to keep checkpoints."""
     return bool(run.checkpoint_uri) and bool(run.request.get("checkpoints", True))
 
 
 def _has_trained(run: Run) -> bool:
-    """Return whether there may be checkpoints. A run of unknown usage may have some."""
+    """Return True if there may be checkpoints. A run of unknown usage may have some."""
     return run.cost is None or run.cost.training_seconds > 0
 
 

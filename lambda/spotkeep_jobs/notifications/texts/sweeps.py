@@ -37,7 +37,7 @@ def sweep_ending_notification(*, sweep: Sweep, deployment: str, now: datetime) -
     Args:
         sweep: The sweep's item, ended.
         deployment: The deployment's name.
-        now: When the notification is written.
+        now: The time at which the notification is written.
 
     Returns:
         None when the sweep asked for no notification of this kind.

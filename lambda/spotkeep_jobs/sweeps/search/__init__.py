@@ -1,1 +1,1 @@
-"""Which trials of a sweep begin or go on next, computed from the trials so far alone. A module for each algorithm."""
+"""Chooses the trials of a sweep that begin or go on next, from the trials so far alone. A module for each algorithm."""

@@ -1,8 +1,8 @@
-"""Asynchronous successive halving: all trials train a little, the best of them more. The form that promotes.
+"""Asynchronous successive halving (ASHA) in the form that promotes, where the best of the trials train longer.
 
-A trial pauses at each rung, a number of steps at which trials are compared, with its checkpoint. As soon as it is among
-the best of its rung it may go on to the next. Until then new trials begin, so no place waits. A trial that is not
-promoted can still be, when others follow it.
+Trials are compared after certain numbers of steps, which Li et al. call rungs. A trial pauses at each of them, with its
+checkpoint. As soon as it is among the best there, it may go on to the next. Until then new trials begin, so no place
+waits. A trial that is not promoted can still be, when others follow it.
 
 Source: Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020, algorithm 2
 """
@@ -23,7 +23,7 @@ def rungs_of(*, min_steps: int, max_steps: int, reduction_factor: int) -> tuple[
     Args:
         min_steps: The steps after which trials are compared for the first time.
         max_steps: The steps of a whole training.
-        reduction_factor: How much further each rung is.
+        reduction_factor: The factor from one of these numbers of steps to the next.
     """
     rungs = []
     while min_steps < max_steps:
@@ -39,16 +39,16 @@ def promotions(
     reduction_factor: int,
     goal: Literal["minimize", "maximize"],
 ) -> list[Promote]:
-    """Return which trials go on: from the highest rung down, the best first.
+    """Return the trials that go on, from the highest number of steps down, and the best first.
 
-    Of the trials that have reached a rung, so many as the reduction factor says are among its best. A trial of these
-    that has failed, was stopped or has completed takes its place and is not promoted.
+    Of the trials that have paused after a number of steps, the reduction factor says how many are the best. A trial of
+    these that has failed, was stopped or has completed takes its place and is not promoted.
 
     Args:
         trials: Those that were begun.
         rungs: The steps at which they pause.
         reduction_factor: One of so many trials is promoted.
-        goal: Whether small or large values are better.
+        goal: Says if small or large values are better.
     """
     found = []
     for rung, steps in reversed(tuple(enumerate(rungs))):
@@ -64,7 +64,7 @@ def promotions(
 
 
 def may_promote_later(trials: Sequence[TrialResult], *, rungs: Sequence[int], reduction_factor: int) -> bool:
-    """Return whether a trial could be promoted because of what the running ones report, and of that alone.
+    """Return True if reports of the running trials alone could still promote a trial.
 
     Args:
         trials: Those that were begun.
@@ -82,7 +82,7 @@ def may_promote_later(trials: Sequence[TrialResult], *, rungs: Sequence[int], re
 
 
 def _loss(value: float, goal: Literal["minimize", "maximize"]) -> float:
-    """Return what is to be small. What is no number is the worst."""
+    """Return the value that is to be small. A value that is no number is the worst."""
     if math.isnan(value):
         return math.inf
     return -value if goal == "maximize" else value

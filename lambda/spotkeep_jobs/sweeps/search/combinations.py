@@ -13,7 +13,10 @@ from spotkeep_jobs.record.sweep import ParameterValue
 from spotkeep_jobs.sweeps.space import Space
 
 _MOST_REPEATED: Final = 20
-"""Points in a row that stand for nothing new: the space is then almost used up, and its order finds what is left."""
+"""The number of points in a row that may stand for nothing new.
+
+After that the space is almost used up, and the rest is found in the order of the space.
+"""
 
 
 def grid_combinations(space: Space) -> Iterator[dict[str, ParameterValue]]:
@@ -46,7 +49,7 @@ def _random_points(dimensions: int, *, seed: int) -> Iterator[list[float]]:
 
 
 def distinct(space: Space, points: Iterable[Sequence[float]]) -> Iterator[dict[str, ParameterValue]]:
-    """Yield combinations in the order of their points, none twice. It ends when a space of so many has no other.
+    """Yield combinations in the order of their points, none twice. It ends when the space has no other.
 
     Args:
         space: The space.

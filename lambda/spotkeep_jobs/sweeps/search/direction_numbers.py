@@ -1,7 +1,9 @@
-"""What the coordinates of a Sobol' sequence are built from, after the first: the table of Joe and Kuo, 99 of its rows.
+"""The direction numbers of the coordinates of a Sobol' sequence after the first.
 
-Source: new-joe-kuo-6.21201 (https://web.maths.unsw.edu.au/~fkuo/sobol/), Copyright (c) 2008, Frances Y. Kuo and
-Stephen Joe; its licence is in NOTICE.
+These are 99 rows of the table of Joe and Kuo.
+
+Source: new-joe-kuo-6.21201 (https://web.maths.unsw.edu.au/~fkuo/sobol/), Copyright (c) 2008, Frances Y. Kuo and Stephen
+Joe. Its licence is in NOTICE.
 """
 
 from __future__ import annotations
@@ -112,6 +114,7 @@ DIRECTION_NUMBERS: Final[tuple[tuple[int, ...], ...]] = tuple(
 244 1 1 5 5 11 5 45 117 217
 """.strip().splitlines()
 )
-"""A row for each coordinate: the inner coefficients of its primitive polynomial, as the bits of a number.
+"""A row for each coordinate.
 
-Then as many initial direction numbers as the degree of the polynomial."""
+A row begins with the inner coefficients of the primitive polynomial, as the bits of a number. Then come as many initial
+direction numbers as the degree of the polynomial."""

@@ -1,6 +1,6 @@
-"""What a search knows of the trials so far, and the moves that it answers with.
+"""The facts that a search has of the trials so far, and the moves that it answers with.
 
-Asha's moves speak of rungs. A rung: a number of steps at which trials are compared (Li et al. 2020).
+Asha compares trials after certain numbers of steps, and its moves call each such number a rung (Li et al. 2020).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from spotkeep_jobs.record.sweep import ParameterValue
 
 @dataclass(frozen=True, kw_only=True)
 class TrialResult:
-    """A trial that was begun, and what it has reported.
+    """A trial that was begun, and the values that it has reported.
 
     Attributes:
         number: From 1, in the order in which trials are chosen.
         parameters: By name.
-        state: Where it is.
-        values: The objective by completed steps, where the trial paused or ended. A trial that is paused and has none
-            for its rung is never promoted.
+        state: The state of the trial.
+        values: The objective by completed steps, where the trial paused or ended. A paused trial without a value at its
+            pause is never promoted.
     """
 
     number: int
@@ -38,7 +38,7 @@ class Begin:
     Attributes:
         number: Its number.
         parameters: By name.
-        pause_at_step: The rung at which it pauses, in completed steps. None to train to its end.
+        pause_at_step: The step at which it pauses, in completed steps. None to train to its end.
     """
 
     number: int
@@ -52,7 +52,7 @@ class Promote:
 
     Attributes:
         number: Its number.
-        pause_at_step: The rung at which it pauses next, in completed steps. None to train to its end.
+        pause_at_step: The step at which it pauses next, in completed steps. None to train to its end.
     """
 
     number: int

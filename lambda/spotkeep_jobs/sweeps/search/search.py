@@ -1,7 +1,7 @@
-"""Which moves follow from the trials so far. Pure: a search has no state of its own.
+"""Chooses the moves that follow from the trials so far. Pure, as a search has no state of its own.
 
-The parameters of a trial follow from the space, the seed and the trial's number, so a search that is interrupted
-anywhere goes on as if it had not been. The search tpe alone depends on what was reported, and is asked elsewhere
+The parameters of a trial follow from the space, the seed and the trial's number. So an interrupted search goes on as if
+it had not been interrupted. Only the search tpe depends on reported values, and another module asks it
 (`tpe_function`).
 """
 
@@ -24,14 +24,14 @@ SearchName: TypeAlias = Literal["grid", "random", "sobol", "tpe", "asha"]
 
 @dataclass(frozen=True, kw_only=True)
 class SearchPlan:
-    """What is searched, and how.
+    """The space that is searched, and the way in which it is searched.
 
     Attributes:
-        space: What each parameter may be. Discrete for a grid.
+        space: The values that each parameter may have. Discrete for a grid.
         search: The algorithm.
-        trials: How many trials begin at most.
-        seed: What random choices follow from. Not negative.
-        goal: Whether small or large values of the objective are better. Needed by tpe and asha.
+        trials: The most trials that begin.
+        seed: The seed of random choices. Not negative.
+        goal: Says if small or large values of the objective are better. Needed by tpe and asha.
         min_steps: The steps after which asha compares trials for the first time.
         max_steps: The steps of a whole training, for asha.
         reduction_factor: Asha promotes one of so many trials, to so many times the steps.
@@ -55,12 +55,12 @@ class SearchPlan:
 
 
 def next_moves(plan: SearchPlan, *, trials: Sequence[TrialResult], free: int) -> tuple[Move, ...]:
-    """Return what begins or goes on now.
+    """Return the trials that begin or go on now.
 
     Args:
-        plan: What is searched.
+        plan: The plan of the search.
         trials: Those that were begun, each once, in any order.
-        free: How many more trials may run.
+        free: The number of further trials that may run.
 
     Returns:
         At most `free` moves. Fewer where nothing can follow, or nothing before a trial has reported.
@@ -73,10 +73,10 @@ def next_moves(plan: SearchPlan, *, trials: Sequence[TrialResult], free: int) ->
 
 
 def is_exhausted(plan: SearchPlan, *, trials: Sequence[TrialResult]) -> bool:
-    """Return whether no move can ever follow, whatever the running trials report.
+    """Return True if no move can ever follow, whatever the running trials report.
 
     Args:
-        plan: What is searched.
+        plan: The plan of the search.
         trials: Those that were begun, each once, in any order.
     """
     if plan.search == "tpe":

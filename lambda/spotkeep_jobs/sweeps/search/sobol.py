@@ -1,11 +1,11 @@
-"""Sobol' search: points that are spread evenly over the space, however many of them are taken.
+"""Sobol' search, a sequence of points that spread evenly over the space, however many of them are taken.
 
-Each coordinate is a digital sequence in base 2, built from a primitive polynomial over GF(2) and initial direction
-numbers, in the order of the Gray code. The seed moves all points by one random digital shift, which keeps them even.
+Each coordinate is a digital sequence in base 2, in the order of the Gray code. It is built from a primitive polynomial
+over GF(2) and initial direction numbers. The seed moves all points by one random digital shift, which keeps them even.
 
 Sources:
-    Joe and Kuo, "Constructing Sobol sequences with better two-dimensional projections", SIAM J. Sci. Comput. 30, 2008
-    Bratley and Fox, "Algorithm 659: Implementing Sobol's quasirandom sequence generator", ACM TOMS 14, 1988
+    - Joe and Kuo, "Constructing Sobol sequences with better two-dimensional projections", SIAM J. Sci. Comput. 30, 2008
+    - Bratley and Fox, "Algorithm 659: Implementing Sobol's quasirandom sequence generator", ACM TOMS 14, 1988
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The function `search`, which chooses trials by tpe: the only module that invokes it."""
+"""Invokes the function `search`, which chooses trials by tpe. No other module invokes it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tpe_of(deployment: Deployment[LauncherSettings]) -> Tpe | None:
 
 
 class TpeFunction:
-    """The function, on a boto3 client that is made when it is first needed: most sweeps need none."""
+    """The function, on a boto3 client that is made when it is first needed. Most sweeps need none."""
 
     def __init__(self, make_client: Callable[[], LambdaClient], *, function: str) -> None:
         """Bind the function.
@@ -47,9 +47,9 @@ class TpeFunction:
         """Return the trials that begin now.
 
         Args:
-            plan: What is searched, by tpe.
+            plan: The plan of the search, by tpe.
             trials: Those that were begun, in any order.
-            free: How many more trials may run.
+            free: The number of further trials that may run.
 
         Returns:
             At most `free` trials, and no more than the function chooses at once.
@@ -73,7 +73,7 @@ class TpeFunction:
 
 
 def _failure(content: bytes) -> str:
-    """Return what Lambda says of a function that failed.
+    """Return the message of Lambda about a function that failed.
 
     Source: https://docs.aws.amazon.com/lambda/latest/dg/python-exceptions.html
     """

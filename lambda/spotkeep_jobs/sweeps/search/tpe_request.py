@@ -1,4 +1,4 @@
-"""What the function `search` is asked, and what it answers, as JSON. Pure."""
+"""The requests to the function `search`, and its answers, as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from spotkeep_jobs.sweeps.search.search import SearchPlan
 from spotkeep_jobs.sweeps.space import Space
 
 MOST_TRIALS: Final = 1_000
-"""The most trials of a search by tpe: what Optuna recommends, and with how many a choice takes about a second.
+"""The most trials of a search by tpe.
+
+Optuna recommends this number. With so many trials a choice takes about a second.
 
 Source: https://optuna.readthedocs.io/en/stable/reference/samplers/index.html ("Recommended budgets")
 """
@@ -38,26 +40,26 @@ class ReportedTrial(_Part):
 
 
 class TpeRequest(_Part):
-    """Which trials follow?"""
+    """A request for the trials that follow."""
 
     space: Space
     trials: Annotated[int, Field(ge=1, le=MOST_TRIALS)]
-    """How many trials begin at most."""
+    """The most trials that begin."""
     seed: int
     goal: Literal["minimize", "maximize"]
     begun: tuple[ReportedTrial, ...]
     """In the order of their numbers."""
     free: int
-    """How many more trials may run."""
+    """The number of further trials that may run."""
 
     @classmethod
     def of(cls, plan: SearchPlan, *, trials: Sequence[TrialResult], free: int) -> Self:
         """Return the request that follows from the trials so far.
 
         Args:
-            plan: What is searched.
+            plan: The plan of the search.
             trials: Those that were begun, in any order.
-            free: How many more trials may run.
+            free: The number of further trials that may run.
 
         Raises:
             ValueError: The plan has no goal.

@@ -1,7 +1,7 @@
-"""Which actions on which resources an operation asks for, with the condition keys that AWS puts into the request.
+"""The actions and resources that an operation needs, with the condition keys that AWS puts into the request.
 
-Each module has the rules of a service, or of several, by operation. What is in no table is denied by name: nothing is
-waved through. An operation that AWS lets everybody call, sts:GetCallerIdentity, asks for nothing.
+Each module has the rules of one or several services, by operation. An operation in no table is denied, and the denial
+names it. No call passes unjudged. sts:GetCallerIdentity needs no permission, because AWS lets every caller use it.
 
 Source: the pages "Actions, resources, and condition keys" of the services in the Service Authorization Reference, and
 the pages that the modules name.
@@ -42,14 +42,15 @@ OPERATIONS: Final[Mapping[str, Rules]] = {
 
 
 def authorizations_of(call: Call, *, account: LocalAccount) -> tuple[Authorization, ...] | UnknownCall:
-    """Return all that a call asks for.
+    """Return all authorizations that a call needs.
 
     Args:
-        call: As it was read.
-        account: What is in the account.
+        call: The call, as it was read.
+        account: The resources of the account.
 
     Returns:
-        In the order in which AWS's message names the first that is denied. Empty for what everybody may call.
+        The authorizations, in the order in which AWS's message names the first denied one. Empty for a call that every
+        caller may make.
     """
     rule = OPERATIONS.get(call.service, {}).get(call.operation)
     if rule is None:

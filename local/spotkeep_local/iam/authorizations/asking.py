@@ -1,4 +1,4 @@
-"""What the rules of services are written with: the call that they read, and the parts that many of them share."""
+"""The tools for writing the rules of services, such as the call as a rule reads it, and shared parts of rules."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ if TYPE_CHECKING:
 
 Asked: TypeAlias = "Iterator[Authorization]"
 AuthorizationRule: TypeAlias = "Callable[[Asking], Iterable[Authorization]]"
-"""From a call to all that it asks for. Raises `UndecidableError`."""
+"""A function from a call to all authorizations that it needs. Raises `UndecidableError`."""
 Rules: TypeAlias = "Mapping[str, AuthorizationRule]"
 """The rules of a service, by botocore's names of its operations."""
 Naming: TypeAlias = "Callable[[Asking], str]"
-"""From a call to the ARN of what it acts on. Raises `UndecidableError`."""
+"""A function from a call to the ARN of the resource it acts on. Raises `UndecidableError`."""
 
 
 class UndecidableError(Exception):
-    """Says why it cannot be decided what a call asks for: it names what is not there, or lacks a parameter."""
+    """The authorizations of a call cannot be decided.
+
+    The call names a resource that does not exist, or lacks a parameter. The message gives the reason.
+    """
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,8 @@ class Asking:
     """A call, as a rule reads it.
 
     Attributes:
-        parameters: As a boto3 client takes them.
-        account: What is in the account that is called.
+        parameters: The parameters as a boto3 client takes them.
+        account: The resources of the account that is called.
     """
 
     parameters: Mapping[str, Any]
@@ -62,12 +65,12 @@ class Asking:
         return f"arn:aws:{service}:{self.account.region}:{self.account.account_id}:{resource}"
 
     def arn_of(self, named: object, service: str, kind: str) -> str:
-        """Return the ARN of what a request names by its ARN or by its name.
+        """Return the ARN of a resource that a request gives by its ARN or by its name.
 
         Args:
             named: The ARN or the name.
-            service: As in ARNs.
-            kind: What stands before the name in the ARN: `table/`.
+            service: The service as ARNs spell it.
+            kind: The text before the name in the ARN, for example `table/`.
         """
         name = str(named)
         return name if name.startswith("arn:") else self.arn(service, f"{kind}{name}")
@@ -108,14 +111,15 @@ class Asking:
         encryption_context: Mapping[str, str] | None = None,
         grant_for_service: bool = False,
     ) -> Asked:
-        """Ask for what the caller needs of the key behind something, when a service uses it on the caller's behalf.
+        """Ask for the permissions on a KMS key that a service uses on the caller's behalf.
 
         Args:
-            key: None where AWS's own keys encrypt: their policies let in all who may use the service.
-            actions: Names without `kms:`.
+            key: The customer's key. None where AWS's own keys encrypt, because their policies let in all users of the
+                service.
+            actions: The actions' names without `kms:`.
             via: The service, for example `s3`.
-            encryption_context: What the service binds the data to.
-            grant_for_service: Whether grants are for the service itself, as those of volumes are.
+            encryption_context: The encryption context that the service binds the data to.
+            grant_for_service: True where grants are for the service itself, as those of volumes are.
 
         Source: "Condition keys for AWS KMS" in the KMS developer guide (`kms:ViaService`, `kms:GrantIsForAWSResource`).
         """
@@ -150,12 +154,12 @@ def ask(
     """Write one authorization.
 
     Args:
-        action: In AWS's spelling.
-        resource: The ARN.
-        keys: Condition keys in lower case, with their values. None for one that is not in the request.
-        sets: Those that hold sets. What is empty is not in the request.
+        action: The action in AWS's spelling.
+        resource: The ARN of the resource.
+        keys: Condition keys in lower case, with their values. A key with the value None is not in the request.
+        sets: Condition keys that hold sets. A key with an empty set is not in the request.
         request_tags: The tags that the call brings.
-        resource_tags: The tags of the resource, which is there already.
+        resource_tags: The tags of the existing resource.
         tag_prefixes: The services whose `ResourceTag` AWS fills, beside or instead of `aws`.
     """
     context = {name: (_text(value),) for name, value in (keys or {}).items() if value is not None}
@@ -213,7 +217,7 @@ def made(
         resource: Its ARN, or `<type>/*` where the service chooses its name.
         tags: Those that it gets.
         tagging: The action that tags it.
-        keys: As for `ask`, of the first action.
+        keys: Condition keys of the first action, as for `ask`.
     """
     yield ask(action, resource, keys=keys, request_tags=tags)
     if tags:
@@ -221,15 +225,15 @@ def made(
 
 
 def arn_in(parameter: str) -> Naming:
-    """Return what reads the ARN in a parameter."""
+    """Return a reader of the ARN in a parameter."""
     return lambda call: str(call.needed(parameter))
 
 
 def needed(given: Mapping[str, Any], name: str) -> Any:
-    """Return a member of what a request gives.
+    """Return a member of a request's parameters.
 
     Raises:
-        UndecidableError: It is not there.
+        UndecidableError: The member is not there.
     """
     value = given.get(name)
     if value is None:

@@ -1,10 +1,10 @@
-"""What the operations of AWS Batch on service jobs and their queues ask for.
+"""The permissions that AWS Batch's operations on service jobs and their queues need.
 
-Who submits a service job passes the training job's role to SageMaker. The training job itself is created by Batch, in
-its service-linked role AWSServiceRoleForAWSBatchWithSagemaker: the caller needs no sagemaker:CreateTrainingJob.
+The submitter of a service job passes the training job's role to SageMaker. Batch itself creates the training job, in
+its service-linked role AWSServiceRoleForAWSBatchWithSagemaker. So the caller needs no sagemaker:CreateTrainingJob.
 
 Sources: "Actions, resources, and condition keys for AWS Batch" in the Service Authorization Reference, for
-SubmitServiceJob its table of API operations; "Using roles for AWS Batch with SageMaker AI" in the AWS Batch user guide.
+SubmitServiceJob its table of API operations. "Using roles for AWS Batch with SageMaker AI" in the AWS Batch user guide.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TAGGING: Final = "batch:TagResource"
 
 
 def _named(kind: str, member: str) -> Naming:
-    """Return what reads the ARN of what a parameter names by ARN or by name. Jobs by ARN or by id."""
+    """Return a reader of a resource's ARN, where a parameter has its ARN or its name. Jobs have an ARN or an id."""
     return lambda call: call.arn_of(call.needed(member), "batch", kind)
 
 
@@ -127,7 +127,7 @@ _ON: Final = {
     "UpdateSchedulingPolicy": arn_in("arn"),
     "UpdateServiceEnvironment": _named("service-environment/", "serviceEnvironment"),
 }
-"""Operations on one thing that is there, and what names it."""
+"""Operations on one existing resource, and the reader of its ARN."""
 
 _RULES: Final[Rules] = {
     "CreateJobQueue": _create_queue,

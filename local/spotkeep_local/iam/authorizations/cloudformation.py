@@ -1,7 +1,8 @@
-"""What the operations of CloudFormation ask for. What a stack is made of is asked for by whom it is made as.
+"""The permissions that the operations of CloudFormation need.
 
-A stack that is given by its name is asked for as `stack/<name>/*`. A template that is given by its address is read with
-the caller's own permissions, and a role is handed to CloudFormation.
+The resources of a stack are judged as calls of the principal that makes them. A stack that is given by its name is
+asked for as `stack/<name>/*`. The caller's own permissions read a template that is given by its address. A role is
+passed to CloudFormation.
 
 Source: "Control CloudFormation access with AWS Identity and Access Management" in the CloudFormation user guide.
 """
@@ -81,7 +82,7 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "ExecuteChangeSet": ("cloudformation:changesetname",),
     "UpdateStack": _WRITING,
 }
-"""Which of its keys an action knows."""
+"""The keys of the service that each action knows."""
 
 
 def _describe_stacks(call: Asking) -> Asked:

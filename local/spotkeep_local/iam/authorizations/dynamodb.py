@@ -1,10 +1,10 @@
-"""What the operations of DynamoDB ask for.
+"""The permissions that the operations of DynamoDB need.
 
-A transaction asks for each item's own action. Keys name the values of partition keys, and the attributes of the top
-level that a request names in any of its expressions.
+A transaction needs each item's own action. The condition keys hold the values of partition keys. They also hold the
+top-level attributes that any expression of a request names.
 
-A table behind a customer's key asks for kms:Decrypt on the caller's behalf. DynamoDB keeps the plaintext table key for
-five minutes for each principal. Here it is asked for with every call, which is stricter.
+A table that a customer's key encrypts needs kms:Decrypt on the caller's behalf. DynamoDB keeps the plaintext table key
+for five minutes for each principal. Here every call needs the permission, which is stricter.
 
 Sources: "Using IAM policy conditions for fine-grained access control", "DynamoDB API permissions: Actions, resources,
 and conditions reference", "IAM and DynamoDB transactions" and "DynamoDB encryption at rest: usage notes" in the
@@ -44,7 +44,7 @@ _WORDS: Final = frozenset(
     ("add", "and", "attribute_exists", "attribute_not_exists", "attribute_type", "begins_with", "between", "contains")
     + ("delete", "if_not_exists", "in", "list_append", "not", "or", "remove", "set", "size")
 )
-"""What stands in expressions and is no attribute, in lower case."""
+"""The words in expressions that are no attributes, in lower case."""
 # A path's first name; what follows a dot is below it, and what follows a colon is a value.
 _NAMES: Final = re.compile(r"(?<![.\w#:\-])(#?[A-Za-z_][\w\-]*|#\w+)")
 
@@ -64,7 +64,8 @@ def _value(attribute: Mapping[str, Any]) -> str:
 def _leading(call: Asking, items: Iterable[Mapping[str, Any]], resource: str) -> list[str]:
     """Return the values of the partition key in keys or items.
 
-    None of a table that is not there, and of an item that lacks its key: DynamoDB refuses such calls itself.
+    A table that does not exist has none, and neither has an item that lacks its key. DynamoDB refuses such calls
+    itself.
     """
     if (name := call.account.partition_key(resource)) is None:
         return []

@@ -1,14 +1,14 @@
-"""What the operations of EC2 ask for.
+"""The permissions that the operations of EC2 need.
 
-An operation asks for each of its resources on its own. What it makes is asked for as `<type>/*`, its tags as
-ec2:CreateTags with `ec2:CreateAction`. A fleet asks for each resource as ec2:CreateFleet where that action knows its
-type, and for each as ec2:RunInstances.
+An operation needs a permission for each of its resources. A resource that it makes is asked for as `<type>/*`. The new
+resource's tags need ec2:CreateTags with `ec2:CreateAction`. A fleet needs ec2:RunInstances for each resource. It needs
+ec2:CreateFleet for each resource of a type that this action knows.
 
-EC2 uses the key of a volume on the caller's behalf where the caller makes or attaches it. Volumes of a fleet's
-instances are made by EC2's service-linked roles.
+EC2 uses the key of a volume on the caller's behalf where the caller makes or attaches the volume. EC2's service-linked
+roles make the volumes of a fleet's instances.
 
 Sources: "Example policies to control access to the Amazon EC2 API" (launch templates, tags), "Grant permission to tag
-Amazon EC2 resources during creation" in the EC2 user guide; "EC2 Fleet prerequisites" there; "How Amazon EBS encryption
+Amazon EC2 resources during creation" in the EC2 user guide. "EC2 Fleet prerequisites" there. "How Amazon EBS encryption
 works" and "Requirements for Amazon EBS encryption" in the EBS user guide.
 """
 
@@ -45,7 +45,7 @@ _TYPES: Final = {
     "vol": "volume",
     "vpc": "vpc",
 }
-"""The types of resources by what their ids begin with."""
+"""The types of resources by the prefixes of their ids."""
 _WITHOUT_ACCOUNT: Final = frozenset({"image", "snapshot"})
 _ASKED_AS_CREATE_FLEET: Final = frozenset({"image", "instance", "launch-template", "subnet", "volume"})
 _PREFIXES: Final = ("aws", "ec2")
@@ -88,13 +88,13 @@ def _new(
     keys: Mapping[str, object] | None = None,
     request_tags: Mapping[str, str] | None = None,
 ) -> Authorization:
-    """Ask for an action on what it makes."""
+    """Ask for an action on a resource that the action makes."""
     asked = {"ec2:region": call.account.region, **(keys or {})}
     return ask(f"ec2:{action}", _arn(call, kind, "*"), keys=asked, request_tags=request_tags)
 
 
 def _tags_for(specifications: Iterable[Mapping[str, Any]] | None) -> dict[str, dict[str, str]]:
-    """Return the tags in a request by the type of what they are for."""
+    """Return the tags in a request by the type of the resource that they are for."""
     return {each["ResourceType"]: tags_of(each.get("Tags")) for each in specifications or ()}
 
 
@@ -239,13 +239,13 @@ def _create_fleet(call: Asking) -> Asked:
 def _launch(
     call: Asking, template: LaunchTemplate, override: Mapping[str, Any], tags: Mapping[str, Mapping[str, str]]
 ) -> Asked:
-    """Ask for what one kind of instance of a fleet needs.
+    """Ask for the permissions that one kind of instance of a fleet needs.
 
     Args:
-        call: Makes the fleet.
-        template: What it is launched from.
-        override: What the fleet's request has in the place of the template's.
-        tags: Those in the fleet's request, by the type of what they are for.
+        call: The call that makes the fleet.
+        template: The launch template.
+        override: The values in the fleet's request that replace the template's.
+        tags: The tags in the fleet's request, by the type of the resource that they are for.
     """
     data = template.data
     interface = (data.get("NetworkInterfaces") or [{}])[0]
@@ -262,7 +262,7 @@ def _launch(
     profile_named = profile.get("Arn") or profile.get("Name")
 
     def asked(kind: str, name: str, *, own: bool, **further: object) -> Asked:
-        """Ask for a resource: `*` for what is made. `own` when the template and not the override brings it."""
+        """Ask for a resource, with `*` for a new one. `own` when the template and not the override brings it."""
         keys = {f"ec2:{key}": value for key, value in further.items()}
         launched = {**keys, **from_template, "ec2:islaunchtemplateresource": own}
         for action, context in (("CreateFleet", keys), ("RunInstances", launched)):

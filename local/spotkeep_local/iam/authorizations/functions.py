@@ -1,9 +1,10 @@
-"""What the operations of Lambda ask for.
+"""The permissions that the operations of Lambda need.
 
-Who asks a function by its URL needs two permissions: to invoke the URL, and to invoke the function through it.
+A caller of a function's URL needs two permissions. One is to invoke the URL, the other to invoke the function through
+it.
 
-Source: "Control access to Lambda function URLs" in the Lambda developer guide; "Resources and conditions for Lambda
-actions" there for versions and aliases; "CreateFunction" in its API reference, whose code S3 gives to the caller.
+Source: "Control access to Lambda function URLs" in the Lambda developer guide. "Resources and conditions for Lambda
+actions" there for versions and aliases. "CreateFunction" in its API reference, whose code S3 gives to the caller.
 """
 
 from __future__ import annotations

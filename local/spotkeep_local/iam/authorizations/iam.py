@@ -1,8 +1,10 @@
-"""What the operations of IAM and STS ask for. Of sts:AssumeRole the role's trust policy is the policy of the resource.
+"""The permissions that the operations of IAM and STS need.
+
+For sts:AssumeRole the role's trust policy is the policy of the resource.
 
 Sources: "Actions, resources, and condition keys for AWS Identity and Access Management (IAM)" in the Service
-Authorization Reference; "AddRoleToInstanceProfile" in the IAM API reference for iam:PassRole; "GetCallerIdentity" in
-the STS API reference ("No permissions are required"); "Pass session tags in AWS STS" in the IAM user guide.
+Authorization Reference. "AddRoleToInstanceProfile" in the IAM API reference for iam:PassRole. "GetCallerIdentity" in
+the STS API reference ("No permissions are required"). "Pass session tags in AWS STS" in the IAM user guide.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ def _arn(call: Asking, kind: str, name: str, *, path: str = "/") -> str:
 
 
 def _role(call: Asking) -> str:
-    """Return the ARN of a role that is given by its name. Its path is what the role says, where it is there."""
+    """Return the ARN of a role that is given by its name. An existing role's own path stands in it."""
     name = str(call.needed("RoleName"))
     return call.account.role_arn(name) or _arn(call, "role", name)
 

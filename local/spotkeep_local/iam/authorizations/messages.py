@@ -1,9 +1,11 @@
-"""What the operations of SNS, SQS, EventBridge and EventBridge Scheduler ask for. A schedule has its group's tags.
+"""The permissions that the operations of SNS, SQS, EventBridge and EventBridge Scheduler need.
+
+A schedule has its group's tags.
 
 Sources: "Using identity-based policies with Amazon SNS", "Managing Amazon SNS encryption keys and costs" in the SNS
-developer guide; "Amazon SQS API permissions: Actions and resource reference", "Amazon SQS key management" in the SQS
-developer guide; "Using IAM policy conditions in Amazon EventBridge", "Permissions for PutTargets" in the EventBridge
-user guide; "Using identity-based policies in EventBridge Scheduler" in its user guide.
+developer guide. "Amazon SQS API permissions: Actions and resource reference", "Amazon SQS key management" in the SQS
+developer guide. "Using IAM policy conditions in Amazon EventBridge", "Permissions for PutTargets" in the EventBridge
+user guide. "Using identity-based policies in EventBridge Scheduler" in its user guide.
 """
 
 from __future__ import annotations
@@ -125,7 +127,7 @@ def _put_events(call: Asking) -> Asked:
 
 
 def _rule_in(parameter: str) -> Naming:
-    """Return what reads the ARN of a rule, whose name is in a parameter."""
+    """Return a reader of the ARN of an EventBridge rule, where a parameter has the rule's name."""
 
     def named(call: Asking) -> str:
         bus = str(call.get("EventBusName", "default"))

@@ -1,18 +1,18 @@
-"""What is asked for by the operations of services of which few are judged.
+"""The permissions that the operations of services with few judged operations need.
 
-CloudWatch Logs: what acts on a group as a whole asks for the ARN that ends in `:log-stream:`, so that a policy has to
-name the group with `:*` behind it.
+In CloudWatch Logs, an operation on a whole group needs the ARN that ends in `:log-stream:`. So a policy has to name the
+group with `:*` behind it.
 
-Amazon ECR, Price List, Service Quotas: none of the operations knows resources. A pull from ECR goes through the
-registry's own protocol, for which there is no registry here.
+The operations of Amazon ECR, Price List and Service Quotas know no resources. A pull from ECR uses the registry's own
+protocol, for which there is no registry here.
 
-Secrets Manager: an ARN of a secret ends in six characters that its name does not have. One that is given by its name is
-asked for with question marks in their place, which only a policy with a pattern matches.
+In Secrets Manager, the ARN of a secret ends in six characters that its name does not have. A secret that is given by
+its name is asked for with question marks in their place. Only a policy with a pattern matches that.
 
-Sources: "Overview of managing access permissions to your CloudWatch Logs resources" in the CloudWatch Logs user guide;
-"Using condition keys to limit access to CloudWatch namespaces" in the CloudWatch user guide; "Identity-based policy
-examples for AWS Fault Injection Service" in the FIS user guide; "AWS KMS permissions", "Condition keys for AWS KMS" in
-the KMS developer guide; "Secret encryption and decryption in AWS Secrets Manager", "Permissions policy examples" in the
+Sources: "Overview of managing access permissions to your CloudWatch Logs resources" in the CloudWatch Logs user guide.
+"Using condition keys to limit access to CloudWatch namespaces" in the CloudWatch user guide. "Identity-based policy
+examples for AWS Fault Injection Service" in the FIS user guide. "AWS KMS permissions", "Condition keys for AWS KMS" in
+the KMS developer guide. "Secret encryption and decryption in AWS Secrets Manager", "Permissions policy examples" in the
 Secrets Manager user guide.
 """
 
@@ -54,7 +54,7 @@ def _describe_alarms(call: Asking) -> Asked:
 
 
 def _log_group(call: Asking) -> str:
-    """Return the ARN of a group, without what AWS puts behind it."""
+    """Return the ARN of a log group, without the text that AWS puts behind it."""
     identifier = call.get("logGroupIdentifier")
     if identifier is not None and str(identifier).startswith("arn:"):
         return str(identifier).removesuffix(":*")

@@ -1,11 +1,11 @@
-"""What the operations of S3 ask for.
+"""The permissions that the operations of S3 need.
 
-Reading an object that is not there answers 404 to callers who may list the bucket, and 403 to others. S3 asks for that
-as if the key were listed: permission for its prefix is enough.
+Reading an object that does not exist answers 404 to callers with permission to list the bucket, and 403 to others. S3
+judges that permission as if the key were listed. Permission for its prefix is enough.
 
 Sources: "Required permissions for Amazon S3 API operations", "Multipart upload API and permissions" and "Using
-server-side encryption with AWS KMS keys (SSE-KMS)" in the S3 user guide; "HeadObject" in the S3 API reference
-for 403 and 404, and kopia/kopia#3072 for what was measured of the prefix.
+server-side encryption with AWS KMS keys (SSE-KMS)" in the S3 user guide. "HeadObject" in the S3 API reference for 403
+and 404, and kopia/kopia#3072 for measurements of the prefix.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _OBJECT_HEADERS: Final = {
     "StorageClass": "s3:x-amz-storage-class",
     "WebsiteRedirectLocation": "s3:x-amz-website-redirect-location",
 }
-"""Condition keys of s3:PutObject by the call whose headers they stand for."""
+"""Condition keys of s3:PutObject by the operation that sends the headers they stand for."""
 
 
 def _bucket(call: Asking) -> str:
@@ -63,7 +63,7 @@ def _on_bucket(action: str) -> AuthorizationRule:
 
 
 def _on_object(action: str) -> AuthorizationRule:
-    """Return the rule of an operation whose action has another name where a version is named."""
+    """Return the rule of an operation that needs another action when the request names a version."""
     return lambda call: (_on_version(action, _object(call), call.get("VersionId")),)
 
 
@@ -105,7 +105,7 @@ def _read_object(call: Asking, resource: str, version: str | None) -> Asked:
 
 
 def _key_for_writing(call: Asking) -> EncryptionKey | None:
-    """Return the key that an object is stored with: the one that the request names, or the bucket's."""
+    """Return the key that an object is stored with, which the request names or the bucket has by default."""
     if (named := call.get("SSEKMSKeyId")) is not None:
         return replace(call.key_named(named), for_the_bucket=bool(call.get("BucketKeyEnabled")))
     if call.get("ServerSideEncryption") == "AES256" or call.get("SSECustomerAlgorithm") is not None:
@@ -134,7 +134,7 @@ def _put(call: Asking) -> Asked:
 
 
 def _write(call: Asking) -> Asked:
-    """Ask for what PutObject and CreateMultipartUpload need."""
+    """Ask for the permissions that PutObject and CreateMultipartUpload need."""
     yield from _put(call)
     yield from _key_use(call, _key_for_writing(call), "GenerateDataKey", _object(call))
 
@@ -153,7 +153,7 @@ def _complete(call: Asking) -> Asked:
 
 
 def _source(call: Asking) -> tuple[str, str | None]:
-    """Return the ARN of what is copied, and its version."""
+    """Return the ARN of the copied object, and its version."""
     path, _, version = str(call.needed("CopySource")).partition("?versionId=")
     bucket, slash, key = unquote(path).removeprefix("/").partition("/")
     if not slash or bucket.startswith("arn:"):

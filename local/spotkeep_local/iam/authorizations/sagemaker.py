@@ -1,7 +1,7 @@
-"""What the operations of SageMaker ask for.
+"""The permissions that the operations of SageMaker need.
 
-Source: "SageMaker API permissions: actions, permissions, and resources reference" in the SageMaker developer guide;
-for a volume's key, "Use AWS KMS permissions for SageMaker resources" there, and `VolumeKmsKeyId` of ResourceConfig.
+Source: "SageMaker API permissions: actions, permissions, and resources reference" in the SageMaker developer guide. For
+a volume's key, "Use AWS KMS permissions for SageMaker resources" there, and `VolumeKmsKeyId` of ResourceConfig.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the operations of the Parameter Store and of Session Manager ask for.
+"""The permissions that the operations of the Parameter Store and of Session Manager need.
 
 Sources: "Restricting access to Parameter Store parameters using IAM policies" and "AWS KMS encryption for AWS Systems
-Manager Parameter Store SecureString parameters" in the Systems Manager user guide; "Calling AWS service public
-parameters", "Start a session with a document by specifying the session documents in IAM policies" there; "Access a
+Manager Parameter Store SecureString parameters" in the Systems Manager user guide. "Calling AWS service public
+parameters", "Start a session with a document by specifying the session documents in IAM policies" there. "Access a
 training container through AWS Systems Manager for remote debugging" in the SageMaker developer guide.
 """
 
