@@ -345,7 +345,7 @@ def follow_to_the_end(
         RunStoppedError: It was stopped, or ran out of time.
     """
     run = str(answer["run"])
-    fleet = str(answer.get("job_arn") or "")
+    fleet = str(answer.get("job_id") or "")
     job = fleet if fleet.startswith("fleet-") else f"training job {answer.get('job_name', '?')}"
     terminal.show(f"{run} {became} ({job})")
     if detach:

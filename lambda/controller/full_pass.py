@@ -287,7 +287,7 @@ class FullPass:
         if run.quota_wait is not None and run.asked_to_end is None:
             return False
         settled = self.deployment.now() - reconciled.changed_before >= LAUNCH_SETTLES
-        return not run.state.ended and run.job_arn is None and settled
+        return not run.state.ended and run.job_id is None and settled
 
     def _reconcile_pool(self, report: PassReport, pool: Pool, waiting: Mapping[str, JobSummary]) -> None:
         """Also make schedules that were lost, and end a pool that is idle for too long."""

@@ -124,7 +124,7 @@ def _launch(document: object, plan: Plan | None, context: ActionContext) -> answ
     )
     for run in launch.runs:
         logger.append_keys(run=run.run, attempt=run.attempt)
-        logger.info("replayed" if launch.replayed else "launched", job_arn=run.job_arn, owner=run.owner)
+        logger.info("replayed" if launch.replayed else "launched", job_id=run.job_id, owner=run.owner)
         count("LaunchReplayed" if launch.replayed else "LaunchAccepted")
     return answers.launched(launch)
 

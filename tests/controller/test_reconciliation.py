@@ -313,7 +313,7 @@ class TestATrainingJobOfAQueue:
         after = stage.table.runs.get("digits")
         assert before is not None
         assert after is not None
-        assert (after.state.ended, after.job_arn, after.training_job) == (False, before.job_arn, None)
+        assert (after.state.ended, after.job_id, after.training_job) == (False, before.job_id, None)
 
     @pytest.mark.parametrize("run", ["unknown", "no run\n"])
     def test_a_strangers_is_none_of_ours(self, stage: Stage, run: str) -> None:

@@ -24,10 +24,10 @@ def a_run_of_no_launcher(deployed_app: DeployedApp) -> Run:
     name, now = f"dead-{uuid.uuid4().hex[:8]}", datetime.now(UTC)
     shared: dict[str, Any] = {"place": Place(capacity="spot", instance_type="ml.m5.xlarge"), "created_at": now}
     return open_run(deployed_app.table, run=Run(
-            run=name, name=name, job_name=f"{name}-1", job_arn="arn", updated_at=now, token=name, request={},
+            run=name, name=name, job_name=f"{name}-1", job_id="arn", updated_at=now, token=name, request={},
             checkpoint_uri=f"s3://b/runs/{name}/checkpoints/", output_prefix=f"s3://b/runs/{name}/output/", **shared,
         ),
-        attempt=Attempt(run=name, attempt=1, job_name=f"{name}-1", job_arn="arn", **shared),
+        attempt=Attempt(run=name, attempt=1, job_name=f"{name}-1", job_id="arn", **shared),
     ).run  # fmt: skip
 
 

@@ -73,9 +73,9 @@ def test_what_runs_and_what_waits_is_stopped_before_the_functions_that_could(own
 
     batch, sagemaker = app.client("batch"), app.client("sagemaker")
     for run in (in_the_queue, behind_it):
-        job_arn = ended[run].job_arn
-        assert job_arn is not None
-        assert batch.describe_service_job(jobId=job_arn)["status"] == "FAILED"
+        job_id = ended[run].job_id
+        assert job_id is not None
+        assert batch.describe_service_job(jobId=job_id)["status"] == "FAILED"
     assert batch.describe_job_queues()["jobQueues"] == []
     assert batch.describe_service_environments()["serviceEnvironments"] == []
     [of_the_queue] = table.runs.attempts(in_the_queue)[0].training_jobs

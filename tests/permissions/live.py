@@ -237,7 +237,7 @@ def _trial_has_priority(launched: LaunchedWork) -> bool:
     table = launched.deployment.table
     for trial in table.sweeps.with_trials(launched.name)[1]:
         run = table.runs.trial_run(trial.sweep, trial.number)
-        if run is not None and run.job_arn is not None and not run.state.ended:
+        if run is not None and run.job_id is not None and not run.state.ended:
             launched.deployment.ask("priority", run=run.run, priority=_PRIORITY)
             return True
     return False
@@ -260,7 +260,7 @@ def _sweep_goes_on(launched: LaunchedWork) -> bool:
     if sweep is not None and sweep.state is SweepState.PAUSED:
         launched.deployment.ask("resume", sweep=launched.name)
     found = [run for trial in trials if (run := table.runs.trial_run(trial.sweep, trial.number)) is not None]
-    return any(run.attempt > 1 and run.job_arn is not None for run in found)
+    return any(run.attempt > 1 and run.job_id is not None for run in found)
 
 
 def _has_another_turn(launched: LaunchedWork) -> bool:

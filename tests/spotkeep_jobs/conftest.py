@@ -196,7 +196,7 @@ class World:
         """Open a run and record its job."""
         open_run(self.table, run=run, attempt=attempt)
         return self.table.runs.record_job_created(
-            run=run.run, attempt=attempt.attempt, job_arn=arn_of(attempt.job_name), now=run.created_at
+            run=run.run, attempt=attempt.attempt, job_id=arn_of(attempt.job_name), now=run.created_at
         )
 
 

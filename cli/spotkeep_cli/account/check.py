@@ -223,7 +223,7 @@ def surprises_of_runs(
 
 def _surprises_of(job_name: str, jobs: SageMakerTrainingJobs) -> list[str]:
     job = jobs.adoptable(job_name)
-    return [] if job is None else surprises_of(job, tags=jobs.tags(job.view.arn))
+    return [] if job is None else surprises_of(job, tags=jobs.tags(job.view.job_id))
 
 
 def _fleets(

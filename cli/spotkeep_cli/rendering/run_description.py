@@ -251,7 +251,7 @@ def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
     if run.interruptions:
         rows.append(("lost capacity", "once" if run.interruptions == 1 else f"{run.interruptions} times"))
     if run.place.backend == "ec2":
-        rows.append(("fleet", run.job_arn or "not there yet"))
+        rows.append(("fleet", run.job_id or "not there yet"))
         rows.append(("volume", run.volume_id or "not there yet"))
     elif run.place.queue is not None:
         rows.append(

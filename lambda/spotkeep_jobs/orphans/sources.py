@@ -217,7 +217,7 @@ def orphaned_service_jobs(
     unreadable: dict[str, str] = {}
     runs = around.table.runs.items_in_flight(unreadable=unreadable)
     in_flight = [run for run in runs if run.place.queue is not None]
-    known = {job_id_of(run.job_arn) for run in in_flight if run.job_arn is not None}
+    known = {job_id_of(run.job_id) for run in in_flight if run.job_id is not None}
     context = around.context()
 
     def judge(job_id: str) -> PossibleOrphan | None:

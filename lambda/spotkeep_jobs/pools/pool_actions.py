@@ -14,7 +14,7 @@ from spotkeep_jobs.backends.sagemaker.request import build_training_job_request
 from spotkeep_jobs.document.capacity import first_job
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.times import MAX_KEEP_ALIVE_SECONDS, format_duration
-from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError, TrainingJobNotFoundError, in_words
+from spotkeep_jobs.errors import AwsRefusedError, JobNotFoundError, Problem, RequestRefusedError, in_words
 from spotkeep_jobs.pools.matching import PoolMatch, match
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.pools.warm_pool import LONGEST_CHAIN, stop_requested
@@ -106,7 +106,7 @@ class PoolActions:
             raise RequestRefusedError([_chain_too_long(pool, seconds=seconds)])
         try:
             self.deployment.training_jobs.keep_alive(pool.job_name, wanted)
-        except (AwsRefusedError, TrainingJobNotFoundError) as error:
+        except (AwsRefusedError, JobNotFoundError) as error:
             pool = self._reconciled(pool)
             if pool.state is not PoolState.AVAILABLE:
                 raise RequestRefusedError([_gone(pool)]) from error

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.errors import AwsRefusedError, TrainingJobNotFoundError
+from spotkeep_jobs.errors import AwsRefusedError, JobNotFoundError
 from spotkeep_jobs.pools.matching import differences
 from spotkeep_jobs.pools.pool_schedules import plan_schedules
 from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules, ScheduleNotMadeError, ScheduleTarget
@@ -173,6 +173,6 @@ class PoolReconciler:
     def _end(self, pool: Pool) -> None:
         try:
             self.deployment.training_jobs.keep_alive(pool.job_name, 0)
-        except (AwsRefusedError, TrainingJobNotFoundError):
+        except (AwsRefusedError, JobNotFoundError):
             # It is over already, or taken: the next description says which.
             return

@@ -488,7 +488,8 @@ class Run(Record):
     """The place of the current attempt. Each attempt that begins writes its own into the run."""
     job_name: Id
     """The current attempt's training job. In a queue its service job."""
-    job_arn: Address | None = None
+    job_id: Address | None = None
+    """The current attempt's `job_id`. The function that writes the attempt's writes this one with it."""
     attempt: int = 1
     created_at: UtcTime
     started_at: UtcTime | None = None
@@ -565,8 +566,11 @@ class Attempt(Record):
     paused_at_step: int | None = None
     """The completed steps at which its script paused. Where the log does not say, those that the request names."""
     job_name: Id
-    job_arn: Address | None = None
-    """None until SageMaker confirmed the job. On a fleet it is the fleet's id, in a queue the service job's ARN."""
+    job_id: Address | None = None
+    """The id of the job at its backend, from the launcher or the controller once the backend has confirmed the job.
+
+    On SageMaker it is the training job's ARN, in a queue the service job's ARN, and on EC2 the fleet's id, such as
+    `fleet-0a1b2c3d`."""
     training_jobs: Annotated[tuple[QueuedTrainingJob, ...], AtMost(100)] = ()
     """In a queue, the training jobs that AWS Batch made one after another. All of them, or the last ones."""
     earlier_training_jobs: EarlierTrainingJobs = EarlierTrainingJobs()
@@ -621,17 +625,17 @@ class Attempt(Record):
         """Return the attempt as it is once the controller asks its job to end."""
         return with_changes(self, asked_to_end=AskedToEnd(at=at, reason=reason, text=text))
 
-    def job_created_entry(self, *, job_arn: str, at: datetime) -> TimelineEntry:
+    def job_created_entry(self, *, job_id: str, at: datetime) -> TimelineEntry:
         """Return the timeline entry for the creation of the job.
 
-        The function that first records the job's ARN writes it, once.
+        The function that first records the job's id writes it, once.
 
         Args:
-            job_arn: As it is recorded.
+            job_id: As it is recorded.
             at: The time when the job was created, as far as that function knows.
         """
         if self.place.backend == "ec2":
-            text = f"EC2 accepted fleet {job_arn}"
+            text = f"EC2 accepted fleet {job_id}"
         elif (place := self.place.queue) is not None:
             text = f"AWS Batch took the job into queue {place.queue}, share {place.share}, priority {place.priority}"
         else:

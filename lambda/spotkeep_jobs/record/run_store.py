@@ -263,7 +263,7 @@ class RunStore:
             log_reading=None,
             attempt=attempt.attempt,
             job_name=attempt.job_name,
-            job_arn=attempt.job_arn,
+            job_id=attempt.job_id,
             place=attempt.place,
             updated_at=attempt.created_at,
             version=run.version + 1,
@@ -297,14 +297,14 @@ class RunStore:
         return run_item
 
     def record_job_created(
-        self, *, run: str, attempt: int, job_arn: str, now: datetime, read: tuple[Run, Attempt] | None = None
+        self, *, run: str, attempt: int, job_id: str, now: datetime, read: tuple[Run, Attempt] | None = None
     ) -> Run:
         """Record that the backend confirmed an attempt's job. Recording it again changes nothing.
 
         Args:
             run: The run.
             attempt: The attempt's number.
-            job_arn: The job's ARN, or the id of its fleet.
+            job_id: The job's id at its backend.
             now: The time.
             read: The run item and this attempt, as they were read or written last, or None to read them.
 
@@ -323,12 +323,12 @@ class RunStore:
             run_item, recorded = (
                 as_read.pop() if as_read else (self._require(run), self._required_attempt(run, attempt))
             )
-            if recorded.job_arn is not None or run_item.attempt != attempt or run_item.state.ended:
+            if recorded.job_id is not None or run_item.attempt != attempt or run_item.state.ended:
                 return run_item
             change = RunChange(
-                run=with_changes(run_item, job_arn=job_arn, quota_wait=None, updated_at=now),
-                attempt=with_changes(recorded, job_arn=job_arn, launched_at=now),
-                timeline=(recorded.job_created_entry(job_arn=job_arn, at=now),),
+                run=with_changes(run_item, job_id=job_id, quota_wait=None, updated_at=now),
+                attempt=with_changes(recorded, job_id=job_id, launched_at=now),
+                timeline=(recorded.job_created_entry(job_id=job_id, at=now),),
             )
             return self.commit(change)
 

@@ -64,7 +64,7 @@ class Adoption:
         job = self.deployment.training_jobs.adoptable(job_name)
         if job is None or not may_be_adopted(job.view):
             return None
-        tags = self.deployment.training_jobs.tags(job.view.arn)
+        tags = self.deployment.training_jobs.tags(job.view.job_id)
         if tags.get(DEPLOYMENT_TAG) != self.deployment.name:
             return None
         self._record(job, tags=tags)
@@ -148,7 +148,7 @@ def new_run_of(job: AdoptableJob, *, tags: Mapping[str, str], now: datetime) -> 
         run=view.name,
         attempt=1,
         job_name=view.name,
-        job_arn=view.arn,
+        job_id=view.job_id,
         place=Place(
             capacity=job.capacity,
             instance_type=view.instance_type or "unknown",
@@ -165,14 +165,14 @@ def new_run_of(job: AdoptableJob, *, tags: Mapping[str, str], now: datetime) -> 
         state=RunState.LAUNCHING,
         place=attempt.place,
         job_name=view.name,
-        job_arn=view.arn,
+        job_id=view.job_id,
         created_at=view.created_at,
         updated_at=now,
         checkpoint_uri=job.checkpoint_uri or "",
         output_prefix=job.output_prefix,
         # A tuning job makes hundreds of jobs: each is a line of `spotkeep ps`, and none of them a mail.
         notify=() if job.tuning_job else DEFAULT_NOTIFY,
-        token=f"adopted:{view.arn}",
+        token=f"adopted:{view.job_id}",
         request={},
     )
     return NewRun(run=run, attempt=attempt, opened=_opened(job, tags=tags))

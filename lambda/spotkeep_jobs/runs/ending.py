@@ -227,7 +227,7 @@ def _followed(
         state=following.state,
         attempt=following.attempt,
         job_name=following.job_name,
-        job_arn=None,
+        job_id=None,
         training_job=None,
         place=following.place,
         quota_wait=None,

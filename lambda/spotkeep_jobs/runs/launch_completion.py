@@ -18,11 +18,11 @@ from spotkeep_jobs.errors import (
     AwsBusyError,
     AwsCallError,
     AwsRefusedError,
+    JobNotFoundError,
     Problem,
     RequestRefusedError,
     SpotkeepJobsError,
     TrainingJobNameTakenError,
-    TrainingJobNotFoundError,
     in_words,
 )
 from spotkeep_jobs.record.record import Attempt, Run, RunChange
@@ -124,7 +124,7 @@ class LaunchCompletion:
         Args:
             attempt: The attempt as it was read.
         """
-        if attempt.job_arn is None:
+        if attempt.job_id is None:
             job = self.deployment.backends.of(attempt).observe(attempt.job_name)
             if job is None or not is_ours(job, attempt):
                 return
@@ -143,11 +143,11 @@ class LaunchCompletion:
         """Take the run's next step. Return the run item, and the attempt that follows a refused one."""
         if run.state.ended:
             return run, None
-        if run.job_arn != attempt.job_arn:
+        if run.job_id != attempt.job_id:
             raise RunChangedError(run.run)  # Read before and after the same change.
         if run.asked_to_end is not None or attempt.asked_to_end is not None:
             return self._stop(run, attempt), None
-        if attempt.job_arn is not None:
+        if attempt.job_id is not None:
             return run, None
         if attempt.begins_at is not None and self.deployment.now() < attempt.begins_at:
             return run, None
@@ -168,12 +168,12 @@ class LaunchCompletion:
         jobs = self.deployment.backends.of(attempt)
         try:
             self.deployment.training_bundle.keep()
-            job_arn = jobs.create(_recorded_parameters(attempt))
+            job_id = jobs.create(_recorded_parameters(attempt))
         except (TrainingJobNameTakenError, AwsRefusedError) as error:
             # A refusal too may be our own doing: a lost first call has the job, and with it the last of the quota.
             job = jobs.observe(attempt.job_name)
             if job is not None and is_ours(job, attempt):
-                return self._created(run, attempt, job_arn=job.arn), None
+                return self._created(run, attempt, job_id=job.job_id), None
             if not alone:
                 raise AwsBusyError(
                     operation=error.operation,
@@ -181,7 +181,7 @@ class LaunchCompletion:
                     reason=f"refused ({error.reason}), while another call for the run may still be accepted",
                 ) from error
             return self._refused(run, attempt, error=error, taken_by=job)
-        return self._created(run, attempt, job_arn=job_arn), None
+        return self._created(run, attempt, job_id=job_id), None
 
     def _is_settled(self, run: Run, attempt: Attempt) -> bool:
         """Return True if the function that began to create the attempt's job is over.
@@ -197,13 +197,13 @@ class LaunchCompletion:
             return True
         return self.deployment.now() - (attempt.create_begun_at or attempt.created_at) >= LAUNCH_SETTLES
 
-    def _created(self, run: Run, attempt: Attempt, *, job_arn: str) -> Run:
+    def _created(self, run: Run, attempt: Attempt, *, job_id: str) -> Run:
         recorded = self.deployment.table.runs.record_job_created(
-            run=run.run, attempt=attempt.attempt, job_arn=job_arn, now=self.deployment.now(), read=(run, attempt)
+            run=run.run, attempt=attempt.attempt, job_id=job_id, now=self.deployment.now(), read=(run, attempt)
         )
         if recorded.asked_to_end is not None or recorded.state.ended or recorded.attempt != attempt.attempt:
             self._stop_job(attempt)
-        if recorded.job_arn is None:
+        if recorded.job_id is None:
             raise RunChangedError(run.run)  # Another launcher recorded the job while the run item was read.
         return recorded
 
@@ -232,12 +232,12 @@ class LaunchCompletion:
         return self.deployment.table.runs.commit(change), change.next_attempt
 
     def _stop(self, run: Run, attempt: Attempt) -> Run:
-        if attempt.job_arn is not None:
+        if attempt.job_id is not None:
             self._stop_job(attempt)
             return run
         job = self.deployment.backends.of(attempt).observe(attempt.job_name)
         if job is not None and is_ours(job, attempt):
-            return self._created(run, attempt, job_arn=job.arn)
+            return self._created(run, attempt, job_id=job.job_id)
         if not self._is_settled(run, attempt):
             return run  # A launcher may be about to create the job; it will see the stop and stop it.
         return self.deployment.table.runs.commit(
@@ -245,7 +245,7 @@ class LaunchCompletion:
         )
 
     def _stop_job(self, attempt: Attempt) -> None:
-        with contextlib.suppress(TrainingJobNotFoundError):  # Deleted by a person; the controller records the end.
+        with contextlib.suppress(JobNotFoundError):  # Deleted by a person; the controller records the end.
             self.deployment.backends.of(attempt).stop(attempt.job_name)
 
     def _facts(self, run: Run, attempt: Attempt) -> RunFacts:

@@ -12,7 +12,7 @@ from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.spending import cost_problems
 from spotkeep_jobs.document.validation import Validation, validate
-from spotkeep_jobs.errors import Problem, RequestRefusedError, TrainingJobNotFoundError
+from spotkeep_jobs.errors import JobNotFoundError, Problem, RequestRefusedError
 from spotkeep_jobs.record.record import Attempt, Run, RunChange, ScriptMetrics, TimelineEntry
 from spotkeep_jobs.record.run_table_errors import (
     AttemptStillLiveError,
@@ -155,7 +155,7 @@ class RunActions:
 
     def _begun_before(self, run: Run) -> bool:
         """Return True if an earlier call has begun this same resume. A client repeats a call by itself."""
-        if run.state is RunState.LAUNCHING and run.job_arn is None:
+        if run.state is RunState.LAUNCHING and run.job_id is None:
             return True
         if run.state.ended or run.asked_to_end is not None:
             return False
@@ -306,10 +306,10 @@ def _change_priority(deployment: Deployment[DeploymentSettings], run_id: str, *,
     attempt = deployment.table.runs.attempt(run_id, run.attempt)
     if attempt is None:
         raise RunNotRecordedError(run_id, attempt=run.attempt)
-    if attempt.job_arn is not None:
+    if attempt.job_id is not None:
         try:
-            deployment.queues.api.change_priority(attempt.job_arn.rpartition("/")[2], priority=priority)
-        except TrainingJobNotFoundError:
+            deployment.queues.api.change_priority(attempt.job_id.rpartition("/")[2], priority=priority)
+        except JobNotFoundError:
             raise RequestRefusedError([_has_no_priority(run, "is over", "Wait until its end is recorded.")]) from None
     before = run.place.queue
     if before.priority == priority:

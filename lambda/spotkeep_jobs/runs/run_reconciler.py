@@ -145,7 +145,7 @@ class RunReconciler:
         """
         run_item = self.deployment.table.runs.get(run)
         found = None if run_item is None else in_progress.get(run_item.job_name)
-        if run_item is None or found is None or run_item.job_arn != found.arn or run_item.asked_to_end is not None:
+        if run_item is None or found is None or run_item.job_id != found.job_id or run_item.asked_to_end is not None:
             return None
         if run_item.deadline_at is not None:
             return None  # Its plan asks how far it is, whatever SageMaker says.
@@ -359,7 +359,7 @@ def _is_to_end(change: RunChange) -> bool:
 def _asks_for_action(run: Run, attempt: Attempt, job: JobView | None) -> bool:
     if run.state.ended or job is None:
         return False
-    follows = attempt.job_arn is None and job.ended
+    follows = attempt.job_id is None and job.ended
     shall_end = run.asked_to_end is not None or attempt.asked_to_end is not None
     return follows or (shall_end and not job.ended and job.phase is not JobPhase.STOPPING)
 

@@ -311,17 +311,17 @@ class TestChanging:
     @on_both
     def test_recording_the_job_twice_changes_nothing(self, table: RunTable, opened: Run, make: Any) -> None:
         arn = make.arn(opened.job_name)
-        first = table.runs.record_job_created(run=opened.run, attempt=1, job_arn=arn, now=make.noon)
-        again = table.runs.record_job_created(run=opened.run, attempt=1, job_arn="another", now=make.noon)
+        first = table.runs.record_job_created(run=opened.run, attempt=1, job_id=arn, now=make.noon)
+        again = table.runs.record_job_created(run=opened.run, attempt=1, job_id="another", now=make.noon)
         assert first == again
-        assert (again.job_arn, again.version) == (arn, 1)
+        assert (again.job_id, again.version) == (arn, 1)
 
     def test_the_user_who_stops_while_the_job_is_being_created_is_not_forgotten_and_is_written_once(
         self, table: RunTable, opened: Run, make: Any
     ) -> None:
         first = table.runs.request_stop(run=opened.run, now=make.noon)
         assert table.runs.request_stop(run=opened.run, now=make.noon + timedelta(minutes=1)) == first
-        run_item = table.runs.record_job_created(run=opened.run, attempt=1, job_arn="arn", now=make.noon)
+        run_item = table.runs.record_job_created(run=opened.run, attempt=1, job_id="arn", now=make.noon)
         assert run_item.asked_to_end == AskedToEnd(
             at=make.noon, reason=EndReason.STOPPED_BY_USER, text="A user asked to stop the run"
         )
@@ -335,7 +335,7 @@ class TestChanging:
         "ask",
         [
             lambda table, now: table.runs.request_stop(run="none", now=now),
-            lambda table, now: table.runs.record_job_created(run="none", attempt=1, job_arn="arn", now=now),
+            lambda table, now: table.runs.record_job_created(run="none", attempt=1, job_id="arn", now=now),
         ],
     )
     def test_an_unknown_run_is_said(self, table: RunTable, make: Any, ask: Callable[[RunTable, Any], object]) -> None:

@@ -165,7 +165,7 @@ def test_what_its_client_made_otherwise_than_a_user_expects_is_said_at_once(
     world.sagemaker.has_job(name, ("Training", 1.0), **({"request": OTHERS} | described))
     adoption.adopt(name)
     job = world.jobs.adoptable(name)
-    surprises = surprises_of(job, tags=world.jobs.tags(job.view.arn))
+    surprises = surprises_of(job, tags=world.jobs.tags(job.view.job_id))
     assert len(surprises) == (says is not None)
     assert all(str(says) in each and each in opened(world, name) for each in surprises)
 

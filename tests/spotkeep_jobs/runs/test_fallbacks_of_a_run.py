@@ -178,7 +178,7 @@ def test_a_throttled_next_fallback_is_launched_by_the_sweep(story: Story) -> Non
     story.faults.strike(Fault.REFUSED, operation="CreateTrainingJob")
     with pytest.raises(AwsBusyError):
         story.runs.reconcile("first")
-    assert (story.run.attempt, story.run.job_arn) == (2, None)
+    assert (story.run.attempt, story.run.job_id) == (2, None)
     assert "first-2" not in story.account.jobs
     story.passes(minutes=10)
     assert "first-2" in story.account.jobs

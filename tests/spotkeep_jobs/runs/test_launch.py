@@ -87,7 +87,7 @@ def test_a_launch_records_the_run_and_then_creates_its_job(account: Account) -> 
     answer = account.launch(owner="ada", hyperparameters={"lr": 0.1})
     assert answer.replayed is False
     assert answer.run.job_name == "first-1"
-    assert answer.run.job_arn == account.jobs["first-1"].arn
+    assert answer.run.job_id == account.jobs["first-1"].arn
     assert answer.run.checkpoint_uri == "s3://checkpoints/runs/first/checkpoints/"
     assert account.table.runs.get("first") == answer.run
     recorded = account.table.runs.attempt("first", 1)
@@ -238,7 +238,7 @@ def test_a_quota_that_the_runs_own_lost_job_used_up_is_no_refusal(account: Accou
         account.launch()
     assert account.faults.calls[1] == "CreateTrainingJob"
     answer = account.launch()
-    assert answer.run.job_arn == account.jobs["first-1"].arn
+    assert answer.run.job_id == account.jobs["first-1"].arn
     assert answer.run.state is RunState.LAUNCHING
 
 
@@ -265,7 +265,7 @@ def test_nothing_is_created_before_what_a_job_starts_with_is_kept(account: Accou
     with pytest.raises(LaunchUnfinishedError, match="CopyObject"):
         account.launch(launcher)
     assert account.jobs == {}
-    assert account.launch(launcher).run.job_arn == account.jobs["first-1"].arn
+    assert account.launch(launcher).run.job_id == account.jobs["first-1"].arn
 
 
 def test_a_run_whose_bundle_can_not_be_kept_ends_and_says_so(account: Account) -> None:
@@ -305,7 +305,7 @@ def test_a_fault_of_any_call_of_a_launch_leaves_one_job_and_one_answer(
     answer = account.launch()
     assert account.live == ["first-1"]
     assert len(account.requests) == 1
-    assert answer.run.job_arn == account.jobs["first-1"].arn
+    assert answer.run.job_id == account.jobs["first-1"].arn
     assert account.table.runs.get("first") == answer.run
     assert account.launch().run == answer.run
 
@@ -319,7 +319,7 @@ def test_the_reconciler_completes_what_a_dead_launcher_left(account: Account, ca
     assert recorded == ([] if call == 0 else ["first"])
     for run in recorded:
         completed = completed_launch(run, table=account.table, sagemaker=account)
-        assert completed.job_arn == account.jobs["first-1"].arn
+        assert completed.job_id == account.jobs["first-1"].arn
     assert account.live == (["first-1"] if recorded else [])
     assert len(account.requests) == len(recorded)
 
@@ -381,7 +381,7 @@ def test_a_launcher_called_at_once_creates_one_job(account: Account) -> None:
     assert account.live == ["first-1"]
     assert len(account.requests) == 1
     assert sum(not answer.replayed for answer in answers) == 1
-    assert {answer.run.job_arn for answer in answers} == {account.jobs["first-1"].arn}
+    assert {answer.run.job_id for answer in answers} == {account.jobs["first-1"].arn}
 
 
 def test_a_resume_called_at_once_creates_one_job(account: Account) -> None:

@@ -66,7 +66,7 @@ def test_a_run_that_the_quota_has_no_room_for_waits_and_is_not_failed(deployment
     deployment.service.quota = 1
     deployment.launched("one")
     run = deployment.launched("two")
-    assert (run.state, run.job_arn, run.end_reason) == (RunState.WAITING, None, None)
+    assert (run.state, run.job_id, run.end_reason) == (RunState.WAITING, None, None)
     assert "is 1 Instances, with current utilization of 1" in run.quota_wait.reason
     entries = [entry.text for entry in deployment.record.runs.timeline("two") if entry.kind is TimelineKind.QUOTA_WAIT]
     assert entries == [f"Waits for room in the account's quota: {run.quota_wait.reason}"]
@@ -224,7 +224,7 @@ def test_a_job_that_sagemaker_had_no_capacity_for_is_followed_by_another_later(d
     deployment.launched("one")
     deployment.fails("one-1", "CapacityError: none")
     run = deployment.run("one")
-    assert (run.state, run.attempt, run.job_arn) == (RunState.WAITING, 2, None)
+    assert (run.state, run.attempt, run.job_id) == (RunState.WAITING, 2, None)
     assert deployment.service.live == []
     deployment.passes(minutes=5)
     assert deployment.service.live == ["one-2"]

@@ -104,7 +104,7 @@ def test_attempts_are_billed_together_and_interruptions_add_up(world: Any, make:
     assert failed.end_reason is EndReason.SCRIPT_FAILED
 
     world.clock.pass_by(hours=1)
-    second = make.attempt(attempt=2, job_arn=make.arn(f"{RUN}-2"))
+    second = make.attempt(attempt=2, job_id=make.arn(f"{RUN}-2"))
     world.table.runs.begin_attempt(run=failed, attempt=second)
     world.sagemaker.has_job(second.job_name, ("Training", 61.0), ("Completed", 70.0), **facts)
     world.logs.lines[second.job_name] = [
@@ -282,7 +282,7 @@ def test_metrics_of_the_attempts_of_a_run_are_one_curve(world: Any, make: Any) -
     run = measures(world, make, metrics=["loss"])
     world.sagemaker.has_job(run.job_name, ("Training", 0.0), ("Failed", 60.0), FailureReason="AlgorithmError: 1")
     failed = world.runs.reconcile(RUN).run
-    second = make.attempt(attempt=2, job_arn=make.arn(f"{RUN}-2"))
+    second = make.attempt(attempt=2, job_id=make.arn(f"{RUN}-2"))
     world.table.runs.begin_attempt(run=failed, attempt=second)
     world.sagemaker.has_job(second.job_name, ("Training", 61.0), ("Completed", 70.0))
     world.logs.lines[second.job_name] = [

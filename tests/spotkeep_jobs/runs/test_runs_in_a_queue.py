@@ -112,7 +112,7 @@ def test_the_launcher_submits_and_batch_makes_the_training_job(site: Site) -> No
     assert (job.name, job.queue, job.share, job.priority) == ("first-1", "spotkeep_gpu", "vision", 7)
     assert job.tags["spotkeep:run"] == RUN
     assert job.request["Environment"]["SPOTKEEP_RUN"] == RUN
-    assert run.job_arn == job.arn
+    assert run.job_id == job.arn
     assert not site.sagemaker.requests
     waits = site.passes(minutes=1)
     assert (waits.state, waits.place.queue and waits.place.queue.share) == (RunState.WAITING, "vision")
@@ -359,7 +359,7 @@ class TestOneWriter:
         site.faults.strike(Fault.ANSWER_LOST, operation="SubmitServiceJob")
         with pytest.raises(LaunchUnfinishedError):
             site.launch()
-        assert site.launch().job_arn == site.service_job.arn
+        assert site.launch().job_id == site.service_job.arn
 
     @pytest.mark.parametrize("rejects", [False, True])
     @pytest.mark.parametrize("later", [{"seconds": 5}, {"minutes": 6}, {"hours": 30}])
@@ -374,14 +374,14 @@ class TestOneWriter:
         site.clock.time += timedelta(minutes=6)
         site.full_pass.run()
         assert len(site.batch.jobs) == 1
-        assert site.run.job_arn == site.service_job.arn
+        assert site.run.job_id == site.service_job.arn
 
     def test_a_function_that_dies_before_it_submits_leaves_it_to_the_next(self, site: Site) -> None:
         site.faults.strike(Fault.REFUSED, operation="SubmitServiceJob")
         with pytest.raises(LaunchUnfinishedError):
             site.launch()
         assert not site.batch.jobs
-        assert site.passes(minutes=6).job_arn == site.service_job.arn
+        assert site.passes(minutes=6).job_id == site.service_job.arn
 
     def test_a_service_job_of_the_same_name_is_a_strangers(self, site: Site) -> None:
         stranger = {
@@ -398,7 +398,7 @@ class TestOneWriter:
         not_json = site.batch.submit_service_job(**{**stranger, **no_request})["jobId"]
         run = site.launch()
         (ours,) = [job for job in site.batch.jobs.values() if job.job_id not in (theirs, not_json)]
-        assert run.job_arn == ours.arn
+        assert run.job_id == ours.arn
         RunActions(site.launcher).stop(RUN)
         assert [job.terminated for job in site.batch.jobs.values()] == [False, False, True]
 
@@ -413,7 +413,7 @@ class TestOneWriter:
         site.clock.time += timedelta(minutes=6)
         site.full_pass.run()
         assert (first.terminated, twice.terminated) == (False, True)
-        assert site.run.job_arn == first.arn
+        assert site.run.job_id == first.arn
 
     def test_a_training_job_of_the_runs_name_is_not_taken_for_it(self, site: Site) -> None:
         site.launch()

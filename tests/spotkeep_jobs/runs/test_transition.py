@@ -44,8 +44,8 @@ LIFE = (
 
 def launched(make: Any, **fields: Any) -> tuple[Run, Attempt]:
     arn = make.arn("digits-1a2b3c4d-1")
-    run = make.run(job_arn=arn, **fields)
-    return run, make.attempt(job_arn=arn, launched_at=make.noon)
+    run = make.run(job_id=arn, **fields)
+    return run, make.attempt(job_id=arn, launched_at=make.noon)
 
 
 def decided(run: Run, attempt: Attempt, job: Any, make: Any, **more: Any) -> list[RunChange]:
@@ -110,7 +110,7 @@ class TestWhereARunIs:
 
     def test_a_launch_that_was_cut_short_after_create_finds_its_job(self, make: Any) -> None:
         [change] = decided(make.run(), make.attempt(), make.job(*LIFE[:2]), make)
-        assert change.run.job_arn == change.attempt.job_arn == make.arn("digits-1a2b3c4d-1")
+        assert change.run.job_id == change.attempt.job_id == make.arn("digits-1a2b3c4d-1")
 
     @pytest.mark.parametrize("story", [LIFE[:2], LIFE * 8], ids=["short", "more phases than one change holds"])
     def test_the_timeline_says_once_that_the_job_was_created_whichever_function_records_it_first(

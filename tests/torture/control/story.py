@@ -593,7 +593,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             assert run_item.job_name == service_job.name, (
                 f"{service_job.name} is not over; {run_item.job_name} is its run's"
             )
-            assert run_item.job_arn in (None, service_job.arn)
+            assert run_item.job_id in (None, service_job.arn)
 
     def _i4_notified_once(self, runs: dict[str, Run]) -> None:
         for notification_id, times in self.service.published.items():
@@ -759,7 +759,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             if service_job.status == "SUCCEEDED":
                 assert run.state is RunState.COMPLETED
             return
-        assert run.job_arn == service_job.arn
+        assert run.job_id == service_job.arn
         if service_job.stopped == self.service.seconds:
             assert run.state is RunState.STOPPING  # This very pass ended it while it waited.
             return
@@ -825,7 +825,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             self._waits_for_its_time(run)
             return
         assert job.live, f"{run.run} is {run.state}, its job is {job.status}"
-        assert run.job_arn == job.arn
+        assert run.job_id == job.arn
         if run.asked_to_end is not None:
             assert (run.state, job.status) == (RunState.STOPPING, "Stopping")
             return
@@ -954,7 +954,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         if self._service_job_of(job) is not None or job.pool == "Available":
             return False  # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DeleteTrainingJob.html
         attempt = self.record.runs.attempt(job.run, int(job.name.rpartition("-")[2]))
-        return not job.live and attempt is not None and attempt.job_arn is not None
+        return not job.live and attempt is not None and attempt.job_id is not None
 
     def _runs(self) -> list[Run]:
         """Return every run there is, read where no index lags."""

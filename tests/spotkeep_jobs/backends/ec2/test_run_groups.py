@@ -78,7 +78,7 @@ def test_three_runs_have_an_id_a_record_a_checkpoint_prefix_a_fleet_and_a_number
     launch = aws.launch()
     assert [run.run for run in launch.runs] == ["seeds-1", "seeds-2", "seeds-3"]
     assert len({run.checkpoint_uri for run in launch.runs}) == 3
-    assert [run.job_arn for run in launch.runs] == ["fleet-1", "fleet-2", "fleet-3"]
+    assert [run.job_id for run in launch.runs] == ["fleet-1", "fleet-2", "fleet-3"]
     for number, run in enumerate(launch.runs, start=1):
         attempt = aws.table.runs.attempt(run.run, 1)
         assert attempt.job_request is not None
@@ -179,7 +179,7 @@ def test_wherever_a_launch_is_cut_short_there_is_one_fleet_a_run_or_nothing_at_a
     else:
         aws.reconcile()
     recorded = [run for name in names_of(runs) if (run := aws.table.runs.get(name)) is not None]
-    fleets = [run.job_arn for run in recorded]
+    fleets = [run.job_id for run in recorded]
     assert None not in fleets
     assert sorted(aws.ec2.fleets) == sorted(arn for arn in fleets if arn), "no fleet that no run knows, and none twice"
     expected = ["on-demand"] * min(base, runs) + ["spot"] * runs
