@@ -384,6 +384,26 @@ class AskedToEnd(Record):
     """The reason as the timeline shows it, such as `A user asked to stop the run`."""
 
 
+class StaleCheckpointNotice(Record):
+    """The last notification that an attempt's newest checkpoint is too old. The controller writes it."""
+
+    nth: int
+    """The number of such notifications of the attempt, such as 2."""
+    newest_at: UtcTime
+    """The time of that checkpoint, such as `2026-11-22T02:00:00.000Z`. Without one, the attempt's beginning."""
+
+
+class LastReconciliation(Record):
+    """The last reconciliation of an attempt with its live job. The controller writes it."""
+
+    job_modified_at: UtcTime | None = None
+    """SageMaker's LastModifiedTime of the job, such as `2026-11-22T02:00:00.000Z`.
+
+    Until it moves, nothing happened to the job. None where the backend gives none."""
+    again_at: UtcTime | None = None
+    """The time of the next reconciliation when nothing happens to the job. For example, a wait gets too long."""
+
+
 class InstanceTime(Record):
     """The time for which the live job of a run has had instances, which AWS bills."""
 
@@ -598,14 +618,10 @@ class Attempt(Record):
     """True when its users were notified that it blocks its queue."""
     long_wait_notified: int | None = None
     """The interruption after which a long wait was last notified. 0 stands for the wait before the first capacity."""
-    stale_notified: int = 0
-    """The number of notifications of a stale checkpoint."""
-    stale_notified_of: UtcTime | None = None
-    """The time of the checkpoint that was last notified as stale. The attempt's beginning where there was none."""
-    seen_modified_at: UtcTime | None = None
-    """SageMaker's LastModifiedTime of the job at its last description. Until it moves, nothing happened to the job."""
-    reconcile_again_at: UtcTime | None = None
-    """The time of the next reconciliation when nothing happens to the job. For example, a wait gets too long."""
+    stale_notice: StaleCheckpointNotice | None = None
+    """None while the users got no notification of a stale checkpoint."""
+    last_reconciled: LastReconciliation | None = None
+    """None before the first reconciliation with the job, and after the attempt's end."""
     recorded_transitions: int = 0
     """The number of SageMaker's transitions in the timeline."""
     log_read_at: UtcTime | None = None

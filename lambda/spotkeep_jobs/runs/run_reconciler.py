@@ -150,11 +150,13 @@ class RunReconciler:
         if run_item.deadline_at is not None:
             return None  # Its plan asks how far it is, whatever SageMaker says.
         attempt = self.deployment.table.runs.attempt(run, run_item.attempt)
-        if attempt is None or attempt.asked_to_end is not None or attempt.seen_modified_at is None:
+        if attempt is None or attempt.asked_to_end is not None or attempt.last_reconciled is None:
             return None
-        due = attempt.reconcile_again_at is not None and attempt.reconcile_again_at <= self.deployment.now()
-        modified = found.last_modified_at
-        same = modified is not None and format_time(modified) == format_time(attempt.seen_modified_at)
+        last, modified = attempt.last_reconciled, found.last_modified_at
+        if last.job_modified_at is None:
+            return None
+        due = last.again_at is not None and last.again_at <= self.deployment.now()
+        same = modified is not None and format_time(modified) == format_time(last.job_modified_at)
         return run_item if same and not due else None
 
     def reconcile(self, run: str, *, in_progress: Mapping[str, JobView] = _NOTHING_SEARCHED) -> ReconciledRun | None:

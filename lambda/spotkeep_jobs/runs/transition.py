@@ -26,6 +26,7 @@ from spotkeep_jobs.backends.sagemaker.request import is_same_launch
 from spotkeep_jobs.pools.warm_pool import kept_entry, pool_left_by, with_idle_time
 from spotkeep_jobs.record.record import (
     Attempt,
+    LastReconciliation,
     Notification,
     Run,
     RunChange,
@@ -171,8 +172,9 @@ def _alive(facts: JobFacts, entries: list[TimelineEntry], notifications: list[No
     seen_at = facts.job.last_modified_at
     attempt = with_changes(
         facts.attempt,
-        seen_modified_at=seen_at and in_utc_milliseconds(seen_at),
-        reconcile_again_at=min(due_again_at, default=None),
+        last_reconciled=LastReconciliation(
+            job_modified_at=seen_at and in_utc_milliseconds(seen_at), again_at=min(due_again_at, default=None)
+        ),
     )
     return RunChange(
         run=facts.run,
