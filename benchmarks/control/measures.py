@@ -165,7 +165,7 @@ def _bare_calls(plane: MeasuredPlane) -> Counter[str]:
     """Return the calls that every controller needs, which read a job's owner and describe the job."""
 
     def bare() -> None:
-        plane.table.get("digits")
+        plane.table.runs.get("digits")
         plane.controller.training_jobs.observe("digits-1")
 
     return plane.calls_of(bare)
@@ -326,7 +326,7 @@ def sent(*, notifications: int, failing: float) -> Measured:
     ids = _notifications_of_an_ended_run(plane, notifications)
     started = time.monotonic()
     passes = 0
-    while any(plane.table.unsent_notifications(limit=1)) and passes < 100:
+    while any(plane.table.notifications.unsent(limit=1)) and passes < 100:
         _pass_over(plane)
         passes += 1
         service.seconds += SWEEP_INTERVAL_SECONDS
@@ -349,7 +349,7 @@ def sent(*, notifications: int, failing: float) -> Measured:
 def _notifications_of_an_ended_run(plane: MeasuredPlane, notifications: int) -> list[str]:
     """Write so many notifications of one run in transactions of the run, as the controller does. Return their ids."""
     plane.launched("digits")
-    run, attempt = plane.table.get("digits"), plane.table.attempt("digits", 1)
+    run, attempt = plane.table.runs.get("digits"), plane.table.runs.attempt("digits", 1)
     assert run is not None
     assert attempt is not None
     written = [_notification(number) for number in range(notifications)]
@@ -361,7 +361,7 @@ def _notifications_of_an_ended_run(plane: MeasuredPlane, notifications: int) -> 
             attempt=attempt,
             notifications=tuple(written[first : first + _IN_A_TRANSACTION]),
         )
-        run = plane.table.commit(change)
+        run = plane.table.runs.commit(change)
     return [notification.notification_id for notification in written]
 
 

@@ -176,7 +176,7 @@ class _Deployment:
                 if tries > 1:
                     again = partial(self._invoke_launcher, work, tries=tries - 1)
                     self.account.at(self.account.seconds + _LAMBDA_TRIES_AGAIN_AFTER_SECONDS, again)
-            sweep = self.plane.record.sweep(_NAME)
+            sweep = self.plane.record.sweeps.get(_NAME)
             self.sweep_is_over = sweep is not None and sweep.state is SweepState.COMPLETED
 
         self.account.invoke("launcher", work, timeout=TIMEOUT_SECONDS["launcher"], ended=ended)
@@ -245,7 +245,7 @@ def _figures(deployment: _Deployment, *, trials: int) -> dict[str, Any]:
         + invocations * _USD_PER_INVOCATION
         + account.function_seconds * _FUNCTION_GB * _USD_PER_GB_SECOND
     )
-    recorded = plane.record.sweep_and_trials(_NAME)[1]
+    recorded = plane.record.sweeps.with_trials(_NAME)[1]
     return {
         "completed": sum(trial.state is TrialState.COMPLETED for trial in recorded),
         "training_jobs": len(account.requests),
@@ -271,7 +271,7 @@ def _describe_seconds(plane: MeasuredPlane) -> float:
     """Return the seconds of `spotkeep describe` for reading a sweep and drawing its page, without the network."""
     console = Console(file=io.StringIO(), width=110)
     began = time.perf_counter()
-    sweep, trials = plane.record.sweep_and_trials(_NAME)
+    sweep, trials = plane.record.sweeps.with_trials(_NAME)
     if sweep is not None:
         console.print(sweep_page(sweep, trials, now=plane.service.now(), width=110, everything=False))
     return round(time.perf_counter() - began, 3)

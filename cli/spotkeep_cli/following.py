@@ -158,7 +158,7 @@ class _Poll:
 
     def new_updates(self) -> tuple[list[Update], bool]:
         """Return the new updates, and True if those were all."""
-        run = self._deployment.runs.get(self._run)
+        run = self._deployment.table.runs.get(self._run)
         if run is None:
             raise RunNotFoundError(f"the record of {self._run} is gone", hint="ended runs are forgotten after a while")
         # The log is read after the run: once its record says that it ended, nothing more is written.
@@ -174,7 +174,7 @@ class _Poll:
 
     def _new_entries(self) -> list[TimelineEntry]:
         new = []
-        for entry in self._deployment.runs.timeline(self._run, unreadable={}):  # `describe` names those.
+        for entry in self._deployment.table.runs.timeline(self._run, unreadable={}):  # `describe` names those.
             key = (entry.at, entry.attempt, entry.kind.value)
             if entry.attempt >= self._from_attempt and key not in self._seen_entries:
                 self._seen_entries.add(key)
@@ -194,7 +194,7 @@ class _Poll:
 
     def _earlier_training_jobs(self, run: Run) -> tuple[str, ...]:
         """Return those that AWS Batch has made for the run's attempt so far."""
-        return next((each.log_names for each in self._deployment.runs.attempts(run.run)[-1:]), ())
+        return next((each.log_names for each in self._deployment.table.runs.attempts(run.run)[-1:]), ())
 
 
 _SHARES = 10
@@ -345,7 +345,7 @@ def follow_to_the_end(
         RunStoppedError: It was stopped, or ran out of time.
     """
     run = str(answer["run"])
-    fleet = str(answer.get("job_arn") or "")
+    fleet = str(answer.get("job_id") or "")
     job = fleet if fleet.startswith("fleet-") else f"training job {answer.get('job_name', '?')}"
     terminal.show(f"{run} {became} ({job})")
     if detach:

@@ -20,11 +20,11 @@ MOST_RUNS = 500
 """Abbreviations are looked up among so many of the newest runs. One that cannot be read has none (`ps` names it)."""
 
 
-def find_run(runs: RunTable, text: str, *, command: str) -> Run:
+def find_run(table: RunTable, text: str, *, command: str) -> Run:
     """Return the run with that id, or the only one whose id begins with it.
 
     Args:
-        runs: The run table.
+        table: The run table.
         text: The user's text.
         command: The words to call `spotkeep` with, for the hint.
 
@@ -32,47 +32,47 @@ def find_run(runs: RunTable, text: str, *, command: str) -> Run:
         RunNotFoundError: No run or several have it. The error names the nearest ids.
     """
     if "/" in text:
-        return _trial(runs, text, command=command)
-    return runs.get(text) or _only(_runs_by_id(runs), text, what="run", command=command)
+        return _trial(table, text, command=command)
+    return table.runs.get(text) or _only(_runs_by_id(table), text, what="run", command=command)
 
 
-def find_sweep(runs: RunTable, text: str, *, command: str) -> Sweep:
+def find_sweep(table: RunTable, text: str, *, command: str) -> Sweep:
     """Return the sweep with that id, or the only one whose id begins with it. It works like `find_run`.
 
     Raises:
         RunNotFoundError: No sweep or several have it. The error names the nearest ids.
     """
-    return runs.sweep(text) or _only(_sweeps_by_id(runs), text, what="sweep", command=command)
+    return table.sweeps.get(text) or _only(_sweeps_by_id(table), text, what="sweep", command=command)
 
 
-def find_run_or_sweep(runs: RunTable, text: str, *, command: str) -> Run | Sweep:
+def find_run_or_sweep(table: RunTable, text: str, *, command: str) -> Run | Sweep:
     """Return the run or the sweep with that id, or the only one whose id begins with it. It works like `find_run`.
 
     Raises:
         RunNotFoundError: None or several have it. The error names the nearest ids.
     """
     if "/" in text:
-        return _trial(runs, text, command=command)
-    exact = runs.get(text) or runs.sweep(text)
+        return _trial(table, text, command=command)
+    exact = table.runs.get(text) or table.sweeps.get(text)
     if exact is not None:
         return exact
-    known: dict[str, Run | Sweep] = {**_runs_by_id(runs), **_sweeps_by_id(runs)}
+    known: dict[str, Run | Sweep] = {**_runs_by_id(table), **_sweeps_by_id(table)}
     return _only(known, text, what="run", command=command)
 
 
-def _runs_by_id(runs: RunTable) -> dict[str, Run]:
-    return {run.run: run for run in runs.list(limit=MOST_RUNS, unreadable={})}
+def _runs_by_id(table: RunTable) -> dict[str, Run]:
+    return {run.run: run for run in table.runs.list(limit=MOST_RUNS, unreadable={})}
 
 
-def _sweeps_by_id(runs: RunTable) -> dict[str, Sweep]:
-    return {sweep.sweep: sweep for sweep in runs.sweeps(limit=MOST_RUNS, unreadable={})}
+def _sweeps_by_id(table: RunTable) -> dict[str, Sweep]:
+    return {sweep.sweep: sweep for sweep in table.sweeps.list(limit=MOST_RUNS, unreadable={})}
 
 
-def _trial(runs: RunTable, text: str, *, command: str) -> Run:
+def _trial(table: RunTable, text: str, *, command: str) -> Run:
     """Return the run of a trial that is named by its sweep and its number."""
     name, _, number = text.rpartition("/")
-    sweep = find_sweep(runs, name, command=command)
-    run = runs.trial_run(sweep.sweep, int(number)) if number.isdecimal() else None
+    sweep = find_sweep(table, name, command=command)
+    run = table.runs.trial_run(sweep.sweep, int(number)) if number.isdecimal() else None
     if run is None:
         raise RunNotFoundError(
             f"{sweep.sweep} has no trial {number}: {sweep.counts.chosen} were begun",

@@ -85,7 +85,7 @@ class Spotkeep:
         Raises:
             RunNotFoundError: None has it, or several have.
         """
-        found = find_run(self._deployment.runs, run, command=self._invocation.options.command)
+        found = find_run(self._deployment.table, run, command=self._invocation.options.command)
         return Run(found.run, deployment=self._deployment, invocation=self._invocation)
 
     def sweep(self, sweep: str) -> Sweep:
@@ -94,7 +94,7 @@ class Spotkeep:
         Raises:
             RunNotFoundError: None has it, or several have.
         """
-        found = find_sweep(self._deployment.runs, sweep, command=self._invocation.options.command)
+        found = find_sweep(self._deployment.table, sweep, command=self._invocation.options.command)
         return Sweep(found.sweep, deployment=self._deployment, invocation=self._invocation)
 
     def _sent(self, document: JobDocument) -> dict[str, Any]:

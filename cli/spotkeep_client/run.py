@@ -131,7 +131,7 @@ class Run:
     @property
     def job_name(self) -> str | None:
         """The name of its newest training job. None before there is one, and for a run on EC2."""
-        attempts = self._deployment.runs.attempts(self.id)
+        attempts = self._deployment.table.runs.attempts(self.id)
         of_sagemaker = attempts and attempts[-1].place.backend == "sagemaker"
         return next(iter(attempts[-1].log_names[-1:]), None) if of_sagemaker else None
 
@@ -158,7 +158,7 @@ class Run:
 
     def logs(self) -> str:
         """Return the output of its jobs so far, all attempts in order. Events are in words."""
-        attempts = self._deployment.runs.attempts(self.id)
+        attempts = self._deployment.table.runs.attempts(self.id)
         updates = [
             update
             for attempt in attempts
@@ -226,7 +226,8 @@ class Run:
     def describe(self) -> dict[str, Any]:
         """Return its whole record, with run, attempts, timeline, metrics, and its plan where it has one."""
         region = None if self._invocation.options.local else self._deployment.region
-        return RunStory.read(self._record(), runs=self._deployment.runs, region=region, unreadable={}).as_document()
+        runs = self._deployment.table.runs
+        return RunStory.read(self._record(), runs=runs, region=region, unreadable={}).as_document()
 
     def __repr__(self) -> str:
         """Return its id and its state."""
@@ -234,16 +235,16 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Return it as a page for Jupyter."""
-        return run_page(self._record(), metrics=self._deployment.runs.metrics(self.id))
+        return run_page(self._record(), metrics=self._deployment.table.runs.metrics(self.id))
 
     def _record(self) -> record.Run:
-        found = self._deployment.runs.get(self.id)
+        found = self._deployment.table.runs.get(self.id)
         if found is None:
             raise RunNotFoundError(f"the record of {self.id} is gone", hint="ended runs are forgotten after a while")
         return found
 
     def _measured(self) -> dict[str, record.Metric]:
-        found = self._deployment.runs.metrics(self.id)
+        found = self._deployment.table.runs.metrics(self.id)
         return {} if found is None else found.metrics
 
 

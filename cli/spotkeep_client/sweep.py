@@ -80,7 +80,7 @@ class Sweep:
             UsageError: pandas is not installed.
         """
         pandas = pandas_for("trials()", without="spotkeep describe --json")
-        trials = self._deployment.runs.sweep_and_trials(self.id)[1]
+        trials = self._deployment.table.sweeps.with_trials(self.id)[1]
         rows = {
             each.number: {
                 "run": each.run,
@@ -138,7 +138,7 @@ class Sweep:
         return f"<Sweep {_line(self._record())}>"
 
     def _record(self) -> record.Sweep:
-        found = self._deployment.runs.sweep(self.id)
+        found = self._deployment.table.sweeps.get(self.id)
         if found is None:
             raise RunNotFoundError(f"the record of {self.id} is gone", hint="ended sweeps are forgotten after a while")
         return found

@@ -94,12 +94,12 @@ class _Turns:
         self._report = report
         self._seconds_left = seconds_left
         self._whole = seconds_left()
-        places = isolated(report.failures, "places of the last pass", table.pass_places)
+        places = isolated(report.failures, "places of the last pass", table.deployment.pass_places)
         self._kept = dict(places.begun) if places is not None else {}
         self._begun = dict(self._kept)
         self._left: dict[str, list[str]] = {}
         # A function that dies leaves no place behind. Mostly a log did it: its run may do it again.
-        self._may_end_function = table.log_readings_begun() if "runs" in self._kept else frozenset()
+        self._may_end_function = table.runs.log_readings_begun() if "runs" in self._kept else frozenset()
 
     def take(self, kind: str, names: Collection[str], act: Callable[[str], object], *, goes_on: bool = False) -> int:
         """Act on each item that has its turn, one by one. Failures are added to the report.
@@ -135,7 +135,7 @@ class _Turns:
             isolated(self._report.failures, "places of this pass", lambda: self._keep(self._begun))
 
     def _keep(self, begun: Mapping[str, str]) -> None:
-        self._table.keep_pass_places(PassPlaces(begun=dict(begun)))
+        self._table.deployment.keep_pass_places(PassPlaces(begun=dict(begun)))
         self._kept = dict(begun)
 
 
@@ -179,7 +179,7 @@ class FullPass:
         found: dict[str, JobView] = {}
         isolated(report.failures, "search of jobs", lambda: found.update(self._search_jobs()))
         self._adopt(report, found)
-        in_flight = list(self.deployment.table.in_flight())
+        in_flight = list(self.deployment.table.runs.in_flight())
         # A few runs are described, which costs no more calls and is never behind.
         in_progress = found if len(in_flight) >= self.search_from else {}
         take_run = partial(self._take_run, report, in_progress)
@@ -190,9 +190,9 @@ class FullPass:
         }
         report.others_left += turns.take("quotas", quotas, lambda name: self._advance(report, quotas[name]))
         report.others_left += turns.take(
-            "sweeps", list(self.deployment.table.sweeps_in_flight()), launcher_of(self.deployment).advance
+            "sweeps", list(self.deployment.table.sweeps.in_flight()), launcher_of(self.deployment).advance
         )
-        kept = {pool.job_name: pool for pool in self.deployment.table.kept_pools(unreadable=report.failures)}
+        kept = {pool.job_name: pool for pool in self.deployment.table.pools.kept(unreadable=report.failures)}
         waiting: dict[str, JobSummary] = {}
         if len(kept) >= self.search_from:
             isolated(report.failures, "list of warm pools", lambda: waiting.update(self._list_pools(kept.values())))
@@ -287,7 +287,7 @@ class FullPass:
         if run.quota_wait is not None and run.asked_to_end is None:
             return False
         settled = self.deployment.now() - reconciled.changed_before >= LAUNCH_SETTLES
-        return not run.state.ended and run.job_arn is None and settled
+        return not run.state.ended and run.job_id is None and settled
 
     def _reconcile_pool(self, report: PassReport, pool: Pool, waiting: Mapping[str, JobSummary]) -> None:
         """Also make schedules that were lost, and end a pool that is idle for too long."""

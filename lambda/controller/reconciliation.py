@@ -181,7 +181,7 @@ def _use_free_quota(ended: JobView, deployment: Deployment[ControllerSettings]) 
     for waiting in runs_by_quota(deployment, unreadable=unreadable):
         if waiting[0].place.instance_type == ended.instance_type:
             for before, after in advance_quota(deployment, waiting, unreadable=unreadable, room_is_free=True):
-                logger.info("waited for quota", waited=after.run, state=after.state, job_arn=after.job_arn)
+                logger.info("waited for quota", waited=after.run, state=after.state, job_id=after.job_id)
                 write_metrics(happened_between(before, after), deployment=deployment)
     for what, why in unreadable.items():
         logger.warning("each pass reports it until it is put right", what=what, problem=why)

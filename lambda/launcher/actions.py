@@ -40,7 +40,7 @@ from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
 from spotkeep_jobs.record.record import Plan
 from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.record.states import SweepState
-from spotkeep_jobs.record.sweep_table import SweepChangedError
+from spotkeep_jobs.record.sweep_store import SweepChangedError
 from spotkeep_jobs.runs import run_actions, shells
 from spotkeep_jobs.runs.acceptance import MAY_EXTEND_AGAIN, MAY_LAUNCH_AGAIN, launches_again, token_of_call
 from spotkeep_jobs.runs.callers import authorize, authorize_for_run
@@ -124,7 +124,7 @@ def _launch(document: object, plan: Plan | None, context: ActionContext) -> answ
     )
     for run in launch.runs:
         logger.append_keys(run=run.run, attempt=run.attempt)
-        logger.info("replayed" if launch.replayed else "launched", job_arn=run.job_arn, owner=run.owner)
+        logger.info("replayed" if launch.replayed else "launched", job_id=run.job_id, owner=run.owner)
         count("LaunchReplayed" if launch.replayed else "LaunchAccepted")
     return answers.launched(launch)
 

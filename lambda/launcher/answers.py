@@ -149,7 +149,7 @@ def _where(run: Run) -> Answer:
         "run": run.run,
         "state": run.state.value,
         "job_name": run.job_name,
-        "job_arn": run.job_arn,
+        "job_id": run.job_id,
         "attempt": run.attempt,
         "capacity": run.place.capacity,
         "instance_type": run.place.instance_type,

@@ -170,7 +170,7 @@ class Deployment(Generic[SettingsT_co]):
     @cached_property
     def table(self) -> RunTable:
         """The run table."""
-        return RunTable(client=self.clients.dynamodb, table_name=self.settings.run_table)
+        return RunTable.of(client=self.clients.dynamodb, table_name=self.settings.run_table)
 
     @cached_property
     def prices(self) -> KnownPrices:

@@ -7,7 +7,7 @@ SpotkeepJobsError
 ├── RunTableError                    the run table's errors derive from this one (see run_table)
 └── AwsCallError                     AWS did not make the call
     ├── TrainingJobNameTakenError    a job of that name exists already
-    ├── TrainingJobNotFoundError     no job has that name
+    ├── JobNotFoundError             no backend has that job
     ├── AwsRefusedError              the request will never be accepted as it is
     └── AwsBusyError                 throttled, unreachable or failing, with an unknown outcome, so ask again
 """
@@ -120,8 +120,8 @@ class TrainingJobNameTakenError(AwsCallError):
     """CreateTrainingJob found a job of the same name, from a lost call of ours or from a stranger."""
 
 
-class TrainingJobNotFoundError(AwsCallError):
-    """No training job has that name in this account and region."""
+class JobNotFoundError(AwsCallError):
+    """The backend has no such job (a training job, a service job or a fleet) in this account and region."""
 
 
 class AwsRefusedError(AwsCallError):

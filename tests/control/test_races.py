@@ -68,7 +68,7 @@ def test_i1_a_stop_waits_for_a_pass_that_is_completing_the_launch(story: Control
     held.go_on()
     story.i1_i4_i6_i8_hold()
     story.all_is_quiet_and_a_pass_runs(die=False)
-    run_item = story.record.get("shared")
+    run_item = story.record.runs.get("shared")
     assert run_item is not None
     assert run_item.state in (RunState.STOPPING, RunState.STOPPED)
 
@@ -76,7 +76,7 @@ def test_i1_a_stop_waits_for_a_pass_that_is_completing_the_launch(story: Control
 def test_a_refused_launch_that_no_other_process_is_at_ends_at_once(story: ControlPlaneStory) -> None:
     story.the_quota_changes(used_up=True)
     launch(story, "shared")
-    run_item = story.record.get("shared")
+    run_item = story.record.runs.get("shared")
     assert run_item is not None
     assert run_item.state is RunState.FAILED
 

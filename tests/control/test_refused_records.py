@@ -109,7 +109,7 @@ def test_a_run_that_is_to_end_ends(
     site.service.seconds += minutes * 60
     ends(site)
     assert not site.alive
-    recorded = site.record.get("first")
+    recorded = site.record.runs.get("first")
     assert recorded is not None
     assert recorded.state is RunState.TRAINING, "it says what it said"
 

@@ -42,7 +42,7 @@ class Passing:
 
     def complete(self, run: str, /) -> Any:
         self.completed.append(run)
-        return self.world.table.get(run)
+        return self.world.table.runs.get(run)
 
     @property
     def full_pass(self) -> FullPass:
@@ -81,11 +81,11 @@ def test_with_many_runs_only_those_are_described_to_which_something_may_have_hap
     assert (passing.full_pass.run().unchanged, described) == (MANY, [])
     world.sagemaker.has_job("r3-1", ("Training", 1.0), ("Interrupted", 5.0))
     world.sagemaker.has_job("r5-1", ("Training", 1.0), ("Completed", 5.0))
-    world.table.request_stop(run="r7", now=make.noon)
+    world.table.runs.request_stop(run="r7", now=make.noon)
     report = passing.full_pass.run()
     assert sorted(described) == ["r5-1", "r7-1"]
     assert (report.runs, report.notifications_sent, world.sagemaker.stopped) == (MANY, 1, ["r7-1"])
-    assert world.table.get("r3").state is RunState.INTERRUPTED
+    assert world.table.runs.get("r3").state is RunState.INTERRUPTED
 
 
 def test_before_a_user_is_notified_or_a_job_asked_to_end_because_of_a_search_the_job_is_described(
@@ -99,7 +99,7 @@ def test_before_a_user_is_notified_or_a_job_asked_to_end_because_of_a_search_the
     world.sagemaker.index_lags = True
     report = passing.full_pass.run()
     assert (report.changes, report.notifications_sent) == (MANY, 0)
-    assert world.table.get("w0").state is RunState.TRAINING
+    assert world.table.runs.get("w0").state is RunState.TRAINING
 
 
 def test_a_wait_that_gets_too_long_is_seen_although_nothing_happens(passing: Passing, make: Any) -> None:
@@ -140,7 +140,7 @@ def test_broken_runs_and_records_do_not_stop_the_others_and_are_reported_at_the_
     assert (report.runs, report.changes) == (3, 1)
     assert list(report.failures) == ["run a", "run broken"]
     assert "ThrottlingException" in str(PassFailedError(report.failures))
-    assert passing.world.table.get("c").state is RunState.TRAINING
+    assert passing.world.table.runs.get("c").state is RunState.TRAINING
 
 
 def test_a_launch_that_was_cut_short_is_completed_but_not_while_its_launcher_may_live(
@@ -158,7 +158,7 @@ def test_a_stop_that_never_reached_sagemaker_is_asked_again_whatever_else_has_ch
     passing: Passing, make: Any
 ) -> None:
     launch(passing.world, make, "a", ("Training", 1.0))
-    passing.world.table.request_stop(run="a", now=make.noon)
+    passing.world.table.runs.request_stop(run="a", now=make.noon)
     passing.world.sagemaker.has_job("a-1", ("Training", 1.0), ("Interrupted", 2.0))
     assert passing.full_pass.run().changes == 1
     assert passing.world.sagemaker.stopped == ["a-1"]
@@ -227,7 +227,7 @@ class TestATurnForEach:
         def one_pass(*, time_for: int) -> None:
             def seconds_left() -> float:
                 if described and described[-1] == "r3-1":
-                    world.table.begin_log_reading(world.table.get("r3"), now=world.clock())
+                    world.table.runs.begin_log_reading(world.table.runs.get("r3"), now=world.clock())
                     raise KeyboardInterrupt
                 return time_for - 0.5 - len(described)
 
@@ -282,14 +282,14 @@ class Everything:
 
     def pass_over(self) -> None:
         table = Mock(
-            in_flight=lambda: self._shuffled("runs"),
-            sweeps_in_flight=lambda: self._shuffled("sweeps"),
-            kept_pools=lambda **_: [
-                SimpleNamespace(job_name=name, run=name, attempt=1) for name in self._shuffled("pools")
-            ],
-            pass_places=lambda: self._places,
-            keep_pass_places=self._keep,
-            log_readings_begun=frozenset,
+            runs=Mock(in_flight=lambda: self._shuffled("runs"), log_readings_begun=frozenset),
+            sweeps=Mock(in_flight=lambda: self._shuffled("sweeps")),
+            pools=Mock(
+                kept=lambda **_: [
+                    SimpleNamespace(job_name=name, run=name, attempt=1) for name in self._shuffled("pools")
+                ]
+            ),
+            deployment=Mock(pass_places=lambda: self._places, keep_pass_places=self._keep),
         )
 
         def quotas(_deployment: object, **_: Any) -> list[list[SimpleNamespace]]:
@@ -381,8 +381,8 @@ def test_of_many_pools_only_those_are_described_to_which_something_may_have_happ
     report = passing.full_pass.run()
     assert world.faults.calls.count("ListTrainingJobs") == 1
     assert sorted(world.sagemaker.described) == ["p0-1", "p1-1", "p2-1"]
-    assert [world.table.pool(f"p{number}", 1).state for number in range(3)] == ["REUSED", "ENDED", "AVAILABLE"]
-    assert world.table.pool("p2", 1).keep_alive_seconds == 3600
+    assert [world.table.pools.get(f"p{number}", 1).state for number in range(3)] == ["REUSED", "ENDED", "AVAILABLE"]
+    assert world.table.pools.get("p2", 1).keep_alive_seconds == 3600
     assert len(report.kept) == MANY - 2
 
 

@@ -96,7 +96,7 @@ def test_an_event_is_a_hint_and_describe_is_the_fact(stage: Stage) -> None:
     assert call(training_event()) == {
         "ok": True, "run": "digits", "state": "COMPLETED", "changes": 1, "notifications_sent": ["digits/completed/1"],
     }  # fmt: skip
-    run_item = stage.table.get("digits")
+    run_item = stage.table.runs.get("digits")
     assert run_item is not None
     assert (run_item.state, run_item.output_uri) == (RunState.COMPLETED, MODEL)
 
@@ -115,14 +115,14 @@ def test_what_sagemaker_cannot_answer_is_raised_to_the_sender_of_a_bare_event(
     with pytest.raises(AwsBusyError):
         call(training_event())
     assert '"EventFailed"' in capsys.readouterr().out
-    assert stage.table.get("digits") == stage.run
+    assert stage.table.runs.get("digits") == stage.run
 
 
 def test_a_burst_of_events_for_one_job_describes_it_once(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     stage.completes()
     assert given_back(call(batch(*[training_event()] * 10))) == []
     assert stage.sagemaker.described == ["digits-1"]
-    run_item = stage.table.get("digits")
+    run_item = stage.table.runs.get("digits")
     assert run_item is not None
     assert run_item.state is RunState.COMPLETED
     assert stage.sent() == ["digits/completed/1"]
@@ -307,19 +307,19 @@ class TestATrainingJobOfAQueue:
 
     def test_that_name_is_a_hint_and_changes_nothing_by_itself(self, stage: Stage) -> None:
         self.exists(stage, run="digits")
-        before = stage.table.get("digits")
+        before = stage.table.runs.get("digits")
         stage.sagemaker.has_job("digits-1", ("Pending", 0.0))
         entry.handler(training_event(self.NAME), Context())
-        after = stage.table.get("digits")
+        after = stage.table.runs.get("digits")
         assert before is not None
         assert after is not None
-        assert (after.state.ended, after.job_arn, after.training_job) == (False, before.job_arn, None)
+        assert (after.state.ended, after.job_id, after.training_job) == (False, before.job_id, None)
 
     @pytest.mark.parametrize("run", ["unknown", "no run\n"])
     def test_a_strangers_is_none_of_ours(self, stage: Stage, run: str) -> None:
         self.exists(stage, run=run)
         assert "ignored" in entry.handler(training_event(self.NAME), Context())
-        assert stage.table.get(self.NAME) is None
+        assert stage.table.runs.get(self.NAME) is None
 
     @pytest.mark.parametrize("of", ["another deployment", "a deployment without queues", "a client"])
     def test_sagemaker_is_not_asked_about(self, stage: Stage, of: str) -> None:
@@ -339,4 +339,4 @@ def test_an_event_that_claims_our_tag_falsely_makes_no_run(stage: Stage) -> None
     event = training_event("theirs")
     event["detail"]["Tags"] = {"spotkeep:deployment": "spotkeep"}
     assert "ignored" in entry.handler(event, Context())
-    assert stage.table.get("theirs") is None
+    assert stage.table.runs.get("theirs") is None

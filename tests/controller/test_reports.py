@@ -16,7 +16,7 @@ from tests.models.sagemaker import SageMaker
 
 
 def deployment(*, enabled: bool = True) -> Any:
-    table = RunTable(client=InMemoryDynamoDb(), table_name="runs")  # type: ignore[arg-type]
+    table = RunTable.of(client=InMemoryDynamoDb(), table_name="runs")  # type: ignore[arg-type]
     return controller_on(table, SageMaker(), settings={"deployment_metrics": enabled})
 
 

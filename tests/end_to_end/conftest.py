@@ -147,8 +147,8 @@ class DeployedApp:
         return CliRunner().invoke(command_line, list(words), obj=seams)
 
     @property
-    def runs(self) -> RunTable:
-        return RunTable(client=self.client("dynamodb"), table_name=self.connection["run_table"])
+    def table(self) -> RunTable:
+        return RunTable.of(client=self.client("dynamodb"), table_name=self.connection["run_table"])
 
     def client(self, service: str) -> Any:
         # Making one takes longer than most calls, and what waits asks twice a second.
@@ -159,7 +159,7 @@ class DeployedApp:
 
     def run(self, name: str) -> Run:
         """Return a run's record."""
-        found = self.runs.get(name)
+        found = self.table.runs.get(name)
         assert found is not None, f"{name} is not in the run table"
         return found
 

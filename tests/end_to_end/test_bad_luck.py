@@ -22,7 +22,7 @@ pytestmark = pytest.mark.long
 def ending_notifications(app: DeployedApp, run: str) -> list[str]:
     return [
         notification.kind.value
-        for notification in app.runs.notifications(run)
+        for notification in app.table.notifications.of_run(run)
         if notification.kind.value in {"completed", "failed", "stopped"}
     ]
 
@@ -82,7 +82,7 @@ def test_sagemaker_fails_again_and_again_by_errors_of_its_own_and_the_run_comple
     deployed_app.launch(**job)
     ended = deployed_app.wait_until_ended(job["run"], passes=True)
     assert (ended.state, ended.attempt, ended.interruptions) == (RunState.COMPLETED, 2, 3)
-    attempts = deployed_app.runs.attempts(job["run"])
+    attempts = deployed_app.table.runs.attempts(job["run"])
     assert [each.end_reason for each in attempts] == [EndReason.PLATFORM_ERROR, EndReason.COMPLETED]
     names = [each.job_name for each in attempts]
     described = [deployed_app.client("sagemaker").describe_training_job(TrainingJobName=name) for name in names]

@@ -25,7 +25,7 @@ def test_a_run_in_a_container_is_interrupted_and_goes_on_to_its_end(on_ec2: OnEc
     assert ended.request["image"] == IN_ECR
     assert said.count('"event":"image-pulled"') == 2, "each instance pulls it: none is on the volume"
     assert '"reason":"EC2 terminate","exit_code":75' in said, "the notice reached the script in its container"
-    kinds = [each.kind for each in app.runs.notifications(run)]
+    kinds = [each.kind for each in app.table.notifications.of_run(run)]
     assert kinds.count(NotificationKind.COMPLETED) == 1
     assert NotificationKind.INTERRUPTED in kinds
     assert on_ec2.live_fleets() == []

@@ -23,11 +23,11 @@ def a_run_of_no_launcher(deployed_app: DeployedApp) -> Run:
     """Record a run whose job no launcher made."""
     name, now = f"dead-{uuid.uuid4().hex[:8]}", datetime.now(UTC)
     shared: dict[str, Any] = {"place": Place(capacity="spot", instance_type="ml.m5.xlarge"), "created_at": now}
-    return open_run(deployed_app.runs, run=Run(
-            run=name, name=name, job_name=f"{name}-1", job_arn="arn", updated_at=now, token=name, request={},
+    return open_run(deployed_app.table, run=Run(
+            run=name, name=name, job_name=f"{name}-1", job_id="arn", updated_at=now, token=name, request={},
             checkpoint_uri=f"s3://b/runs/{name}/checkpoints/", output_prefix=f"s3://b/runs/{name}/output/", **shared,
         ),
-        attempt=Attempt(run=name, attempt=1, job_name=f"{name}-1", job_arn="arn", **shared),
+        attempt=Attempt(run=name, attempt=1, job_name=f"{name}-1", job_id="arn", **shared),
     ).run  # fmt: skip
 
 
@@ -41,10 +41,10 @@ def test_a_dead_notification_gets_into_the_deployed_queue_and_out_to_people_once
         happened_at=given_up_at, created_at=given_up_at,
         state=NotificationState.DEAD, deliveries=24, problem="KMSDisabled: the key is disabled",
     )  # fmt: skip
-    attempt = deployed_app.runs.attempt(run.run, 1)
+    attempt = deployed_app.table.runs.attempt(run.run, 1)
     assert attempt is not None
     ended = {"state": RunState.STOPPED, "end_reason": EndReason.STOPPED_BY_USER, "ended_at": given_up_at}
-    deployed_app.runs.commit(RunChange(run=run.model_copy(update=ended), attempt=attempt, notifications=(dead,)))
+    deployed_app.table.runs.commit(RunChange(run=run.model_copy(update=ended), attempt=attempt, notifications=(dead,)))
     deployed_app.invoke("controller", {})
     queue = deployed_app.as_a_user.dead_letters
     [letter] = queue.take()
@@ -55,6 +55,6 @@ def test_a_dead_notification_gets_into_the_deployed_queue_and_out_to_people_once
     assert json.loads(replayed.stdout) == {"ok": True, "notifications": [dead.notification_id], "messages_removed": 1}
     deployed_app.invoke("controller", {})
     deployed_app.invoke("controller", {})
-    [notification] = deployed_app.runs.notifications(run.run)
+    [notification] = deployed_app.table.notifications.of_run(run.run)
     assert (notification.state, notification.deliveries) == (NotificationState.SENT, 1)
     assert queue.take() == ()

@@ -18,14 +18,14 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 def destroy_while_passes_come(app: DeployedApp) -> None:
     """Destroy the app; meanwhile the controller's passes come, as its schedule has them every five minutes."""
-    runs, controller = app.runs, app.connection["controller_function"]
+    table, controller = app.table, app.connection["controller_function"]
     destroyed = threading.Event()
 
     def pass_on() -> None:
         client = app.client("lambda")
         while not destroyed.is_set():
             try:
-                if runs.deletion() is not None:
+                if table.deployment.deletion() is not None:
                     client.invoke(FunctionName=controller, Payload=b"{}")
             except ClientError as error:
                 assert error.response["Error"]["Code"] == "ResourceNotFoundException"  # noqa: PT017 - it is gone
@@ -47,7 +47,7 @@ def launch_into_the_queue(app: DeployedApp) -> str:
 
 
 def test_what_runs_and_what_waits_is_stopped_before_the_functions_that_could(own_app: DeployedApp) -> None:
-    app, on_ec2, runs = own_app, OnEc2(own_app), own_app.runs
+    app, on_ec2, table = own_app, OnEc2(own_app), own_app.table
     on_an_instance = on_ec2.launch("5000")
     in_the_queue = launch_into_the_queue(app)
     app.wait_until(in_the_queue, lambda run: run.state is RunState.TRAINING)
@@ -68,17 +68,17 @@ def test_what_runs_and_what_waits_is_stopped_before_the_functions_that_could(own
     assert on_ec2.live_fleets() == []
     assert {each["State"]["Name"] for each in on_ec2.instances(on_an_instance)} <= {"shutting-down", "terminated"}
     assert "left: the run is asked to stop" in on_ec2.said(on_an_instance)
-    assert [notification.kind for notification in runs.notifications(on_an_instance)][-1] is NotificationKind.STOPPED
+    assert table.notifications.of_run(on_an_instance)[-1].kind is NotificationKind.STOPPED
     assert len(on_ec2.volumes(on_an_instance)) == 1, "the volume is the run's"
 
     batch, sagemaker = app.client("batch"), app.client("sagemaker")
     for run in (in_the_queue, behind_it):
-        job_arn = ended[run].job_arn
-        assert job_arn is not None
-        assert batch.describe_service_job(jobId=job_arn)["status"] == "FAILED"
+        job_id = ended[run].job_id
+        assert job_id is not None
+        assert batch.describe_service_job(jobId=job_id)["status"] == "FAILED"
     assert batch.describe_job_queues()["jobQueues"] == []
     assert batch.describe_service_environments()["serviceEnvironments"] == []
-    [of_the_queue] = runs.attempts(in_the_queue)[0].training_jobs
+    [of_the_queue] = table.runs.attempts(in_the_queue)[0].training_jobs
     for name in (f"{job}-1", of_the_queue.name):
         assert sagemaker.describe_training_job(TrainingJobName=name)["TrainingJobStatus"] == "Stopped"
-    assert runs.attempts(behind_it)[0].training_jobs == ()
+    assert table.runs.attempts(behind_it)[0].training_jobs == ()

@@ -31,7 +31,7 @@ def test_doubled_and_shuffled_events_tell_an_ending_once(deployed_app: DeployedA
     finally:
         deployed_app.control.event_faults(EventFaults())
     assert ended.interruptions == 1
-    kinds = [notification.kind.value for notification in deployed_app.runs.notifications(job["run"])]
+    kinds = [notification.kind.value for notification in deployed_app.table.notifications.of_run(job["run"])]
     assert sorted(kinds) == ["completed", "interrupted", "resumed"]
 
 
@@ -47,9 +47,9 @@ def test_a_run_goes_through_an_interruption_by_events_alone_and_leaves_nothing(o
     on_ec2.control.interrupt(first["InstanceId"], notice=False)
     ended = app.wait_until_ended(run)
     assert (ended.state, ended.end_reason, ended.interruptions) == (RunState.COMPLETED, EndReason.COMPLETED, 1)
-    kinds = [entry.kind for entry in app.runs.timeline(run)]
+    kinds = [entry.kind for entry in app.table.runs.timeline(run)]
     assert kinds.index(TimelineKind.INTERRUPTED) < kinds.index(TimelineKind.RESUMED) < kinds.index(TimelineKind.ENDED)
-    notified = [notification.kind for notification in app.runs.notifications(run)]
+    notified = [notification.kind for notification in app.table.notifications.of_run(run)]
     assert notified == [NotificationKind.INTERRUPTED, NotificationKind.RESUMED, NotificationKind.COMPLETED]
     assert on_ec2.live_fleets() == []
     assert {each["State"]["Name"] for each in on_ec2.instances(run)} <= {"shutting-down", "terminated"}

@@ -45,7 +45,7 @@ def test_an_agent_that_is_not_the_deployed_one_ends_the_run_and_not_the_account(
     instances = on_ec2.instances(run)
     assert len(instances) >= MAX_FUTILE_INSTANCES
     assert {each["State"]["Name"] for each in instances} <= {"shutting-down", "terminated"}
-    assert [each.kind for each in app.runs.notifications(run)] == [NotificationKind.FAILED]
+    assert [each.kind for each in app.table.notifications.of_run(run)] == [NotificationKind.FAILED]
     assert on_ec2.volumes(run) == []
 
 

@@ -21,7 +21,7 @@ SAVED_EVERY = 5
 
 
 def resumed_from(app: DeployedApp, run: str) -> list[int | None]:
-    return [entry.step for entry in app.runs.timeline(run) if entry.kind is TimelineKind.STEP_RESUMED]
+    return [entry.step for entry in app.table.runs.timeline(run) if entry.kind is TimelineKind.STEP_RESUMED]
 
 
 def test_no_capacity_on_spot_and_the_run_completes_on_demand(deployed_app: DeployedApp) -> None:
@@ -35,10 +35,10 @@ def test_no_capacity_on_spot_and_the_run_completes_on_demand(deployed_app: Deplo
     deployed_app.wait_until(job["run"], lambda run_item: run_item.attempt == 2)
     ended = deployed_app.wait_until_ended(job["run"])
     assert (ended.state, ended.attempt) == (RunState.COMPLETED, 2)
-    attempts = deployed_app.runs.attempts(job["run"])
+    attempts = deployed_app.table.runs.attempts(job["run"])
     assert [attempt.end_reason for attempt in attempts] == [EndReason.CAPACITY, EndReason.COMPLETED]
     assert [attempt.place.instance_type for attempt in attempts] == ["ml.m5.large", "ml.m5.xlarge"]
-    assert [notification.kind.value for notification in deployed_app.runs.notifications(job["run"])] == [
+    assert [notification.kind.value for notification in deployed_app.table.notifications.of_run(job["run"])] == [
         "next-fallback",
         "completed",
     ]
@@ -49,7 +49,7 @@ def test_a_run_longer_than_a_job_goes_on_where_the_last_job_ended(deployed_app: 
     job = deployed_app.counting("300 --pause 0.1", max_run="20s", max_total_run="5m", max_wait="1h")
     deployed_app.launch(**job)
     ended = deployed_app.wait_until_ended(job["run"])
-    attempts = deployed_app.runs.attempts(job["run"])
+    attempts = deployed_app.table.runs.attempts(job["run"])
     assert (ended.state, len(attempts) > 1) == (RunState.COMPLETED, True)
     assert {attempt.end_reason for attempt in attempts[:-1]} == {EndReason.MAX_RUNTIME_EXCEEDED}
     assert resumed_from(deployed_app, job["run"])[0] == 0

@@ -59,13 +59,13 @@ def started(deployed_app: DeployedApp) -> Started:
 
 
 def test_it_becomes_a_run_is_notified_and_billed(deployed_app: DeployedApp, started: Started) -> None:
-    until(lambda: deployed_app.runs.get(started.ours), lambda: "its run")
+    until(lambda: deployed_app.table.runs.get(started.ours), lambda: "its run")
     run = deployed_app.wait_until_ended(started.ours)
     assert (run.adopted, run.owner, run.place.capacity, run.state) == (True, "ada", "spot", RunState.COMPLETED)
     assert run.cost is not None
     assert run.cost.training_seconds > 0
     deployed_app.invoke("controller", {})
-    [notification] = deployed_app.runs.notifications(started.ours)
+    [notification] = deployed_app.table.notifications.of_run(started.ours)
     assert (notification.kind, notification.state) == (NotificationKind.COMPLETED, NotificationState.SENT)
 
 
@@ -73,19 +73,19 @@ def test_one_of_another_deployment_is_left_alone(deployed_app: DeployedApp, star
     waiter = deployed_app.client("sagemaker").get_waiter("training_job_completed_or_stopped")
     waiter.wait(TrainingJobName=started.anothers, WaiterConfig={"Delay": 1, "MaxAttempts": 90})
     deployed_app.invoke("controller", {})
-    assert deployed_app.runs.get(started.anothers) is None
+    assert deployed_app.table.runs.get(started.anothers) is None
 
 
 def test_a_pass_finds_it_where_every_event_is_lost(deployed_app: DeployedApp) -> None:
     deployed_app.control.event_faults(EventFaults(drop=1.0))
     try:
         name = starts_a_job(deployed_app, tag="spotkeep")
-        until(lambda: deployed_app.invoke("controller", {}) and deployed_app.runs.get(name), lambda: "its run")
+        until(lambda: deployed_app.invoke("controller", {}) and deployed_app.table.runs.get(name), lambda: "its run")
         assert deployed_app.wait_until_ended(name, passes=True).state is RunState.COMPLETED
     finally:
         deployed_app.control.event_faults(EventFaults())
     deployed_app.invoke("controller", {})
-    assert [each.kind for each in deployed_app.runs.notifications(name)] == [NotificationKind.COMPLETED]
+    assert [each.kind for each in deployed_app.table.notifications.of_run(name)] == [NotificationKind.COMPLETED]
 
 
 def test_import_reads_it_with_a_users_permissions_and_none_without_the_tag(

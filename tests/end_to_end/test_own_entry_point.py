@@ -85,7 +85,7 @@ def test_a_built_in_algorithm_that_a_user_launches_goes_on_from_its_own_checkpoi
     assert len(begun) == 2
     assert "begins at round 0" not in begun[1]
     deployed_app.invoke("controller", {})
-    kinds = {each.kind: each.state for each in deployed_app.runs.notifications(document["run"])}
+    kinds = {each.kind: each.state for each in deployed_app.table.notifications.of_run(document["run"])}
     assert kinds == dict.fromkeys(
         (NotificationKind.COMPLETED, NotificationKind.INTERRUPTED, NotificationKind.RESUMED), NotificationState.SENT
     )

@@ -33,7 +33,7 @@ def test_a_run_pauses_and_is_resumed_to_its_end(deployed_app: DeployedApp) -> No
     paused = deployed_app.wait_until_ended(run)
     assert (paused.state, paused.end_reason) == (RunState.STOPPED, EndReason.PAUSED), paused.failure_reason
     assert (paused.paused_at_step, paused.output_uri) == (13, None)
-    measured = deployed_app.runs.metrics(run)
+    measured = deployed_app.table.runs.metrics(run)
     assert measured is not None
     assert (measured.metrics["count"].last, measured.metrics["count"].last_step) == (13, 13)
     resume = {"action": "resume", "run": run}
@@ -46,7 +46,7 @@ def test_a_run_pauses_and_is_resumed_to_its_end(deployed_app: DeployedApp) -> No
     assert (done.state, done.interruptions, done.paused_at_step) == (RunState.COMPLETED, 0, None)
     assert done.cost is not None
     assert done.cost.redone_steps == 0
-    resumed = [entry.step for entry in deployed_app.runs.timeline(run) if entry.kind is TimelineKind.STEP_RESUMED]
+    resumed = [entry.step for entry in deployed_app.table.runs.timeline(run) if entry.kind is TimelineKind.STEP_RESUMED]
     assert resumed == [0, 13]
-    notified = [(notice.kind.value, notice.attempt) for notice in deployed_app.runs.notifications(run)]
+    notified = [(notice.kind.value, notice.attempt) for notice in deployed_app.table.notifications.of_run(run)]
     assert notified == [("stopped", 1), ("completed", 2)]

@@ -74,14 +74,14 @@ def test_a_run_that_can_never_have_its_turn_is_refused_and_one_whose_queue_becam
     batch.update_service_environment(serviceEnvironment=name, capacityLimits=[{**limits[0], "maxCapacity": 0}])
     try:
         run = launch(app, "10", share="vision", also=["queue-blocked"])
-        app.wait_until(run, lambda _run: bool(app.runs.notifications(run)))
+        app.wait_until(run, lambda _run: bool(app.table.notifications.of_run(run)))
     finally:
         batch.update_service_environment(serviceEnvironment=name, capacityLimits=limits)
-    (sent,) = app.runs.notifications(run)
+    (sent,) = app.table.notifications.of_run(run)
     assert sent.kind.value == "queue-blocked"
     assert "can never have its turn" in sent.subject
     assert app.wait_until_ended(run).state is RunState.COMPLETED, "the queue is as large as it was"
-    assert [each.kind.value for each in app.runs.notifications(run)].count("queue-blocked") == 1
+    assert [each.kind.value for each in app.table.notifications.of_run(run)].count("queue-blocked") == 1
 
 
 def test_an_error_of_sagemakers_own_is_an_interruption_and_the_service_job_goes_on(app: DeployedApp) -> None:
@@ -91,7 +91,7 @@ def test_an_error_of_sagemakers_own_is_an_interruption_and_the_service_job_goes_
     app.launch(**job)
     ended = app.wait_until_ended(job["run"])
     assert (ended.state, ended.attempt, ended.interruptions) == (RunState.COMPLETED, 1, 1)
-    attempt = app.runs.attempt(job["run"], 1)
+    attempt = app.table.runs.attempt(job["run"], 1)
     assert attempt is not None
     assert [each.failed_in_sagemaker for each in attempt.training_jobs] == [True, False]
     names = [each.name for each in attempt.training_jobs]
@@ -115,7 +115,7 @@ def test_a_preempted_run_saves_goes_back_to_the_queue_and_ends_as_one_that_was_l
     assert (preempted.state, preempted.interruptions) == (RunState.COMPLETED, 1)
     assert model_of(app, preempted) == str(STEPS), "as one that was left alone"
 
-    attempt = app.runs.attempt(borrows, 1)
+    attempt = app.table.runs.attempt(borrows, 1)
     assert attempt is not None
     names = [job.name for job in attempt.training_jobs]
     described = [app.client("sagemaker").describe_training_job(TrainingJobName=name) for name in names]
@@ -125,9 +125,9 @@ def test_a_preempted_run_saves_goes_back_to_the_queue_and_ends_as_one_that_was_l
     assert preempted.cost.billed_seconds == sum(each["BillableTimeInSeconds"] for each in described)
     assert preempted.cost.redone_steps is not None
     assert preempted.cost.redone_steps <= 1, "it saved before it gave way"
-    kinds = [entry.kind for entry in app.runs.timeline(borrows)]
+    kinds = [entry.kind for entry in app.table.runs.timeline(borrows)]
     assert kinds.count(TimelineKind.INTERRUPTED) == kinds.count(TimelineKind.RESUMED) == 1
-    sent = {notification.kind.value for notification in app.runs.notifications(borrows)}
+    sent = {notification.kind.value for notification in app.table.notifications.of_run(borrows)}
     assert sent == {"interrupted", "resumed", "completed"}
 
     assert app.invoke("launcher", {"action": "priority", "run": stays, "priority": 9})["queue"]["priority"] == 9

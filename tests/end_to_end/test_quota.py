@@ -32,12 +32,12 @@ def launched(app: DeployedApp, command: str) -> Run:
 def test_the_end_of_one_job_is_the_beginning_of_the_next(deployed_app: DeployedApp) -> None:
     first = launched(deployed_app, "20 --pause 0.1")
     second = launched(deployed_app, "2")
-    assert (second.state, second.job_arn) == (RunState.WAITING, None)
+    assert (second.state, second.job_id) == (RunState.WAITING, None)
     assert second.quota_wait is not None
     assert "'ml.m5.4xlarge for training job usage' is 1 Instances" in second.quota_wait.reason
     ended = [deployed_app.wait_until_ended(run.run) for run in (first, second)]
     assert [run.state for run in ended] == [RunState.COMPLETED, RunState.COMPLETED]
-    kinds = [entry.kind for entry in deployed_app.runs.timeline(second.run)]
+    kinds = [entry.kind for entry in deployed_app.table.runs.timeline(second.run)]
     assert kinds.index(TimelineKind.QUOTA_WAIT) < kinds.index(TimelineKind.JOB_CREATED)
     before, after = ended[0].ended_at, ended[1].started_at
     assert before is not None

@@ -58,17 +58,17 @@ def test_a_run_that_failed_by_a_bug_completes_from_its_last_checkpoint_with_the_
     ended = app.wait_until_ended(run)
     assert (ended.state, ended.attempt, ended.checkpoint_uri) == (RunState.COMPLETED, 2, failed.checkpoint_uri)
     assert on_ec2.volumes(run) == volumes == ([failed.volume_id] if "backend" in where else [])
-    timeline = app.runs.timeline(run)
+    timeline = app.table.runs.timeline(run)
     resumed = [entry.step for entry in timeline if entry.kind is TimelineKind.STEP_RESUMED]
     assert resumed[0] == 0
     assert 0 < (resumed[-1] or 0) <= BUG_AT
     [changed] = [entry for entry in timeline if entry.kind is TimelineKind.REQUEST_CHANGED]
     assert changed.text.startswith("Goes on with changes in source (")
 
-    measured = app.runs.metrics(run)
+    measured = app.table.runs.metrics(run)
     assert measured is not None
     loss, count = measured.metrics["loss"], measured.metrics["count"]
     assert (count.last, count.last_step) == (STEPS, STEPS)
     assert (loss.last, loss.last_step, loss.best) == (100 - STEPS + 1, STEPS, 100 - STEPS + 1)
     assert [step for step, _ in count.points] == list(range(1, STEPS + 1))
-    assert f"count        {STEPS} at step {STEPS}" in app.runs.notifications(run)[-1].body
+    assert f"count        {STEPS} at step {STEPS}" in app.table.notifications.of_run(run)[-1].body

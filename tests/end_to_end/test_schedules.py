@@ -22,7 +22,7 @@ def fired(app: DeployedApp, schedule: str) -> str:
     """Wait for what the first firing of a schedule launches."""
 
     def recorded() -> Schedule:
-        item = app.runs.schedule(schedule)
+        item = app.table.schedules.get(schedule)
         assert item is not None
         assert item.last_refusal is None
         return item
@@ -38,7 +38,7 @@ def test_a_rate_fires_and_launches_a_run_and_a_removed_one_launches_none(deploye
     assert answer["ok"], answer
     assert answer["schedule"]["next_firing"] is not None
     assert app.invoke("launcher", document)["replayed"]
-    assert app.runs.get(schedule) is None
+    assert app.table.runs.get(schedule) is None
     run = fired(app, schedule)
     assert app.invoke("launcher", {"action": "remove-schedule", "schedule": schedule})["ok"]
     assert run.startswith(f"{schedule}-")

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.long
 
 
 def decisions(app: DeployedApp, run: str) -> list[str]:
-    return [entry.text for entry in app.runs.timeline(run) if entry.kind is TimelineKind.STEERED]
+    return [entry.text for entry in app.table.runs.timeline(run) if entry.kind is TimelineKind.STEERED]
 
 
 def in_time(run: Run) -> bool:
@@ -59,10 +59,12 @@ def test_spot_that_does_not_return_is_left_when_the_policy_says_so_and_its_work_
     texts = decisions(deployed_app, job["run"])
     assert texts[-2].startswith("Waits for spot: no spot capacity for 0 min; 3.0 h to spare")
     assert texts[-1].startswith("Leaves spot for on-demand: 3.0 h to spare, and on-demand pays whatever is to spare")
-    [first, _] = deployed_app.runs.attempts(job["run"])
+    [first, _] = deployed_app.table.runs.attempts(job["run"])
     assert first.end_reason is EndReason.DEADLINE
-    notified = [notification.kind.value for notification in deployed_app.runs.notifications(job["run"])]
+    notified = [notification.kind.value for notification in deployed_app.table.notifications.of_run(job["run"])]
     assert notified == ["next-fallback", "completed"]
-    steps = [entry.step for entry in deployed_app.runs.timeline(job["run"]) if entry.kind is TimelineKind.STEP_RESUMED]
+    steps = [
+        entry.step for entry in deployed_app.table.runs.timeline(job["run"]) if entry.kind is TimelineKind.STEP_RESUMED
+    ]
     assert steps[0] == 0
     assert (steps[-1] or 0) >= 12

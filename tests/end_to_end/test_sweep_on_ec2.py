@@ -29,7 +29,7 @@ with Checkpointer({"done": done}, every_steps=2) as checkpointer:
 
 def ended(on_ec2: OnEc2, name: str) -> bool:
     on_ec2.app.invoke("controller", {})
-    sweep = on_ec2.app.runs.sweep(name)
+    sweep = on_ec2.app.table.sweeps.get(name)
     return sweep is not None and sweep.state.ended
 
 
@@ -53,8 +53,8 @@ def test_trials_pause_and_the_best_goes_on(on_ec2: OnEc2) -> None:
             "objective": {"metric": "gained", "goal": "maximize"},
         },
     )
-    until(lambda: ended(on_ec2, name), lambda: f"the end of {app.runs.sweep_and_trials(name)}", pause_seconds=2)
-    sweep, trials = app.runs.sweep_and_trials(name)
+    until(lambda: ended(on_ec2, name), lambda: f"the end of {app.table.sweeps.with_trials(name)}", pause_seconds=2)
+    sweep, trials = app.table.sweeps.with_trials(name)
     assert sweep is not None
     assert sweep.state is SweepState.COMPLETED, trials
     best = next(trial for trial in trials if trial.parameters["gain"] == 3)
@@ -66,13 +66,13 @@ def test_trials_pause_and_the_best_goes_on(on_ec2: OnEc2) -> None:
         3: (TrialState.COMPLETED, 54, 18),
     }
     for trial in trials:
-        measured = app.runs.metrics(trial.run)
+        measured = app.table.runs.metrics(trial.run)
         assert measured is not None
         gain = int(str(trial.parameters["gain"]))
         assert dict(measured.metrics["gained"].points) == {
             step: gain * step for step in range(1, (trial.step or 0) + 1)
         }
-    assert [len(app.runs.attempts(trial.run)) for trial in trials] == [1 + (trial is best) for trial in trials]
+    assert [len(app.table.runs.attempts(trial.run)) for trial in trials] == [1 + (trial is best) for trial in trials]
     assert on_ec2.live_fleets() == []
     assert sweep.cost is not None
     assert sweep.cost.redone_steps == 0

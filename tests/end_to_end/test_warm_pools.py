@@ -34,14 +34,14 @@ def ran(app: DeployedApp, **fields: Any) -> str:
 
 
 def pool_of(app: DeployedApp, run: str) -> Pool:
-    pool = app.runs.pool(run, 1)
+    pool = app.table.pools.get(run, 1)
     assert pool is not None, f"{run} left no pool"
     return pool
 
 
 def expiries_of(app: DeployedApp, run: str) -> list[Notification]:
     kind, sent = NotificationKind.POOL_EXPIRED, NotificationState.SENT
-    return [each for each in app.runs.notifications(run) if (each.kind, each.state) == (kind, sent)]
+    return [each for each in app.table.notifications.of_run(run) if (each.kind, each.state) == (kind, sent)]
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_its_schedule_brings_the_expiry_and_it_is_notified_once(deployed_app: De
     for _ in range(2):
         deployed_app.invoke("controller", {"run": run, "attempt": 1, "firing": "expiry"})
         deployed_app.invoke("controller", {})
-    kinds = [each.kind for each in deployed_app.runs.notifications(run)]
+    kinds = [each.kind for each in deployed_app.table.notifications.of_run(run)]
     assert kinds.count(NotificationKind.POOL_EXPIRED) == 1
 
 

@@ -166,7 +166,7 @@ def test_a_sweep_that_is_resumed_again_answers_the_same(changes: dict[str, str])
     resume = {"action": "resume", "sweep": "lr", "changes": changes}
     first, second = client.asks(resume), client.asks(resume)
     assert first["state"] == second["state"] == "RUNNING"
-    assert client.record.sweep("lr").part == 2  # type: ignore[union-attr]
+    assert client.record.sweeps.get("lr").part == 2  # type: ignore[union-attr]
     assert "is not over" in refusal(client, {**resume, "changes": {"max_run": "3h"}})
 
 

@@ -87,9 +87,9 @@ def test_the_largest_document_that_is_taken_is_launched_and_interrupted_as_any_o
         "metrics": {f"m{n}": f"m{n}=([0-9.]+)" + "x" * 400 for n in range(20)},
     }
     launched(plane, **fields)
-    attempt = plane.record.attempt("first", 1)
+    attempt = plane.record.runs.attempt("first", 1)
     assert attempt is not None
-    size = len(json.dumps(plane.record.get("first").request))  # type: ignore[union-attr]
+    size = len(json.dumps(plane.record.runs.get("first").request))  # type: ignore[union-attr]
     assert 0.7 * MAX_DOCUMENT_BYTES < size <= MAX_DOCUMENT_BYTES
     assert len(json.dumps(attempt.job_request)) < size + 50_000 <= MAX_JOB_REQUEST_BYTES
 

@@ -33,7 +33,7 @@ class Launcher:
 
     def __init__(self, rules: CallerRules | None = None) -> None:
         self.sagemaker, self.context = SageMaker(), Context()
-        self.table = RunTable(client=InMemoryDynamoDb(), table_name="runs")  # type: ignore[arg-type]
+        self.table = RunTable.of(client=InMemoryDynamoDb(), table_name="runs")  # type: ignore[arg-type]
         defaults = replace(DEFAULTS, teams=("speech", "vision"), prices=PRICES)
         self.launcher = launcher_on(self.table, self.sagemaker, defaults=defaults, callers=rules)
         self.asked_again: list[str] = []
@@ -103,7 +103,7 @@ def test_validate_says_what_would_be_launched_and_launches_nothing(launcher: Lau
     answer = launcher({"action": "validate", **DOCUMENT})
     assert (answer["ok"], answer["most_trials"], answer["request"]["run"]) == (True, 3, "digits-1")
     assert answer["request"]["hyperparameters"] == {"lr": "1"}
-    assert launcher.table.sweep("digits") is None
+    assert launcher.table.sweeps.get("digits") is None
 
 
 @pytest.mark.parametrize(("action", "state"), [("pause", "PAUSED"), ("stop", "STOPPED")])
@@ -123,7 +123,7 @@ def test_a_sweep_is_stopped_described_and_resumed(launcher: Launcher, action: st
 def test_a_sweep_larger_than_an_answer_is_described_page_by_page(launcher: Launcher, way: str) -> None:
     """Lambda answers with 6 MB; of trials as large as they can be, each page has fewer."""
     launcher(DOCUMENT)
-    sweep = launcher.table.sweep("digits")
+    sweep = launcher.table.sweeps.get("digits")
     assert sweep is not None
     long = {f"parameter {n}": '"' * 90 for n in range(70)}
     for first in range(1, 1_401, 50):
@@ -131,7 +131,7 @@ def test_a_sweep_larger_than_an_answer_is_described_page_by_page(launcher: Launc
             Trial(sweep="digits", number=n, run=f"digits-{n}", parameters={"lr": n} | (long if n <= 600 else {}))
             for n in range(first, first + 50)
         )
-        sweep = launcher.table.commit_sweep(SweepChange(sweep=sweep, trials=trials))
+        sweep = launcher.table.sweeps.commit(SweepChange(sweep=sweep, trials=trials))
     payload, numbers, pages = {"action": "describe", "sweep": "digits"}, [], 0
     while payload is not None:
         answer = launcher(payload) if way == "invoked" else launcher.by_url(payload, caller=ADA)
@@ -182,7 +182,7 @@ def test_a_sweep_is_its_callers_and_so_are_its_trials() -> None:
     assert launcher.by_url(DOCUMENT, caller=ADA)["ok"]
     # The controller names no caller: what it asks for is what the record asks for.
     launcher({"action": "advance-sweep", "sweep": "digits"})
-    sweep, trial = launcher.table.sweep("digits"), launcher.table.get("digits-2")
+    sweep, trial = launcher.table.sweeps.get("digits"), launcher.table.runs.get("digits-2")
     assert sweep is not None
     assert trial is not None
     assert (sweep.owner, trial.owner, trial.launched_by) == ("ada", "ada", sweep.launched_by)
@@ -197,4 +197,4 @@ def test_a_sweep_in_anothers_name_is_refused() -> None:
     launcher = Launcher(CallerRules(team_members={}))
     answer = launcher.by_url({**DOCUMENT, "owner": "grace"}, caller=ADA)
     assert [problem["field"] for problem in answer["problems"]] == ["owner"]
-    assert launcher.table.sweep("digits") is None
+    assert launcher.table.sweeps.get("digits") is None

@@ -59,8 +59,8 @@ class ControlPlane:
             sleep: Lets a function wait for so many seconds.
         """
         self.service = service or Account()
-        self.table = RunTable(client=self.service, table_name="runs")  # type: ignore[arg-type]
-        self.record = RunTable(client=self.service.dynamodb, table_name="runs")  # type: ignore[arg-type]
+        self.table = RunTable.of(client=self.service, table_name="runs")  # type: ignore[arg-type]
+        self.record = RunTable.of(client=self.service.dynamodb, table_name="runs")  # type: ignore[arg-type]
         service = self.service
         clients = {
             "batch": service.batch,

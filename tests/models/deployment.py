@@ -204,14 +204,14 @@ def end_run(
     table: RunTable, sagemaker: SageMaker, run: str, *, state: RunState = RunState.STOPPED, **fields: Any
 ) -> Run:
     """End a run's job and record it, as a reconciliation does; return the run."""
-    before = table.get(run)
+    before = table.runs.get(run)
     assert before is not None
-    attempt = table.attempt(run, before.attempt)
+    attempt = table.runs.attempt(run, before.attempt)
     assert attempt is not None
     sagemaker.becomes(before.job_name, state.value.capitalize())
     reason = EndReason.COMPLETED if state is RunState.COMPLETED else EndReason.MAX_RUNTIME_EXCEEDED
     ended = {"end_reason": reason, "ended_at": before.updated_at, **fields}
-    return table.commit(
+    return table.runs.commit(
         RunChange(
             run=before.model_copy(update={"state": state, **ended}),
             attempt=attempt.model_copy(update={"state": state, "end_reason": reason}),

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from spotkeep_jobs.record.record import Attempt, Place, Run
-from spotkeep_jobs.record.run_table import NewRun, Opened, RunTable
+from spotkeep_jobs.record.run_store import NewRun, Opened
+from spotkeep_jobs.record.run_table import RunTable
 
 
 def make_run_table(dynamodb: Any, name: str) -> None:
@@ -32,7 +33,7 @@ def make_run_table(dynamodb: Any, name: str) -> None:
 
 def open_run(table: RunTable, *, run: Run, attempt: Attempt, **more: Any) -> Opened:
     """Record a run with its first attempt, as a launcher does."""
-    return table.open_runs([NewRun(run=run, attempt=attempt, **more)])[0]
+    return table.runs.open([NewRun(run=run, attempt=attempt, **more)])[0]
 
 
 def with_place(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -183,29 +183,29 @@ def _follow(
 
 def _is_over(launched: LaunchedWork) -> bool | None:
     """Read a run, or a sweep and its trials, with all logs; return whether it has ended, None where it is not there."""
-    runs = launched.deployment.runs
-    sweep, trials = runs.sweep_and_trials(launched.name)
-    of_trials = (runs.trial_run(trial.sweep, trial.number) for trial in trials)
-    found = [run for run in (runs.get(launched.name), *of_trials) if run is not None]
+    table = launched.deployment.table
+    sweep, trials = table.sweeps.with_trials(launched.name)
+    of_trials = (table.runs.trial_run(trial.sweep, trial.number) for trial in trials)
+    found = [run for run in (table.runs.get(launched.name), *of_trials) if run is not None]
     for run in found:
-        for attempt in runs.attempts(run.run):
+        for attempt in table.runs.attempts(run.run):
             launched.deployment.job_log(*attempt.log_names, backend=run.place.backend).read()
     if sweep is not None or found:
         return (sweep or found[0]).state.ended
-    return None if runs.schedule(launched.name) is None else False
+    return None if table.schedules.get(launched.name) is None else False
 
 
 def _end(flow: Flow) -> None:
     """Stop what has not ended, now that everything is allowed, and wait for it."""
     deployment = flow.connect()
-    runs = deployment.runs
-    for schedule in runs.schedules():
+    table = deployment.table
+    for schedule in table.schedules.list():
         if schedule.schedule.startswith(flow.name):
             with _refused():
                 deployment.ask("remove-schedule", schedule=schedule.schedule)
 
     def alive() -> list[str]:
-        return [name for name in (*runs.sweeps_in_flight(), *runs.in_flight()) if name.startswith(flow.name)]
+        return [name for name in (*table.sweeps.in_flight(), *table.runs.in_flight()) if name.startswith(flow.name)]
 
     for name in alive():
         with _refused():
@@ -223,7 +223,7 @@ def _refused() -> Iterator[None]:
 
 
 def _schedule_fired(launched: LaunchedWork) -> bool:
-    schedule = launched.deployment.runs.schedule(launched.name)
+    schedule = launched.deployment.table.schedules.get(launched.name)
     return schedule is not None and schedule.last_launched is not None
 
 
@@ -234,10 +234,10 @@ def _schedule_is_removed(launched: LaunchedWork) -> bool:
 
 def _trial_has_priority(launched: LaunchedWork) -> bool:
     """Change the priority of the first trial whose service job is known."""
-    runs = launched.deployment.runs
-    for trial in runs.sweep_and_trials(launched.name)[1]:
-        run = runs.trial_run(trial.sweep, trial.number)
-        if run is not None and run.job_arn is not None and not run.state.ended:
+    table = launched.deployment.table
+    for trial in table.sweeps.with_trials(launched.name)[1]:
+        run = table.runs.trial_run(trial.sweep, trial.number)
+        if run is not None and run.job_id is not None and not run.state.ended:
             launched.deployment.ask("priority", run=run.run, priority=_PRIORITY)
             return True
     return False
@@ -245,7 +245,7 @@ def _trial_has_priority(launched: LaunchedWork) -> bool:
 
 def _sweep_is(state: SweepState, *, action: str) -> Callable[[LaunchedWork], bool]:
     def ask(launched: LaunchedWork) -> bool:
-        sweep = launched.deployment.runs.sweep(launched.name)
+        sweep = launched.deployment.table.sweeps.get(launched.name)
         if sweep is not None and sweep.state is SweepState.RUNNING:
             launched.deployment.ask(action, sweep=launched.name)
         return sweep is not None and sweep.state is state
@@ -255,23 +255,23 @@ def _sweep_is(state: SweepState, *, action: str) -> Callable[[LaunchedWork], boo
 
 def _sweep_goes_on(launched: LaunchedWork) -> bool:
     """Resume the sweep, until a trial has another service job."""
-    runs = launched.deployment.runs
-    sweep, trials = runs.sweep_and_trials(launched.name)
+    table = launched.deployment.table
+    sweep, trials = table.sweeps.with_trials(launched.name)
     if sweep is not None and sweep.state is SweepState.PAUSED:
         launched.deployment.ask("resume", sweep=launched.name)
-    found = [run for trial in trials if (run := runs.trial_run(trial.sweep, trial.number)) is not None]
-    return any(run.attempt > 1 and run.job_arn is not None for run in found)
+    found = [run for trial in trials if (run := table.runs.trial_run(trial.sweep, trial.number)) is not None]
+    return any(run.attempt > 1 and run.job_id is not None for run in found)
 
 
 def _has_another_turn(launched: LaunchedWork) -> bool:
-    run = launched.deployment.runs.get(launched.name)
+    run = launched.deployment.table.runs.get(launched.name)
     return run is not None and run.attempt > 1 and run.state is RunState.TRAINING
 
 
 def _ends_although_batch_was_busy(launched: LaunchedWork) -> bool:
     """Stop the run while AWS Batch takes no call: the launcher records it, the controller's next pass ends the job."""
     deployment, local = launched.deployment, launched.local
-    run = deployment.runs.get(launched.name)
+    run = deployment.table.runs.get(launched.name)
     if run is None or run.state.ended:
         return run is not None and run.state is RunState.STOPPED
     if run.asked_to_end is None:

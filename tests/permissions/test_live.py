@@ -46,15 +46,21 @@ class App:
         self.read: list[str] = []
         self.ends = True
         self.trials: list[Any] = []
-        self.runs = SimpleNamespace(
-            get=self._get,
-            trial_run=lambda sweep, number: self._get(f"{sweep}-{number}"),
-            attempts=lambda run: [SimpleNamespace(log_names=names) for names in ((f"{run}-1", f"{run}-2"), ())],
-            sweep_and_trials=lambda name: (self._a_sweep(name), self.trials),
-            schedule=lambda _name: None,
-            schedules=lambda: [SimpleNamespace(schedule=name) for name in ("without-1", "a-strangers")],
-            sweeps_in_flight=lambda: (),
-            in_flight=lambda: [name for name in ("a-strangers", *self.launched) if name not in self.stopped],
+        self.table = SimpleNamespace(
+            runs=SimpleNamespace(
+                get=self._get,
+                trial_run=lambda sweep, number: self._get(f"{sweep}-{number}"),
+                attempts=lambda run: [SimpleNamespace(log_names=names) for names in ((f"{run}-1", f"{run}-2"), ())],
+                in_flight=lambda: [name for name in ("a-strangers", *self.launched) if name not in self.stopped],
+            ),
+            sweeps=SimpleNamespace(
+                with_trials=lambda name: (self._a_sweep(name), self.trials),
+                in_flight=lambda: (),
+            ),
+            schedules=SimpleNamespace(
+                get=lambda _name: None,
+                list=lambda: [SimpleNamespace(schedule=name) for name in ("without-1", "a-strangers")],
+            ),
         )
 
     def miss(self, grant: WithheldGrant) -> bool:

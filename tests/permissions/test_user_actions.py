@@ -34,12 +34,11 @@ class AppWithOneItem:
         self.run: Any = a_run()
         self.controller_function = "spotkeep-controller"
         self.refuses = False
-        self.runs = SimpleNamespace(
-            schedule=lambda _: self.schedule_item,
-            sweep=lambda _: self.sweep,
-            sweep_and_trials=lambda _: (self.sweep, [SimpleNamespace(sweep="item", number=1)]),
-            get=lambda _: self.run,
-            trial_run=lambda _sweep, _number: self.run,
+        trials = [SimpleNamespace(sweep="item", number=1)]
+        self.table = SimpleNamespace(
+            schedules=SimpleNamespace(get=lambda _: self.schedule_item),
+            sweeps=SimpleNamespace(get=lambda _: self.sweep, with_trials=lambda _: (self.sweep, trials)),
+            runs=SimpleNamespace(get=lambda _: self.run, trial_run=lambda _sweep, _number: self.run),
         )
 
     def ask(self, action: str, **fields: object) -> None:
@@ -59,7 +58,7 @@ class AppWithOneItem:
 
 
 def a_run(**fields: object) -> Any:
-    found = {"run": "trial", "job_arn": None, "attempt": 1, "state": RunState.WAITING, "asked_to_end": None}
+    found = {"run": "trial", "job_id": None, "attempt": 1, "state": RunState.WAITING, "asked_to_end": None}
     return SimpleNamespace(**{**found, **fields})
 
 
@@ -77,7 +76,7 @@ def test_a_schedule_has_fired_when_it_has_launched_something() -> None:
 def test_a_priority_is_changed_once_aws_batch_has_the_job() -> None:
     app = AppWithOneItem()
     assert not app.effect(PRIORITY)
-    app.run = a_run(job_arn="arn")
+    app.run = a_run(job_id="arn")
     assert app.effect(PRIORITY)
     assert app.asked == [{"action": "priority", "run": "trial", "priority": 9}]
 
@@ -90,7 +89,7 @@ def test_a_sweep_is_paused_resumed_and_stopped_each_time_it_is_asked_for_and_wai
         found.append(app.effect(PAUSED))
     assert found == [False, False, True]
     assert not app.effect(GOES_ON)
-    app.sweep.state, app.run = SweepState.RUNNING, a_run(job_arn="arn", attempt=2)
+    app.sweep.state, app.run = SweepState.RUNNING, a_run(job_id="arn", attempt=2)
     assert app.effect(GOES_ON)
     assert not app.effect(STOPPED)
     app.sweep.state = SweepState.STOPPED

@@ -52,7 +52,7 @@ class Deployment:
     """A launcher and its table, called as AWS calls it."""
 
     def __init__(self, rules: CallerRules | None) -> None:
-        self.table = RunTable(client=InMemoryDynamoDb(), table_name="runs", retention_days=30)  # type: ignore[arg-type]
+        self.table = RunTable.of(client=InMemoryDynamoDb(), table_name="runs", retention_days=30)  # type: ignore[arg-type]
         self.sagemaker = SageMaker()
         self.launcher = launcher_on(
             self.table,
@@ -81,7 +81,7 @@ class Deployment:
         return answer
 
     def run_item(self, run: str) -> Run:
-        run_item = self.table.get(run)
+        run_item = self.table.runs.get(run)
         assert run_item is not None
         return run_item
 
@@ -126,7 +126,7 @@ class TestWhatACallerNames:
         assert set(refused_fields(verifying.call(document, caller=ADA))) == {"owner", "team", "command", "max_run"}
         asked = {"action": "validate", **DOCUMENT, "owner": "grace@example.com"}
         assert refused_fields(verifying.call(asked, caller=ADA)) == ["owner"]
-        assert verifying.table.get("first") is None
+        assert verifying.table.runs.get("first") is None
 
     def test_a_team_is_named_by_its_members_alone(self, verifying: Deployment) -> None:
         assert refused_fields(verifying.call({**DOCUMENT, "team": "vision"}, caller=GRACE)) == ["team"]

@@ -107,7 +107,7 @@ class Functions:
 
     def usage(self) -> JobUsage:
         """Return what is recorded of the job of its first attempt."""
-        attempt = self.world.table.attempt(RUN, 1)
+        attempt = self.world.table.runs.attempt(RUN, 1)
         assert attempt is not None
         assert attempt.usage is not None
         return attempt.usage
@@ -193,7 +193,7 @@ def test_thousands_of_resumes_are_a_bounded_number_of_transactions(functions: Fu
     functions.calls.clear()
     assert functions.reconciled().state is RunState.COMPLETED
     assert functions.calls["TransactWriteItems"] <= 1 + MOST_RESUMES // 20
-    resumes = [entry for entry in functions.world.table.timeline(RUN) if entry.kind is TimelineKind.STEP_RESUMED]
+    resumes = [entry for entry in functions.world.table.runs.timeline(RUN) if entry.kind is TimelineKind.STEP_RESUMED]
     assert len(resumes) == MOST_RESUMES + 1
     assert resumes[0].text == "The script had taken up its work 7,800 times before, which is not listed"
 
@@ -237,7 +237,7 @@ def test_who_subscribes_hears_of_refused_lines_once_for_each_run(functions: Func
     assert sorted(sent) == [f"{RUN}/completed/1", f"{RUN}/log-refused/1"]
     warned = next(each for each in functions.world.topic.published if each.kind.value == "log-refused")
     assert "1 with a number out of bounds, 1 longer than 16,384 characters" in " ".join(warned.body.split())
-    kinds = [entry.kind for entry in functions.world.table.timeline(RUN)]
+    kinds = [entry.kind for entry in functions.world.table.runs.timeline(RUN)]
     assert kinds.count(TimelineKind.LOG_REFUSED) == 1
 
 
@@ -322,7 +322,11 @@ def test_after_a_function_that_was_killed_the_next_begins_with_other_runs(functi
     with pytest.raises(KilledError):
         functions.sweep()
     assert read_of == ["r1-1", "r2-1", "r3-1", "r0-1"]
-    assert {run for run in ("r1", "r2", "r3") if world.table.get(run).state is RunState.COMPLETED} == {"r1", "r2", "r3"}  # type: ignore[union-attr]
+    assert {run for run in ("r1", "r2", "r3") if world.table.runs.get(run).state is RunState.COMPLETED} == {
+        "r1",
+        "r2",
+        "r3",
+    }  # type: ignore[union-attr]
 
 
 def test_a_log_that_function_after_function_ends_of_is_passed_over_and_the_run_ends(functions: Functions) -> None:
@@ -363,7 +367,7 @@ def test_control_characters_in_a_line_reach_no_record(functions: Functions) -> N
     functions.launch()
     functions.says(line(event="resume", step=3, checkpoint="\x1b]52;c;cm0gLXJm\x07", reason="\u202e\x00"))
     functions.world.runs.reconcile(RUN)
-    written = [functions.world.table.get(RUN), *functions.world.table.timeline(RUN)]
+    written = [functions.world.table.runs.get(RUN), *functions.world.table.runs.timeline(RUN)]
     assert all("\\u001b" not in json.dumps(each.model_dump(mode="json")) for each in written if each is not None)
 
 
@@ -377,7 +381,7 @@ def test_a_live_runs_flood_leaves_the_sweep_time_for_others(functions: Functions
     functions.world.sagemaker.has_job("quiet-1", ("Starting", 0.0), ("Training", 1.0))
     functions.world.clock.pass_by(minutes=1)
     functions.world.runs.reconcile("flooded")
-    assert list(functions.world.table.in_flight()) == ["quiet", "flooded"]
+    assert list(functions.world.table.runs.in_flight()) == ["quiet", "flooded"]
 
 
 @dataclass

@@ -53,7 +53,7 @@ class Lab(Deployment):
     def __init__(self, rules: CallerRules | None, *, isolated: bool) -> None:
         super().__init__(rules)
         dynamodb: Any = InMemoryDynamoDb()
-        self.table = RunTable(client=dynamodb, table_name="runs")
+        self.table = RunTable.of(client=dynamodb, table_name="runs")
         self.schedules = Schedules(now=self.sagemaker.now)
         ec2: Any = Ec2(time=self.sagemaker.time)
         records = FleetTable(dynamodb, table_name="runs", retention_days=90)
@@ -99,19 +99,29 @@ class Lab(Deployment):
 
     def refuses(self, caller: str, run: str, *naming: str, **fields: Any) -> None:
         """A launch is refused whole, for its id, naming who has it."""
-        before = (set(self.sagemaker.jobs), self.table.get(run), self.table.sweep(run), self.table.schedule(run))
+        before = (
+            set(self.sagemaker.jobs),
+            self.table.runs.get(run),
+            self.table.sweeps.get(run),
+            self.table.schedules.get(run),
+        )
         answers = [self.launches(caller, run, action=action, **fields) for action in ("validate", "launch")]
         for answer in answers:
             assert set(refused_fields(answer)) == {"run"}
             assert all(name in str(answer["problems"]) for name in naming), answer["problems"]
-        after = (set(self.sagemaker.jobs), self.table.get(run), self.table.sweep(run), self.table.schedule(run))
+        after = (
+            set(self.sagemaker.jobs),
+            self.table.runs.get(run),
+            self.table.sweeps.get(run),
+            self.table.schedules.get(run),
+        )
         assert before == after
 
     def acts(self, caller: str, action: str, **fields: Any) -> dict[str, Any]:
         return self.call({"action": action, **fields}, caller=caller)
 
     def trial(self, sweep: str, number: int) -> Trial:
-        return self.table.sweep_and_trials(sweep)[1][number - 1]
+        return self.table.sweeps.with_trials(sweep)[1][number - 1]
 
     def job_of_another_client(self, name: str) -> Run:
         """Another client creates a tagged job, and the controller makes a run of it."""
@@ -182,7 +192,7 @@ class TestASweepOverTheRunsOfAnother:
     def test_a_run_that_ended_long_ago_and_went_on_since_is_remembered(self, lab: Lab) -> None:
         lab.begins(ADA, "exp-2")
         lab.ends("exp-2", RunState.FAILED)
-        del lab.table._client.items["trial-id#exp", "claim"]  # type: ignore[attr-defined]  # As if it had expired.
+        del lab.table.client.dynamodb.items["trial-id#exp", "claim"]  # type: ignore[attr-defined]  # As if it had expired.
         assert lab.acts(ADA, "resume", run="exp-2")["ok"]
         lab.refuses(GRACE, "exp", "exp-2", sweep=THREE)
 
@@ -201,7 +211,7 @@ class TestARunInTheSweepOfAnother:
         for number in (1, 2, 3):
             lab.ends(f"swp-{number}")
             Sweeps(lab.launcher).advance("swp")
-        sweep = lab.table.sweep("swp")
+        sweep = lab.table.sweeps.get("swp")
         assert sweep is not None
         assert (sweep.state, sweep.counts.completed) == (SweepState.COMPLETED, 3)
 
@@ -302,7 +312,7 @@ class TestTheScheduleOfAnother:
         """It has that night's id, for SageMaker gave it; the schedule stays, and so do its other nights."""
         lab.begins(ADA, "nightly", schedule=NIGHTLY, token="of-the-schedule")
         lab.job_of_another_client("nightly-20261122-0200")
-        recorded = lab.table.schedule("nightly")
+        recorded = lab.table.schedules.get("nightly")
         assert recorded is not None
         assert ScheduledLaunches(lab.launcher).begin(recorded) == (recorded, True)
         with lab.untouched("nightly-20261122-0200"):
@@ -346,14 +356,14 @@ class TestTwoAtOnce:
     def test_the_sweep_is_refused_that_comes_second(self, blind: Lab) -> None:
         blind.begins(ADA, "exp-2")
         assert refused_fields(blind.launches(GRACE, "exp", sweep=THREE)) == ["run"]
-        assert blind.table.sweep("exp") is None
+        assert blind.table.sweeps.get("exp") is None
         assert refused_fields(blind.launches(GRACE, "exp-2", sweep=THREE)) == ["run"]
 
     def test_the_run_is_refused_that_comes_second(self, blind: Lab) -> None:
         blind.begins(ADA, "exp", sweep=THREE)
         for run in ("exp", "exp-2", "exp-9999"):
             assert refused_fields(blind.launches(GRACE, run)) == ["run"]
-            assert blind.table.get(run) is None
+            assert blind.table.runs.get(run) is None
 
     def test_the_schedule_is_refused_that_comes_second(self, lab: Lab) -> None:
         read = ScheduledLaunches(lab.launcher).read(
@@ -363,11 +373,11 @@ class TestTwoAtOnce:
         lab.begins(GRACE, "nightly-20261122-0200")
         with pytest.raises(Exception, match="nightly-20261122-0200"):
             ScheduledLaunches(lab.launcher).begin(read.schedule)
-        assert lab.table.schedule("nightly") is None
+        assert lab.table.schedules.get("nightly") is None
         assert lab.schedules.recurring == {}
 
     def test_the_run_is_refused_that_comes_after_the_schedule(self, blind: Lab) -> None:
         blind.begins(ADA, "nightly", schedule=NIGHTLY)
         for fields in ({}, {"sweep": THREE}):
             assert refused_fields(blind.launches(GRACE, "nightly-20261122-0200", **fields)) == ["run"]
-        assert blind.table.get("nightly-20261122-0200") is None
+        assert blind.table.runs.get("nightly-20261122-0200") is None

@@ -193,7 +193,7 @@ def test_a_prefix_has_one_shape(prefix: str) -> None:
 def test_a_resume_does_not_begin_anew_where_its_team_lives_now() -> None:
     """The lock (I1) is on the prefix that the run was launched with."""
     sagemaker = SageMaker()
-    table = RunTable(client=InMemoryDynamoDb(), table_name="runs")  # type: ignore[arg-type]
+    table = RunTable.of(client=InMemoryDynamoDb(), table_name="runs")  # type: ignore[arg-type]
 
     def deployment(*, isolated: bool) -> Deployment[LauncherSettings]:
         return launcher_on(

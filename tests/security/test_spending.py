@@ -233,7 +233,7 @@ class Team:
     """A deployment whose ceilings may change, and its runs."""
 
     def __init__(self, dynamodb: Any = None) -> None:
-        self.table = RunTable(client=dynamodb or InMemoryDynamoDb(), table_name="runs")
+        self.table = RunTable.of(client=dynamodb or InMemoryDynamoDb(), table_name="runs")
         self.sagemaker = SageMaker()
         self.limits = LIMITS
 
@@ -299,7 +299,7 @@ def test_what_a_run_has_cost_counts_when_it_is_resumed_and_an_unknown_bill_is_no
 def test_a_fallback_is_held_against_the_ceilings_of_now() -> None:
     team = Team()
     run = team.launch(capacity="auto", instance_types=["ml.m5.large", "ml.g5.xlarge"])
-    attempt = team.table.attempt("first", 1)
+    attempt = team.table.runs.attempt("first", 1)
     assert attempt is not None
     usage = JobUsage(
         instance_count=1,
@@ -390,7 +390,7 @@ def test_a_launch_that_is_repeated_finds_its_run_however_full_it_is() -> None:
     team = Team()
     team.limits = replace(LIMITS, runs_in_flight_limit=1)
     assert team.launch("a") == team.launch("a")
-    assert team.table.slots_taken() == 1
+    assert team.table.claims.slots_taken() == 1
 
 
 def test_runs_above_a_lowered_limit_count_too() -> None:

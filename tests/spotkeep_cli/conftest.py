@@ -86,7 +86,7 @@ class RunItems(InMemoryDynamoDb):
         super().__init__()
         self.lost_connections = 0
         self._later: dict[str, list[Run]] = {}
-        self._table = RunTable(client=self, table_name="runs")  # type: ignore[arg-type]
+        self._table = RunTable.of(client=self, table_name="runs")  # type: ignore[arg-type]
 
     def add(
         self,
@@ -102,21 +102,27 @@ class RunItems(InMemoryDynamoDb):
         table, run = self._table, versions[0]
         self._later[run.run] = list(versions[1:])
         items = [
-            table._run_item(run),
-            *map(table._timeline_item, timeline),
-            *map(table._attempt_item, attempts),
-            *map(table._notification_item, notifications),
+            table.runs.item(run),
+            *map(table.runs.timeline_item, timeline),
+            *map(table.runs.attempt_item, attempts),
+            *map(table.notifications.item, notifications),
         ]
         for item in items:
             self._put(to_dynamodb(item))
-        for write in (*table._plan_writes(run, plan), *(each for pool in pools for each in table._pool_writes(pool))):
+        for write in (
+            *table.runs.plan_writes(run, plan),
+            *(each for pool in pools for each in table.pools.writes(pool)),
+        ):
             self._put(write["Put"]["Item"])
         if metrics is not None:
             self._put(to_dynamodb(fields_of(metrics) | {"pk": f"run#{run.run}", "sk": "metrics"}))
 
     def add_sweep(self, sweep: Sweep, *trials: Trial) -> None:
         """Record a sweep and its trials."""
-        items = [self._table._sweep_item(sweep), *(self._table._trial_item(trial, sweep) for trial in trials)]
+        items = [
+            self._table.sweeps.item(sweep),
+            *(self._table.sweeps.trial_item(trial, sweep) for trial in trials),
+        ]
         for item in items:
             self._put(to_dynamodb(item))
 
@@ -128,7 +134,7 @@ class RunItems(InMemoryDynamoDb):
         partition, sort = (parameters["Key"][name]["S"] for name in ("pk", "sk"))
         later = self._later.get(partition.removeprefix("run#"))
         if later and sort == "item":
-            self._put(to_dynamodb(self._table._run_item(later.pop(0))))
+            self._put(to_dynamodb(self._table.runs.item(later.pop(0))))
         return answer
 
 

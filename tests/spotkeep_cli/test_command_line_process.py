@@ -74,7 +74,7 @@ def deployed(local_aws: LocalAws) -> Iterator[str]:
         "a_field_of_a_later_version": "is left alone",
     }
     session.client("ssm").put_parameter(Name=f"/{deployment}/connection", Type="String", Value=json.dumps(connection))
-    runs = RunTable(client=session.client("dynamodb"), table_name=table)
+    runs = RunTable.of(client=session.client("dynamodb"), table_name=table)
     open_run(runs, run=make_run(RUN, name="letters"), attempt=make_attempt(RUN))
     logs = session.client("logs")
     with suppress(logs.exceptions.ResourceAlreadyExistsException):

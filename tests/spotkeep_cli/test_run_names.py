@@ -16,7 +16,7 @@ from spotkeep_cli.run_names import find_run, nearest
 def runs(deployment: Any, make: Any) -> Any:
     for name in ("digits-1a2b3c4d", "digits-1aff0000", "resnet50-cifar10-9f8e7d6c"):
         deployment.dynamodb.add(make.run(name))
-    return deployment.runs
+    return deployment.table
 
 
 @pytest.mark.parametrize("text", ["digits-1a2b3c4d", "digits-1a2", "res", "resnet50-cifar10-9f8e7d6c"])
@@ -27,7 +27,7 @@ def test_an_id_or_a_beginning_of_only_one_finds_it(runs: Any, text: str) -> None
 def test_an_id_is_found_though_it_begins_another(deployment: Any, make: Any) -> None:
     deployment.dynamodb.add(make.run("digits"))
     deployment.dynamodb.add(make.run("digits-2"))
-    assert find_run(deployment.runs, "digits", command="spotkeep").run == "digits"
+    assert find_run(deployment.table, "digits", command="spotkeep").run == "digits"
 
 
 def test_a_beginning_of_several_names_them(runs: Any) -> None:

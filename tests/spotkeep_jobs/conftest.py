@@ -47,7 +47,7 @@ def dynamodb() -> InMemoryDynamoDb:
 
 @pytest.fixture
 def run_table(dynamodb: InMemoryDynamoDb) -> RunTable:
-    return RunTable(client=dynamodb, table_name=TABLE, retention_days=30)  # type: ignore[arg-type]
+    return RunTable.of(client=dynamodb, table_name=TABLE, retention_days=30)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ class World:
     def __init__(self) -> None:
         self.clock = Clock()
         self.dynamodb = InMemoryDynamoDb()
-        self.table = RunTable(client=self.dynamodb, table_name=TABLE, retention_days=30)  # type: ignore[arg-type]
+        self.table = RunTable.of(client=self.dynamodb, table_name=TABLE, retention_days=30)  # type: ignore[arg-type]
         self.faults = Faults()
         self.sagemaker = SageMaker(self.faults, time=self.clock)
         self.jobs = jobs_of(self.sagemaker)
@@ -195,8 +195,8 @@ class World:
     def launch(self, run: Run, attempt: Attempt) -> Run:
         """Open a run and record its job."""
         open_run(self.table, run=run, attempt=attempt)
-        return self.table.record_job_created(
-            run=run.run, attempt=attempt.attempt, job_arn=arn_of(attempt.job_name), now=run.created_at
+        return self.table.runs.record_job_created(
+            run=run.run, attempt=attempt.attempt, job_id=arn_of(attempt.job_name), now=run.created_at
         )
 
 

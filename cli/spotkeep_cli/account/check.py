@@ -154,7 +154,7 @@ def check_account(deployment: DeploymentClient, *, clock: Callable[[], datetime]
     Raises:
         NoConnectionError: The run table cannot be read. The check names every other unreadable resource.
     """
-    table = RunTable(client=deployment.client("dynamodb"), table_name=deployment.connection.run_table)
+    table = RunTable.of(client=deployment.client("dynamodb"), table_name=deployment.connection.run_table)
     with translated_aws_errors("reading what the account holds", options=deployment.options):
         return _checked(connection=deployment.connection, client=deployment.client, table=table, clock=clock)
 
@@ -181,14 +181,14 @@ def _checked(
     )
     found: list[Finding] = []
     unreadable: dict[str, str] = {}
-    last_report = table.last_orphan_report()
+    last_report = table.deployment.last_orphan_report()
     for name, source in sources.items():
         orphans, problem = ask(source, after=None if last_report is None else last_report.looked_to.get(name))
         found += [each.finding for each in orphans.orphans]
         unreadable.update(orphans.unreadable)
         if problem is not None:
             unreadable[name] = problem
-    runs = table.list(limit=MOST_RUNS, unreadable=unreadable)
+    runs = table.runs.list(limit=MOST_RUNS, unreadable=unreadable)
     wanted = wanted_quotas(runs, queue_instances=connection.instances_of_queues())
     quotas, why_not = _quotas(client("service-quotas"), types={instance_type for instance_type, _ in wanted})
     return AccountCheck(
@@ -223,7 +223,7 @@ def surprises_of_runs(
 
 def _surprises_of(job_name: str, jobs: SageMakerTrainingJobs) -> list[str]:
     job = jobs.adoptable(job_name)
-    return [] if job is None else surprises_of(job, tags=jobs.tags(job.view.arn))
+    return [] if job is None else surprises_of(job, tags=jobs.tags(job.view.job_id))
 
 
 def _fleets(

@@ -19,6 +19,8 @@ from spotkeep_jobs.record.run_table import RunTable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from mypy_boto3_dynamodb import DynamoDBClient
+
     from spotkeep_cli.aws.dead_letters import DeadLetters
     from spotkeep_cli.aws.job_log import AttemptLog
     from spotkeep_cli.aws.launcher_calls import LauncherUrl
@@ -91,10 +93,10 @@ class DeploymentClient:
         return self.connection.notification_topic_arn
 
     @cached_property
-    def runs(self) -> RunTable:
+    def table(self) -> RunTable:
         """Its run table, with AWS's errors translated. Commands only read it."""
-        table = RunTable(client=self.client("dynamodb"), table_name=self.connection.run_table)
-        return cast("RunTable", _TranslatingRunTable(table, options=self.options))
+        client = _TranslatingClient(self.client("dynamodb"), doing="reading the run table", options=self.options)
+        return RunTable.of(client=cast("DynamoDBClient", client), table_name=self.connection.run_table)
 
     @property
     def dead_letters(self) -> DeadLetters:
@@ -175,16 +177,19 @@ class DeploymentClient:
             yield from versions_by_run(self.client("s3"), bucket=self.checkpoint_bucket)
 
 
-class _TranslatingRunTable:
-    def __init__(self, table: RunTable, *, options: ConnectionOptions) -> None:
-        self._table = table
+class _TranslatingClient:
+    """A client of boto3 whose calls raise AWS's errors in a user's words."""
+
+    def __init__(self, client: Any, *, doing: str, options: ConnectionOptions) -> None:
+        self._client = client
+        self._doing = doing
         self._options = options
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._table, name)
+        method = getattr(self._client, name)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with translated_aws_errors("reading the run table", options=self._options):
-                return method(*args, **kwargs)
+        def call(**request: Any) -> Any:
+            with translated_aws_errors(self._doing, options=self._options):
+                return method(**request)
 
         return call

@@ -207,7 +207,7 @@ def place_of(target: str, *, invocation: Invocation, show_progress: ShowProgress
     if "/" in target or target.startswith((".", "~")):
         raise CheckpointNotFoundError(f"there is no directory {target}", hint="name a directory, or a run's id")
     deployment = invocation.deployment()
-    run = find_run(deployment.runs, target, command=invocation.options.command)
+    run = find_run(deployment.table, target, command=invocation.options.command)
     if not run.checkpoint_uri:
         raise CheckpointNotFoundError(f"{run.run} has no checkpoint prefix: another client created its job without one")
     uri = f"{run.checkpoint_uri.rstrip('/')}/{training}/" if training else run.checkpoint_uri

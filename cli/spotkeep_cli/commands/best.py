@@ -31,7 +31,7 @@ def best(context: typer.Context, sweep_name: SweepName, *, export: Export = None
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()
-    sweep = find_sweep(deployment.runs, sweep_name, command=invocation.options.command)
+    sweep = find_sweep(deployment.table, sweep_name, command=invocation.options.command)
     found = sweep.best
     if found is None:
         raise UsageError(
@@ -42,7 +42,7 @@ def best(context: typer.Context, sweep_name: SweepName, *, export: Export = None
     document = {"ok": True, "sweep": sweep.sweep, **found.model_dump(mode="json")}
     exported = None
     if export is not None:
-        if deployment.runs.trial_run(sweep.sweep, found.number) is None:
+        if deployment.table.runs.trial_run(sweep.sweep, found.number) is None:
             raise RunNotFoundError(
                 f"the run of trial {found.number} is gone: what is called {found.run} now is no trial of {sweep.sweep}",
                 hint="ended runs are forgotten after a while",

@@ -34,10 +34,10 @@ def describe(
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()
-    runs = deployment.runs
-    run = find_run_or_sweep(runs, name, command=invocation.options.command)
+    table = deployment.table
+    run = find_run_or_sweep(table, name, command=invocation.options.command)
     if isinstance(run, Sweep):
-        _describe_sweep(run, runs=runs, invocation=invocation, everything=everything, plots=plots, as_json=as_json)
+        _describe_sweep(run, table=table, invocation=invocation, everything=everything, plots=plots, as_json=as_json)
         return
     from spotkeep_cli.next_steps import steps_for_run
     from spotkeep_cli.rendering.run_description import RunStory, run_description
@@ -46,7 +46,7 @@ def describe(
         raise UsageError("pictures are of sweeps", hint="leave --plots out: the page of a run draws its metrics")
     unreadable: dict[str, str] = {}
     region = None if invocation.options.local else deployment.region
-    story = RunStory.read(run, runs=runs, region=region, unreadable=unreadable)
+    story = RunStory.read(run, runs=table.runs, region=region, unreadable=unreadable)
     terminal = Terminal(as_json=as_json)
     terminal.remark_unreadable(unreadable)
     if as_json:
@@ -57,13 +57,13 @@ def describe(
 
 
 def _describe_sweep(
-    sweep: "Sweep", *, runs: "RunTable", invocation: Invocation, everything: bool, plots: Path | None, as_json: bool
+    sweep: "Sweep", *, table: "RunTable", invocation: Invocation, everything: bool, plots: Path | None, as_json: bool
 ) -> None:
     from spotkeep_cli.next_steps import steps_for_sweep
     from spotkeep_cli.sweeps.sweep_view import sweep_page
     from spotkeep_jobs.sweeps.document import SweepRequest
 
-    trials = runs.sweep_and_trials(sweep.sweep)[1]
+    trials = table.sweeps.with_trials(sweep.sweep)[1]
     terminal = Terminal(as_json=as_json)
     drawn: list[Path] = []
     if plots is not None:

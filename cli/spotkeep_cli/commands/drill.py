@@ -22,7 +22,7 @@ def drill(
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()
-    run = find_run(deployment.runs, run_name, command=invocation.options.command).run
+    run = find_run(deployment.table, run_name, command=invocation.options.command).run
     terminal = Terminal(as_json=as_json)
     hands = on_aws.Drill(deployment, run=run)
     instance, zone = hands.instance()

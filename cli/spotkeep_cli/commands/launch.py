@@ -47,7 +47,7 @@ def launch(
     document = read_job_file(job_file, overrides=overrides or ())
     deployment = invocation.deployment()
     if like is not None:
-        other = find_run(deployment.runs, like, command=invocation.options.command)
+        other = find_run(deployment.table, like, command=invocation.options.command)
         document = document.with_fields(overrides_like(other, document))
     prepared, judgement = judge_or_refuse(
         document, deployment=deployment, new_token=invocation.seams.new_token, what="nothing was launched"
@@ -63,7 +63,7 @@ def launch(
     terminal.show(launch_view(judgement, prepared=prepared, where=place, now=now))
     if forecast is not None:
         terminal.show(launch_forecast_view(forecast))
-    advice = advice_for(judgement, runs=deployment.runs.list(limit=MOST_RUNS, unreadable={}))
+    advice = advice_for(judgement, runs=deployment.table.runs.list(limit=MOST_RUNS, unreadable={}))
     if advice is not None:
         terminal.show(f"Spot or pool: {advice}.")
     if warnings := [*judgement.warnings, *(forecast.warnings if forecast else ())]:

@@ -25,10 +25,10 @@ def logs(
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()
-    run = find_run(deployment.runs, run_name, command=invocation.options.command)
+    run = find_run(deployment.table, run_name, command=invocation.options.command)
     terminal = Terminal()
     printer = LogPrinter(terminal.results, raw=raw, hosts=run.place.instance_count)
-    attempts = [known for known in deployment.runs.attempts(run.run) if attempt in {None, known.attempt}]
+    attempts = [known for known in deployment.table.runs.attempts(run.run) if attempt in {None, known.attempt}]
     if attempt is not None and not attempts:
         raise UsageError(
             f"{run.run} has no attempt {attempt}: its last one is {run.attempt}",
@@ -47,7 +47,7 @@ def logs(
                 printer.show(update)
         except KeyboardInterrupt:
             terminal.remark("")
-        run = deployment.runs.get(run.run) or run
+        run = deployment.table.runs.get(run.run) or run
     if not printer.printed:
         terminal.remark(
             "No log: it never had instances." if run.state.ended else "No log yet: it waits for its instances."

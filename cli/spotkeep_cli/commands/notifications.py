@@ -31,17 +31,17 @@ def list_notifications(
     from spotkeep_jobs.record.states import NotificationState
 
     invocation = invocation_of(context)
-    runs = invocation.deployment().runs
+    table = invocation.deployment().table
     terminal = Terminal(as_json=as_json)
     unreadable: dict[str, str] = {}
     if run_name is None:
         found = [
-            *runs.dead_notifications(unreadable=unreadable),
-            *runs.unsent_notifications(limit=MOST_WAITING, unreadable=unreadable),
+            *table.notifications.dead(unreadable=unreadable),
+            *table.notifications.unsent(limit=MOST_WAITING, unreadable=unreadable),
         ]
     else:
-        run = find_run(runs, run_name, command=invocation.options.command).run
-        found = runs.notifications(run, unreadable=unreadable)
+        run = find_run(table, run_name, command=invocation.options.command).run
+        found = table.notifications.of_run(run, unreadable=unreadable)
     terminal.remark_unreadable(unreadable)
     if as_json:
         terminal.give_json([notification.model_dump(mode="json") for notification in found])
@@ -87,7 +87,7 @@ def replay(
     unreadable: dict[str, str] = {}
     dead = [
         notification
-        for notification in deployment.runs.dead_notifications(unreadable=unreadable)
+        for notification in deployment.table.notifications.dead(unreadable=unreadable)
         if everything or notification.subject_id == subject
     ]
     terminal.remark_unreadable(unreadable)

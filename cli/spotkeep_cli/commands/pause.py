@@ -11,5 +11,5 @@ def pause(context: typer.Context, sweep_name: SweepName, *, yes: AssumeYes = Fal
     """Pause a sweep. Its trials save first; a resume lets them go on where they were."""
     invocation = invocation_of(context)
     deployment = invocation.deployment()
-    sweep = find_sweep(deployment.runs, sweep_name, command=invocation.options.command)
+    sweep = find_sweep(deployment.table, sweep_name, command=invocation.options.command)
     end_trials(sweep, action="pause", deployment=deployment, invocation=invocation, yes=yes, as_json=as_json)

@@ -96,9 +96,9 @@ def extend(context: typer.Context, run_name: RunName, time: Duration, *, as_json
     invocation = invocation_of(context)
     terminal = Terminal(as_json=as_json)
     deployment = invocation.deployment()
-    run = find_run(deployment.runs, run_name, command=invocation.options.command)
+    run = find_run(deployment.table, run_name, command=invocation.options.command)
     request: dict[str, Any] = {"action": "extend-pool", "run": run.run, "for": time}
-    if pools := deployment.runs.pools(run.run):
+    if pools := deployment.table.pools.of_run(run.run):
         request["kept_until"] = pools[-1].kept_until.isoformat()  # The call may be repeated: it then extends it once.
     answer = ask_launcher(deployment, request, what=f"the pool of {run.run} was not extended")
     if as_json:
@@ -130,7 +130,7 @@ def stop(context: typer.Context, run_name: RunName, *, yes: AssumeYes = False, a
     invocation = invocation_of(context)
     terminal = Terminal(as_json=as_json)
     deployment = invocation.deployment()
-    run = find_run(deployment.runs, run_name, command=invocation.options.command)
+    run = find_run(deployment.table, run_name, command=invocation.options.command)
     terminal.confirm(f"End the warm pool of {run.run}?", assume_yes=yes)
     request = {"action": "stop-pool", "run": run.run}
     answer = ask_launcher(deployment, request, what=f"the pool of {run.run} was not ended")

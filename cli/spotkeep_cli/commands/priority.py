@@ -24,7 +24,7 @@ def priority(
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()
-    run = find_run(deployment.runs, run_name, command=invocation.options.command)
+    run = find_run(deployment.table, run_name, command=invocation.options.command)
     terminal = Terminal(as_json=as_json)
     request = {"action": "priority", "run": run.run, "priority": value}
     answer = ask_launcher(deployment, request, what=f"{run.run} keeps its priority")

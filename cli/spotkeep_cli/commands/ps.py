@@ -25,11 +25,11 @@ def ps(
 
     invocation = invocation_of(context)
     now = invocation.seams.now()
-    table = invocation.deployment().runs
+    table = invocation.deployment().table
     unreadable: dict[str, str] = {}
-    found = table.list(owner=owner, limit=limit, unreadable=unreadable)
+    found = table.runs.list(owner=owner, limit=limit, unreadable=unreadable)
     listed = found if everything else [run for run in found if worth_listing(run, now=now)]
-    all_sweeps = table.sweeps(owner=owner, limit=limit, unreadable=unreadable)
+    all_sweeps = table.sweeps.list(owner=owner, limit=limit, unreadable=unreadable)
     sweeps = [each for each in all_sweeps if everything or worth_listing(each, now=now)]
     terminal = Terminal(as_json=as_json)
     terminal.remark_unreadable(unreadable)

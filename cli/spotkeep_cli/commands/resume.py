@@ -46,7 +46,7 @@ def resume(
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()
-    found = find_run_or_sweep(deployment.runs, name, command=invocation.options.command)
+    found = find_run_or_sweep(deployment.table, name, command=invocation.options.command)
     terminal = Terminal(as_json=as_json)
     if not found.state.ended:
         raise _not_ended(found, invocation=invocation)

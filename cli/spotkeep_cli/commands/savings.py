@@ -37,9 +37,9 @@ def savings(
     terminal = Terminal(as_json=as_json)
     deployment = invocation.deployment()
     unreadable: dict[str, str] = {}
-    runs = deployment.runs.list(owner=owner, limit=MOST_RUNS, unreadable=unreadable)
+    runs = deployment.table.runs.list(owner=owner, limit=MOST_RUNS, unreadable=unreadable)
     terminal.remark_unreadable(unreadable)
-    book = deployment.runs.price_book(deployment.region)
+    book = deployment.table.deployment.price_book(deployment.region)
     with terminal.remarks.status("adding up what is stored"):
         storage, not_seen = _storage(deployment, now=invocation.seams.now())
     if not_seen:

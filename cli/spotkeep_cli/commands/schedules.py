@@ -19,7 +19,7 @@ def ls(context: typer.Context, *, as_json: AsJson = False) -> None:
     invocation = invocation_of(context)
     now = invocation.seams.now()
     unreadable: dict[str, str] = {}
-    schedules = invocation.deployment().runs.schedules(unreadable=unreadable)
+    schedules = invocation.deployment().table.schedules.list(unreadable=unreadable)
     terminal = Terminal(as_json=as_json)
     terminal.remark_unreadable(unreadable)
     next_firings = [next_firing(schedule, now=now) for schedule in schedules]

@@ -34,7 +34,7 @@ def shell(context: typer.Context, run_name: RunName, command: Command = None, *,
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()
-    run = find_run(deployment.runs, run_name, command=invocation.options.command)
+    run = find_run(deployment.table, run_name, command=invocation.options.command)
     # Before a session is started, which would wait for it in vain.
     plugin = find_plugin()
     request = {"action": "shell", "run": run.run, "host": host}

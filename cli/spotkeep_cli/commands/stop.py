@@ -22,7 +22,7 @@ def stop(context: typer.Context, name: RunOrSweepName, *, yes: AssumeYes = False
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()
-    run = find_run_or_sweep(deployment.runs, name, command=invocation.options.command)
+    run = find_run_or_sweep(deployment.table, name, command=invocation.options.command)
     if isinstance(run, Sweep):
         end_trials(run, action="stop", deployment=deployment, invocation=invocation, yes=yes, as_json=as_json)
         return

@@ -155,7 +155,7 @@ def _schedule(schedule: Mapping[str, Any], *, known: bool) -> _Shown:
 
 
 def _stands(run: Mapping[str, Any]) -> str:
-    parts = [str(run.get("capacity", "")), str(run.get("job_arn") or run.get("state", "")).lower()]
+    parts = [str(run.get("capacity", "")), str(run.get("job_id") or run.get("state", "")).lower()]
     return ", ".join(part for part in parts if part)
 
 

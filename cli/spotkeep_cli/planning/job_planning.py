@@ -361,12 +361,11 @@ class _Knowing:
 
         now = self.invocation.seams.now()
         seen = []
-        for run in self.deployment.runs.list(limit=_MOST_RUNS, unreadable={}):
+        for run in self.deployment.table.runs.list(limit=_MOST_RUNS, unreadable={}):
             watched = self._spot_attempts(run, instance_type)
             if watched:
-                timeline = [
-                    entry for entry in self.deployment.runs.timeline(run.run, unreadable={}) if entry.attempt in watched
-                ]
+                entries = self.deployment.table.runs.timeline(run.run, unreadable={})
+                timeline = [entry for entry in entries if entry.attempt in watched]
                 seen += seen_spells(timeline, now=now)
         return spells_of(seen) if seen else None
 
@@ -374,7 +373,7 @@ class _Knowing:
         """Return the attempts that saw the spot capacity of a type. A run that went on demand has seen it go."""
         if self.deployment is None:
             return set()
-        attempts: Sequence[Run | Attempt] = [run] if run.attempt == 1 else self.deployment.runs.attempts(run.run)
+        attempts: Sequence[Run | Attempt] = [run] if run.attempt == 1 else self.deployment.table.runs.attempts(run.run)
         return {
             attempt.attempt
             for attempt in attempts

@@ -105,7 +105,7 @@ class RehearsedDeployment:
     Attributes:
         job: The job file's fields.
         name: The deployment's name.
-        runs: The run table.
+        table: The run table.
         notification_topic_arn: The ARN of the topic of notifications.
         controller_function: The name of the controller.
         job_log: Reads the log of an attempt.
@@ -114,7 +114,7 @@ class RehearsedDeployment:
     def __init__(self, deployment: DeploymentClient, *, document: JobDocument, new_token: Callable[[], str]) -> None:
         self._deployment, self._document, self._new_token = deployment, document, new_token
         self.job: Mapping[str, Any] = document.fields
-        self.name, self.runs, self.job_log = deployment.name, deployment.runs, deployment.job_log
+        self.name, self.table, self.job_log = deployment.name, deployment.table, deployment.job_log
         self.notification_topic_arn = deployment.notification_topic_arn
         self.controller_function = deployment.controller_function
 
@@ -159,7 +159,7 @@ class RehearsedDeployment:
         Raises:
             RefusedError: A limit stands against it.
         """
-        for kind, item in (("sweep", self.runs.sweep(name)), ("run", self.runs.get(name))):
+        for kind, item in (("sweep", self.table.sweeps.get(name)), ("run", self.table.runs.get(name))):
             if item is not None and not item.state.ended:
                 self.ask("stop", **{kind: name})
                 return True

@@ -133,26 +133,26 @@ def parse_notification(envelope: Mapping[str, Any]) -> ReceivedNotification:
     )
 
 
-def replace_earlier(local: LocalAws, runs: RunTable, *, names: Sequence[str]) -> None:
+def replace_earlier(local: LocalAws, table: RunTable, *, names: Sequence[str]) -> None:
     """Remove the resources of earlier rehearsals' runs, and note this rehearsal's runs for the next one.
 
     A run that has not ended keeps everything. It is noted again.
 
     Args:
         local: The local AWS that they ran on.
-        runs: The run table.
+        table: The run table.
         names: The ids of the runs, or of the sweep, of the rehearsal that begins.
     """
     note = local.state_dir / _NOTE
     alive = []
     for name in note.read_text().split() if note.exists() else ():
-        sweep, trials = runs.sweep_and_trials(name)
-        of_trials = (runs.trial_run(trial.sweep, trial.number) for trial in trials)
-        found = [run for run in (runs.get(name), *of_trials) if run is not None]
+        sweep, trials = table.sweeps.with_trials(name)
+        of_trials = (table.runs.trial_run(trial.sweep, trial.number) for trial in trials)
+        found = [run for run in (table.runs.get(name), *of_trials) if run is not None]
         # A sweep that goes on resumes trials that have paused.
         if (sweep is None or sweep.state.ended) and all(run.state.ended for run in found):
             for run in found:
-                _remove(local, run, job_names=[attempt.job_name for attempt in runs.attempts(run.run)])
+                _remove(local, run, job_names=[attempt.job_name for attempt in table.runs.attempts(run.run)])
         else:
             alive.append(name)
     note.write_text("\n".join([*alive, *names]) + "\n")
@@ -258,7 +258,7 @@ def rehearse(plan: RehearsalPlan, *, view: RehearsalView) -> Report:
             name = plan.invocation.options.deployment
             deploy(local, project_dir=plan.project_dir, deployment=name, settings=plan.settings, view=view)
         deployment = RehearsedDeployment.connect(plan.document, invocation=plan.invocation)
-        replace_earlier(local, deployment.runs, names=names)
+        replace_earlier(local, deployment.table, names=names)
         session = local.session()
         subscriber = Subscriber.subscribe(
             sns=session.client("sns"),
@@ -359,7 +359,7 @@ class Rehearsal:
         Raises:
             KeyError: It is not in the run table.
         """
-        run = self.deployment.runs.get(name)
+        run = self.deployment.table.runs.get(name)
         if run is None:
             raise KeyError(f"run {name} was launched and is not in the run table")
         return run

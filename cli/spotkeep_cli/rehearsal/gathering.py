@@ -39,7 +39,7 @@ def evidence_of_run(rehearsal: Rehearsal, name: str, *, lives: Iterable[Rehearse
         name: The run.
         lives: The lives of its training process, oldest first. None for those of its jobs on SageMaker.
     """
-    run, attempts = rehearsal.run(name), rehearsal.deployment.runs.attempts(name)
+    run, attempts = rehearsal.run(name), rehearsal.deployment.table.runs.attempts(name)
     if lives is None:
         logged = events_of(attempts, rehearsal.logs)
         facts = [rehearsal.control.job_facts(attempt.job_name) for attempt in attempts]

@@ -108,7 +108,7 @@ def _job(rehearsal: Rehearsal, stage: Stage, name: str, *, keep_alive_seconds: i
         run = rehearsal.follow(name)[name]
         if run.state is RunState.FAILED:
             raise RehearsedRunFailedError(run=name, failure=run.failure_reason or "")
-        attempt = rehearsal.deployment.runs.attempts(name)[-1]
+        attempt = rehearsal.deployment.table.runs.attempts(name)[-1]
         events = events_of([attempt], rehearsal.logs)
         resumed = [event.at for event in events if event.kind is JobEventKind.RESUME]
         if not resumed:
@@ -147,7 +147,7 @@ def _await(rehearsal: Rehearsal, run: str, status: str, *, beyond_seconds: float
 
 
 def _pool(rehearsal: Rehearsal, run: str) -> Pool:
-    pool = rehearsal.deployment.runs.pool(run, 1)
+    pool = rehearsal.deployment.table.pools.get(run, 1)
     if pool is None or pool.state is PoolState.NOT_KEPT:
         raise RehearsalTimeoutError(seconds=0, states={run: "its job left no warm pool"})
     return pool

@@ -225,7 +225,7 @@ def _perform(rehearsal: Rehearsal, *, seed: int) -> SweepReport:
         rehearsal.collect_endings(Stage.NOTIFICATIONS)
     # Before what happened is gathered: that takes calls of its own.
     counts = control.call_counts()
-    sweep, trials = rehearsal.deployment.runs.sweep_and_trials(rehearsal.first)
+    sweep, trials = rehearsal.deployment.table.sweeps.with_trials(rehearsal.first)
     if sweep is None:
         raise KeyError(f"sweep {rehearsal.first} was launched and is not in the run table")
     gathered = _Gathering(rehearsal, metric=objective.metric, sweep=sweep, others=others)
@@ -282,7 +282,7 @@ class _Following:
         rehearsal = self._rehearsal
         deadline = time.monotonic() + rehearsal.timeout_seconds
         while True:
-            sweep = rehearsal.deployment.runs.sweep(rehearsal.first)
+            sweep = rehearsal.deployment.table.sweeps.get(rehearsal.first)
             if sweep is not None:
                 self._show(sweep)
                 if sweep.state.ended:
@@ -369,7 +369,7 @@ class _Gathering:
 
     def __init__(self, rehearsal: Rehearsal, *, metric: str, sweep: Sweep, others: OtherShare | None) -> None:
         self._rehearsal, self._metric = rehearsal, metric
-        self._runs = rehearsal.deployment.runs
+        self._runs = rehearsal.deployment.table.runs
         self._sagemaker = rehearsal.session.client("sagemaker")
         self._jobs = self._jobs_by_run(since=sweep.created_at)
         self._service_jobs = None if others is None else list(others.service_jobs())

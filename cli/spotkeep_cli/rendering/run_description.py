@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from spotkeep_jobs.record.record import Attempt, Cost, Plan, Run, ScriptMetrics, TimelineEntry
-    from spotkeep_jobs.record.run_table import RunTable
+    from spotkeep_jobs.record.run_store import RunStore
 
 _MARKS = {
     TimelineKind.INTERRUPTED: ("!", "bold yellow"),
@@ -148,7 +148,7 @@ class RunStory:
     page: str | None
 
     @classmethod
-    def read(cls, run: Run, *, runs: RunTable, region: str | None, unreadable: dict[str, str]) -> RunStory:
+    def read(cls, run: Run, *, runs: RunStore, region: str | None, unreadable: dict[str, str]) -> RunStory:
         """Read all records of a run.
 
         Args:
@@ -251,7 +251,7 @@ def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
     if run.interruptions:
         rows.append(("lost capacity", "once" if run.interruptions == 1 else f"{run.interruptions} times"))
     if run.place.backend == "ec2":
-        rows.append(("fleet", run.job_arn or "not there yet"))
+        rows.append(("fleet", run.job_id or "not there yet"))
         rows.append(("volume", run.volume_id or "not there yet"))
     elif run.place.queue is not None:
         rows.append(

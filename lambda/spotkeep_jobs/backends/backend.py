@@ -52,7 +52,7 @@ class Backend(Protocol):
             False where the job had stopped already.
 
         Raises:
-            TrainingJobNotFoundError: No job has that name.
+            JobNotFoundError: No job has that name.
             AwsCallError: AWS refused or could not answer.
         """
         ...

@@ -87,7 +87,8 @@ class JobView:
     """
 
     name: str
-    arn: str
+    job_id: str
+    """The id of the job at its backend, as `Attempt.job_id` has it. Empty before EC2 has given the fleet one."""
     phase: JobPhase
     end_reason: EndReason | None = None
     """The reason for its end. None while it goes on."""

@@ -77,7 +77,7 @@ class KnownPrices(Mapping[str, float]):
             return
         self._read_at = now
         try:
-            book = table.price_book(self.region)
+            book = table.deployment.price_book(self.region)
         except (BotoCoreError, ClientError, UnreadableRecordError):
             return
         if book is not None:
@@ -100,7 +100,7 @@ class KnownPrices(Mapping[str, float]):
         if self._asked_at is not None and now - self._asked_at < TRIED_AGAIN_AFTER:
             return False
         try:
-            known = table.price_book(self.region)
+            known = table.deployment.price_book(self.region)
         except UnreadableRecordError:
             known = None  # It is read anew, and replaced.
         if known is not None and now - known.fetched_at < FETCH_AGAIN_AFTER:
@@ -110,7 +110,7 @@ class KnownPrices(Mapping[str, float]):
         book = price_list.read(self.region, now=now)
         if not book.instance_usd_per_hour:
             raise PricesNotReadError(region=self.region, reason="the price list has no instance of it")
-        table.keep_price_book(book)
+        table.deployment.keep_price_book(book)
         self._take(book)
         return True
 

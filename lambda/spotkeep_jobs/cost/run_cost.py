@@ -85,7 +85,7 @@ def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | 
         return None  # The record of an attempt expired under a run that was resumed for months.
     usages = []
     for attempt in attempts:
-        usage = attempt.usage if attempt.job_arn is not None else _without_job(attempt)
+        usage = attempt.usage if attempt.job_id is not None else _without_job(attempt)
         if usage is None:
             return None
         usages.append(usage)

@@ -75,7 +75,7 @@ class Outbox:
     def deliver_run(self, run: str) -> Delivery:
         """Send the notifications of one run, oldest first."""
         unreadable: dict[str, str] = {}
-        delivery = self.deliver(self.deployment.table.notifications(run, unreadable=unreadable))
+        delivery = self.deliver(self.deployment.table.notifications.of_run(run, unreadable=unreadable))
         return replace(delivery, failures=(*delivery.failures, *unreadable.values()))
 
     def deliver_all(self, *, has_time: Callable[[], bool] = lambda: True) -> Delivery:
@@ -89,12 +89,12 @@ class Outbox:
                 sending and recording would send it twice.
         """
         unreadable: dict[str, str] = {}
-        unsent = self.deployment.table.unsent_notifications(limit=MOST_AT_ONCE, unreadable=unreadable)
+        unsent = self.deployment.table.notifications.unsent(limit=MOST_AT_ONCE, unreadable=unreadable)
         oldest_first = sorted(unsent, key=Notification.order)
         delivery = self.deliver(oldest_first, has_time=has_time)
         unqueued = [
             notification
-            for notification in self.deployment.table.dead_notifications(limit=MOST_AT_ONCE, unreadable=unreadable)
+            for notification in self.deployment.table.notifications.dead(limit=MOST_AT_ONCE, unreadable=unreadable)
             if notification.queued_at is None
         ]
         failures = [why for notification in unqueued if has_time() and (why := self._queue(notification)) is not None]
@@ -117,7 +117,7 @@ class Outbox:
                 continue
             if not has_time():
                 break
-            claimed = self.deployment.table.claim_notification(
+            claimed = self.deployment.table.notifications.claim(
                 notification, now=self.deployment.now(), stale_after=STALE_AFTER
             )
             if claimed is None:
@@ -128,15 +128,15 @@ class Outbox:
                 failures.append(str(error))
                 old = self.deployment.now() - claimed.created_at >= LONGEST_TRIED
                 if not old or claimed.deliveries < FEWEST_TRIES:
-                    self.deployment.table.release_notification(claimed, problem=error.reason)
+                    self.deployment.table.notifications.release(claimed, problem=error.reason)
                 elif (
-                    given_up := self.deployment.table.give_up_notification(claimed, problem=error.reason)
+                    given_up := self.deployment.table.notifications.give_up(claimed, problem=error.reason)
                 ) is not None:
                     dead.append(given_up.notification_id)
                     if (why := self._queue(given_up)) is not None:
                         failures.append(why)
                 continue
-            self.deployment.table.mark_sent(claimed, message_id=message_id, now=self.deployment.now())
+            self.deployment.table.notifications.mark_sent(claimed, message_id=message_id, now=self.deployment.now())
             sent.append(claimed.notification_id)
         return Delivery(sent=tuple(sent), failures=tuple(failures), dead=tuple(dead))
 
@@ -152,5 +152,5 @@ class Outbox:
             self._dead_letters.put(dead)
         except NotificationNotQueuedError as error:
             return str(error)
-        self.deployment.table.mark_queued(dead, now=self.deployment.now())
+        self.deployment.table.notifications.mark_queued(dead, now=self.deployment.now())
         return None

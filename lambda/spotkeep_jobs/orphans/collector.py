@@ -77,15 +77,15 @@ class OrphanCollector:
         Returns:
             The findings and removals, or None when the pass was not due.
         """
-        last, now = self.table.last_orphan_report(), self.clock()
+        last, now = self.table.deployment.last_orphan_report(), self.clock()
         if last is not None and now - last.begun_at < self.every:
             return None
         looked_to = {} if last is None else last.looked_to
         begun = OrphanReport(begun_at=now, removes=self.removes, looked_to=looked_to)
-        if not self.table.keep_orphan_report(begun, replaces=last):
+        if not self.table.deployment.keep_orphan_report(begun, replaces=last):
             return None
         report = self._collect(begun, has_time=has_time)
-        self.table.keep_orphan_report(report, replaces=begun)
+        self.table.deployment.keep_orphan_report(report, replaces=begun)
         return report
 
     def _collect(self, begun: OrphanReport, *, has_time: Callable[[], bool]) -> OrphanReport:

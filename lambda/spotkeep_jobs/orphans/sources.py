@@ -127,25 +127,25 @@ class OrphanSearch:
     def run_of(self, job_name: str) -> Run | None:
         """Read the run that a job's name belongs to, or that was adopted with it. None when there is none."""
         run = run_of_job(job_name)
-        return (None if run is None else self.table.get(run)) or self.table.get(job_name)
+        return (None if run is None else self.table.runs.get(run)) or self.table.runs.get(job_name)
 
     def run_marked(self, environment: Mapping[str, str]) -> Run | None:
         """Read the run that a job's environment names. None when there is none."""
         run = environment.get(RUN_VARIABLE)
-        return None if run is None else self.table.get(run)
+        return None if run is None else self.table.runs.get(run)
 
     def is_at_work(self, run: Run | None, environment: Mapping[str, str]) -> bool:
         """Return True if a queue's job has the launch mark of a run's current attempt, and so works on it."""
         if run is None or run.place.queue is None or run.state.ended:
             return False
-        attempt = self.table.attempt(run.run, run.attempt)
+        attempt = self.table.runs.attempt(run.run, run.attempt)
         return attempt is not None and launch_id_of(attempt) == environment.get(LAUNCH_VARIABLE)
 
     def pool_of(self, job_name: str) -> Pool | None:
         """Read the pool that is recorded of a job. None when there is none."""
         run = run_of_job(job_name)
-        found = None if run is None else self.table.pool(run, int(job_name.rpartition("-")[2]))
-        return found or self.table.pool(job_name, 1)
+        found = None if run is None else self.table.pools.get(run, int(job_name.rpartition("-")[2]))
+        return found or self.table.pools.get(job_name, 1)
 
 
 def _look_at(
@@ -183,7 +183,7 @@ def orphaned_jobs(jobs: SageMakerTrainingJobs, around: OrphanSearch, after: str 
     """Find training jobs in progress that run for no run."""
     listed = list(jobs.search_in_progress(around.deployment))
     unreadable: dict[str, str] = {}
-    runs = around.table.run_items_in_flight(unreadable=unreadable)
+    runs = around.table.runs.items_in_flight(unreadable=unreadable)
     in_flight = [run for run in runs if run.place.backend == "sagemaker"]
     known = {name for run in in_flight for name in (run.job_name, run.training_job)}
     context = around.context()
@@ -215,9 +215,9 @@ def orphaned_service_jobs(
     """
     listed = list(queues.unfinished(names))
     unreadable: dict[str, str] = {}
-    runs = around.table.run_items_in_flight(unreadable=unreadable)
+    runs = around.table.runs.items_in_flight(unreadable=unreadable)
     in_flight = [run for run in runs if run.place.queue is not None]
-    known = {job_id_of(run.job_arn) for run in in_flight if run.job_arn is not None}
+    known = {job_id_of(run.job_id) for run in in_flight if run.job_id is not None}
     context = around.context()
 
     def judge(job_id: str) -> PossibleOrphan | None:
@@ -239,7 +239,7 @@ def orphaned_pools(jobs: SageMakerTrainingJobs, around: OrphanSearch, after: str
     """Find warm pools that wait. A recorded pool costs money, and a pool without a record belongs to no run."""
     listed = {summary.name: summary for summary in jobs.with_waiting_pool(since=around.clock() - _LONGEST_POOL)}
     unreadable: dict[str, str] = {}
-    recorded = [pool for pool in around.table.kept_pools(unreadable=unreadable) if pool.job_name in listed]
+    recorded = [pool for pool in around.table.pools.kept(unreadable=unreadable) if pool.job_name in listed]
     context = around.context()
 
     def judge(name: str) -> PossibleOrphan | None:

@@ -14,14 +14,14 @@ from spotkeep_jobs.backends.sagemaker.request import build_training_job_request
 from spotkeep_jobs.document.capacity import first_job
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.times import MAX_KEEP_ALIVE_SECONDS, format_duration
-from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError, TrainingJobNotFoundError, in_words
+from spotkeep_jobs.errors import AwsRefusedError, JobNotFoundError, Problem, RequestRefusedError, in_words
 from spotkeep_jobs.pools.matching import PoolMatch, match
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.pools.warm_pool import LONGEST_CHAIN, stop_requested
 from spotkeep_jobs.record.record import Pool
 from spotkeep_jobs.record.run_table_errors import RunChangedError, UnreadableRecordError
 from spotkeep_jobs.record.states import PoolEndReason, PoolState
-from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.record.table_client import until_written
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment
@@ -48,7 +48,7 @@ class PoolActions:
         Raises:
             AwsCallError: SageMaker could not answer.
         """
-        known = list(self.deployment.table.kept_pools(unreadable=unreadable))
+        known = list(self.deployment.table.pools.kept(unreadable=unreadable))
         reconciled = []
         for pool in known[:_MOST_RECONCILED]:
             try:
@@ -106,7 +106,7 @@ class PoolActions:
             raise RequestRefusedError([_chain_too_long(pool, seconds=seconds)])
         try:
             self.deployment.training_jobs.keep_alive(pool.job_name, wanted)
-        except (AwsRefusedError, TrainingJobNotFoundError) as error:
+        except (AwsRefusedError, JobNotFoundError) as error:
             pool = self._reconciled(pool)
             if pool.state is not PoolState.AVAILABLE:
                 raise RequestRefusedError([_gone(pool)]) from error
@@ -129,10 +129,13 @@ class PoolActions:
             pool = self._available(run)
             if pool.asked_to_end is not None:
                 return pool
-            run_item, attempt = self.deployment.table.get(run), self.deployment.table.attempt(run, pool.attempt)
+            run_item, attempt = (
+                self.deployment.table.runs.get(run),
+                self.deployment.table.runs.attempt(run, pool.attempt),
+            )
             if run_item is None or attempt is None:
                 raise RunChangedError(run)
-            self.deployment.table.commit_pool(
+            self.deployment.table.runs.commit_pool(
                 stop_requested(
                     run=run_item,
                     attempt=attempt,
@@ -151,7 +154,7 @@ class PoolActions:
 
     def _available(self, run: str) -> Pool:
         """Return the run's pool, as SageMaker says now."""
-        pools: Sequence[Pool] = self.deployment.table.pools(run)
+        pools: Sequence[Pool] = self.deployment.table.pools.of_run(run)
         if not pools:
             raise RequestRefusedError([_no_pool(run)])
         pool = self._reconciled(pools[-1])

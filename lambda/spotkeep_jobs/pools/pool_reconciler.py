@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.errors import AwsRefusedError, TrainingJobNotFoundError
+from spotkeep_jobs.errors import AwsRefusedError, JobNotFoundError
 from spotkeep_jobs.pools.matching import differences
 from spotkeep_jobs.pools.pool_schedules import plan_schedules
 from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules, ScheduleNotMadeError, ScheduleTarget
@@ -21,7 +21,7 @@ from spotkeep_jobs.pools.warm_pool import PoolFacts, decide_pool, waits_as_recor
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, total
 from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 from spotkeep_jobs.record.states import PoolState
-from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.record.table_client import until_written
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobSummary, JobView
@@ -78,7 +78,7 @@ class PoolReconciler:
 
     def _update(self, run: str, attempt: int, happened: list[RunMetrics]) -> Pool | None:
         """Write SageMaker's description of a pool into its record. Add the difference to `happened`."""
-        run_item, pool = self.deployment.table.get(run), self.deployment.table.pool(run, attempt)
+        run_item, pool = self.deployment.table.runs.get(run), self.deployment.table.pools.get(run, attempt)
         if run_item is None or pool is None:
             return None
         if pool.state is not PoolState.AVAILABLE:
@@ -87,13 +87,13 @@ class PoolReconciler:
         change = decide_pool(facts, self.deployment.training_jobs.observe(pool.job_name))
         if change is None:
             return pool
-        happened.append(happened_between(run_item, self.deployment.table.commit_pool(change)))
+        happened.append(happened_between(run_item, self.deployment.table.runs.commit_pool(change)))
         return change.pool
 
     def _facts(self, run: Run, pool: Pool) -> PoolFacts:
         return PoolFacts(
             run=run,
-            attempts=self.deployment.table.attempts(run.run),
+            attempts=self.deployment.table.runs.attempts(run.run),
             pool=pool,
             deployment=self.deployment.policy,
             now=self.deployment.now(),
@@ -114,7 +114,10 @@ class PoolReconciler:
             return None
         if summary.last_modified_at - seen.kept_since > _ENDS_WITHIN:
             return None  # A person has changed it since it began: its keep-alive period is another.
-        run_item, pool = self.deployment.table.get(seen.run), self.deployment.table.pool(seen.run, seen.attempt)
+        run_item, pool = (
+            self.deployment.table.runs.get(seen.run),
+            self.deployment.table.pools.get(seen.run, seen.attempt),
+        )
         if run_item is None or pool is None:
             return None
         if not waits_as_recorded(self._facts(run_item, pool)):
@@ -160,16 +163,16 @@ class PoolReconciler:
         if job.pool_traits is None:
             return None
         # Passes report a pool that cannot be read: it keeps no run from its end.
-        for pool in list(self.deployment.table.kept_pools(unreadable={})):
+        for pool in list(self.deployment.table.pools.kept(unreadable={})):
             could = pool.kept_since <= job.created_at and pool.job_name != job.name
             if could and not differences(wanted=job.pool_traits, offered=pool.traits):
                 with contextlib.suppress(UnreadableRecordError):  # Of its run.
                     self.reconcile(run=pool.run, attempt=pool.attempt)
-        return self.deployment.table.chain_of(job.name)
+        return self.deployment.table.pools.chain_of(job.name)
 
     def _end(self, pool: Pool) -> None:
         try:
             self.deployment.training_jobs.keep_alive(pool.job_name, 0)
-        except (AwsRefusedError, TrainingJobNotFoundError):
+        except (AwsRefusedError, JobNotFoundError):
             # It is over already, or taken: the next description says which.
             return

@@ -309,7 +309,7 @@ def reminder_due_at(pool: Pool, *, lead_seconds: int) -> datetime | None:
 
 
 def _is_of(attempt: Attempt, job: JobView) -> bool:
-    if attempt.job_arn is not None and job.arn != attempt.job_arn:
+    if attempt.job_id is not None and job.job_id != attempt.job_id:
         return False
     return attempt.job_request is None or is_same_launch(environment=job.environment, parameters=attempt.job_request)
 

@@ -21,9 +21,9 @@ _HOSTS: Final = {
 
 def training_job_page(run: Run) -> str | None:
     """Return the address of the page of a run's training job. None where it has none, or has it on the local AWS."""
-    if run.place.backend != "sagemaker" or run.job_arn is None:
+    if run.place.backend != "sagemaker" or run.job_id is None:
         return None
-    _, partition, service, region, account, *_ = [*run.job_arn.split(":"), *[""] * 4]
+    _, partition, service, region, account, *_ = [*run.job_id.split(":"), *[""] * 4]
     job_name = run.job_name if run.place.queue is None else run.training_job
     if (
         service not in {"sagemaker", "batch"}
@@ -44,7 +44,7 @@ def console_page(run: Run, *, region: str) -> str | None:
     """
     if run.place.backend != "ec2":
         return training_job_page(run)
-    if run.job_arn is None:
+    if run.job_id is None:
         return None
     partition = "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
     return f"https://{region}.{_HOSTS[partition]}/ec2/home?region={region}#Instances:search={quote(run.run)}"

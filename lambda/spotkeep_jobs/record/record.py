@@ -384,6 +384,26 @@ class AskedToEnd(Record):
     """The reason as the timeline shows it, such as `A user asked to stop the run`."""
 
 
+class StaleCheckpointNotice(Record):
+    """The last notification that an attempt's newest checkpoint is too old. The controller writes it."""
+
+    nth: int
+    """The number of such notifications of the attempt, such as 2."""
+    newest_at: UtcTime
+    """The time of that checkpoint, such as `2026-11-22T02:00:00.000Z`. Without one, the attempt's beginning."""
+
+
+class LastReconciliation(Record):
+    """The last reconciliation of an attempt with its live job. The controller writes it."""
+
+    job_modified_at: UtcTime | None = None
+    """SageMaker's LastModifiedTime of the job, such as `2026-11-22T02:00:00.000Z`.
+
+    Until it moves, nothing happened to the job. None where the backend gives none."""
+    again_at: UtcTime | None = None
+    """The time of the next reconciliation when nothing happens to the job. For example, a wait gets too long."""
+
+
 class InstanceTime(Record):
     """The time for which the live job of a run has had instances, which AWS bills."""
 
@@ -488,7 +508,8 @@ class Run(Record):
     """The place of the current attempt. Each attempt that begins writes its own into the run."""
     job_name: Id
     """The current attempt's training job. In a queue its service job."""
-    job_arn: Address | None = None
+    job_id: Address | None = None
+    """The current attempt's `job_id`. The function that writes the attempt's writes this one with it."""
     attempt: int = 1
     created_at: UtcTime
     started_at: UtcTime | None = None
@@ -565,8 +586,11 @@ class Attempt(Record):
     paused_at_step: int | None = None
     """The completed steps at which its script paused. Where the log does not say, those that the request names."""
     job_name: Id
-    job_arn: Address | None = None
-    """None until SageMaker confirmed the job. On a fleet it is the fleet's id, in a queue the service job's ARN."""
+    job_id: Address | None = None
+    """The id of the job at its backend, from the launcher or the controller once the backend has confirmed the job.
+
+    On SageMaker it is the training job's ARN, in a queue the service job's ARN, and on EC2 the fleet's id, such as
+    `fleet-0a1b2c3d`."""
     training_jobs: Annotated[tuple[QueuedTrainingJob, ...], AtMost(100)] = ()
     """In a queue, the training jobs that AWS Batch made one after another. All of them, or the last ones."""
     earlier_training_jobs: EarlierTrainingJobs = EarlierTrainingJobs()
@@ -594,14 +618,10 @@ class Attempt(Record):
     """True when its users were notified that it blocks its queue."""
     long_wait_notified: int | None = None
     """The interruption after which a long wait was last notified. 0 stands for the wait before the first capacity."""
-    stale_notified: int = 0
-    """The number of notifications of a stale checkpoint."""
-    stale_notified_of: UtcTime | None = None
-    """The time of the checkpoint that was last notified as stale. The attempt's beginning where there was none."""
-    seen_modified_at: UtcTime | None = None
-    """SageMaker's LastModifiedTime of the job at its last description. Until it moves, nothing happened to the job."""
-    reconcile_again_at: UtcTime | None = None
-    """The time of the next reconciliation when nothing happens to the job. For example, a wait gets too long."""
+    stale_notice: StaleCheckpointNotice | None = None
+    """None while the users got no notification of a stale checkpoint."""
+    last_reconciled: LastReconciliation | None = None
+    """None before the first reconciliation with the job, and after the attempt's end."""
     recorded_transitions: int = 0
     """The number of SageMaker's transitions in the timeline."""
     log_read_at: UtcTime | None = None
@@ -621,17 +641,17 @@ class Attempt(Record):
         """Return the attempt as it is once the controller asks its job to end."""
         return with_changes(self, asked_to_end=AskedToEnd(at=at, reason=reason, text=text))
 
-    def job_created_entry(self, *, job_arn: str, at: datetime) -> TimelineEntry:
+    def job_created_entry(self, *, job_id: str, at: datetime) -> TimelineEntry:
         """Return the timeline entry for the creation of the job.
 
-        The function that first records the job's ARN writes it, once.
+        The function that first records the job's id writes it, once.
 
         Args:
-            job_arn: As it is recorded.
+            job_id: As it is recorded.
             at: The time when the job was created, as far as that function knows.
         """
         if self.place.backend == "ec2":
-            text = f"EC2 accepted fleet {job_arn}"
+            text = f"EC2 accepted fleet {job_id}"
         elif (place := self.place.queue) is not None:
             text = f"AWS Batch took the job into queue {place.queue}, share {place.share}, priority {place.priority}"
         else:

@@ -30,76 +30,44 @@ Items (`pk` / `sk`):
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
 
-from spotkeep_jobs.record.claim_table import ClaimTable
-from spotkeep_jobs.record.deployment_table import DeploymentTable
-from spotkeep_jobs.record.id_table import IdTable
-from spotkeep_jobs.record.ids import run_of_trial
-from spotkeep_jobs.record.notification_table import NotificationTable
-from spotkeep_jobs.record.pool_table import POOL_IN_FLIGHT, PoolTable
-from spotkeep_jobs.record.record import (
-    Attempt,
-    LogReading,
-    Notification,
-    Plan,
-    Pool,
-    PoolChange,
-    Run,
-    RunChange,
-    RunGroup,
-    ScriptMetrics,
-    TimelineEntry,
-    TrialPlace,
-    format_time,
+from spotkeep_jobs.record.claim_store import ClaimStore
+from spotkeep_jobs.record.deployment_store import DeploymentStore
+from spotkeep_jobs.record.notification_store import NotificationStore
+from spotkeep_jobs.record.record import Pool, Run
+from spotkeep_jobs.record.run_store import (
+    LISTING,
+    LISTING_OF_TRIALS,
+    POOL_IN_FLIGHT,
+    RUN_IN_FLIGHT,
+    RUN_WAITS_FOR_QUOTA,
+    PoolStore,
+    RunStore,
 )
-from spotkeep_jobs.record.run_table_errors import (
-    AttemptStillLiveError,
-    DeploymentIsBeingDeletedError,
-    IdReservedError,
-    RunChangedError,
-    RunExistsError,
-    RunNotRecordedError,
-    RunsInFlightError,
-    UnreadableRecordError,
-)
-from spotkeep_jobs.record.schedule_table import SCHEDULES, ScheduleTable
-from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
+from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
+from spotkeep_jobs.record.schedule_store import SCHEDULES, ScheduleStore
 from spotkeep_jobs.record.sweep import Sweep
-from spotkeep_jobs.record.sweep_table import SWEEP_IN_FLIGHT, SWEEPS, SweepTable
+from spotkeep_jobs.record.sweep_store import SWEEP_IN_FLIGHT, SWEEPS, SweepStore
 from spotkeep_jobs.record.table_client import (
     BY_CREATED_INDEX,
     IN_FLIGHT_INDEX,
+    RUN_RETENTION_DAYS,
     Item,
-    TransactionCancelled,
-    Unreadable,
-    Write,
-    epoch_seconds,
-    fields_of,
-    readable,
+    TableClient,
     record_of,
-    to_dynamodb,
 )
-from spotkeep_jobs.record.until_written import until_written
-from spotkeep_jobs.with_changes import with_changes
 
-_LISTING: Final = "run"
-_LISTING_OF_TRIALS: Final = "trial"
-"""The part of the index with the runs of trials. A sweep is listed as one, without them."""
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
 _NAMING_FIELDS: Final = ("checkpoint_uri", "output_prefix", "request", "document")
 """The fields in which items name the things that they use."""
-_RUN_IN_FLIGHT: Final = "1"
-_RUN_WAITS_FOR_QUOTA: Final = "quota"
-"""The part of the index with the runs that wait for quota. The end of each job asks for them."""
-
-
 _ALIVE: Final[Mapping[str, type[Run] | type[Sweep] | type[Pool]]] = {
-    _RUN_IN_FLIGHT: Run,
-    _RUN_WAITS_FOR_QUOTA: Run,
+    RUN_IN_FLIGHT: Run,
+    RUN_WAITS_FOR_QUOTA: Run,
     SWEEP_IN_FLIGHT: Sweep,
     POOL_IN_FLIGHT: Pool,
 }
@@ -107,418 +75,51 @@ _ALIVE: Final[Mapping[str, type[Run] | type[Sweep] | type[Pool]]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewRun:
-    """A run that is to be opened.
+class RunTable:
+    """The deployment's one DynamoDB table, with a store for each kind of record.
 
     Attributes:
-        run: The new run item, state LAUNCHING.
-        attempt: Its first attempt, state LAUNCHING.
-        plan: Its forecast and policy, if it has any.
-        timeline: Timeline entries beside the one that it was opened.
-        opened: The text of that entry, or None for a run that a user asked for.
+        client: Reads and writes its items.
+        runs: Runs, attempts, timelines, metrics and plans.
+        pools: Warm pools.
+        notifications: The outbox.
+        sweeps: Sweeps and their trials.
+        schedules: Schedules.
+        claims: Tokens, ids, checkpoint locks and slots.
+        deployment: The deployment's own items, such as prices.
     """
 
-    run: Run
-    attempt: Attempt
-    plan: Plan | None = None
-    timeline: Sequence[TimelineEntry] = ()
-    opened: str | None = None
+    client: TableClient
+    runs: RunStore
+    pools: PoolStore
+    notifications: NotificationStore
+    sweeps: SweepStore
+    schedules: ScheduleStore
+    claims: ClaimStore
+    deployment: DeploymentStore
 
-
-@dataclass(frozen=True, kw_only=True)
-class Opened:
-    """A run that `open_runs` opened, or that the same token opened before.
-
-    Attributes:
-        run: The run's item, new or from the first launch with the token.
-        attempt: Its current attempt.
-        replayed: True when the token was used before (nothing was written).
-    """
-
-    run: Run
-    attempt: Attempt
-    replayed: bool
-
-
-class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTable, IdTable, DeploymentTable):
-    """Runs, attempts and timelines, and all else that the deployment's one DynamoDB table holds."""
-
-    # Launching
-
-    def open_runs(self, new: Sequence[NewRun], *, in_flight_limit: int | None = None) -> tuple[Opened, ...]:
-        """Record the runs of one launch, all or none, in one transaction.
-
-        The transaction has six items a run and five more at most.
+    @classmethod
+    def of(cls, *, client: DynamoDBClient, table_name: str, retention_days: int = RUN_RETENTION_DAYS) -> Self:
+        """Return the stores of a table.
 
         Args:
-            new: The runs, the first of which has the launch's token.
-            in_flight_limit: The highest number of runs in flight, these included, or None for no limit.
-
-        Returns:
-            The runs, in the same order. With `replayed` set, those that the same token opened before, which may be more
-            or fewer.
-
-        Raises:
-            RunExistsError: A run id is taken (by a request with another token).
-            IdReservedError: A sweep or a schedule has reserved the id of one.
-            CheckpointPrefixTakenError: Another live run owns a checkpoint prefix.
-            RunsInFlightError: More runs than the limit would be in flight.
-            DeploymentIsBeingDeletedError: No run begins any more.
-            RunChangedError: Another launch took the same slot meanwhile, or another transaction was under way.
+            client: A DynamoDB client, with retries as the caller chooses.
+            table_name: The run table of the deployment.
+            retention_days: Days that an ended run stays (TTL attribute `expires_at`).
         """
-        if in_flight_limit is not None:
-            try:
-                slots = self._free_slots(len(new), limit=in_flight_limit)
-            except RunsInFlightError:
-                if self._run_of_token(new[0].run) is None:
-                    raise
-                return self._replay_all(new[0].run)
-            new = [replace(each, run=with_changes(each.run, slot=slot)) for each, slot in zip(new, slots, strict=True)]
-        writes: list[Write] = []
-        begins = []
-        for each in new:
-            begins.append(len(writes))
-            writes += self._opening_writes(each)
-        ids_begin = len(writes)
-        writes += self._take_ids_of(new[0].run)
-        # A run of another client has its job already.
-        asks = [] if all(each.run.adopted for each in new) else [self._unless_being_deleted()]
-        try:
-            self._transact([*writes, *asks])
-        except TransactionCancelled as cancelled:
-            if cancelled.refused(0):
-                return self._replay_all(new[0].run)
-            if cancelled.refused(len(writes)):
-                raise DeploymentIsBeingDeletedError from cancelled
-            for begin, each in zip(begins, new, strict=True):
-                if cancelled.refused(begin + 1):
-                    raise RunExistsError(each.run.run) from cancelled
-                if cancelled.refused(begin + 2):
-                    raise self._checkpoint_prefix_taken(each.run) from cancelled
-            if any(cancelled.refused(position) for position in range(ids_begin, len(writes))):
-                raise IdReservedError(new[0].run.run) from cancelled
-            raise RunChangedError(new[0].run.run) from cancelled
-        return tuple(Opened(run=each.run, attempt=each.attempt, replayed=False) for each in new)
-
-    def begin_attempt(
-        self, *, run: Run, attempt: Attempt, timeline: Sequence[TimelineEntry] = (), in_flight_limit: int | None = None
-    ) -> Run:
-        """Record the next attempt of an ended run on the same checkpoint prefix.
-
-        Args:
-            run: The run item as it was read, which must have ended.
-            attempt: The new attempt, numbered `run.attempt + 1`, state LAUNCHING.
-            timeline: Timeline entries beside the one that it begins.
-            in_flight_limit: The highest number of runs in flight, this one included, or None for no limit.
-
-        Returns:
-            The new run item.
-
-        Raises:
-            AttemptStillLiveError: The last attempt is not over (I1).
-            CheckpointPrefixTakenError: Another live run owns the checkpoint prefix meanwhile.
-            RunsInFlightError: One run more than the limit would be in flight.
-            DeploymentIsBeingDeletedError: No attempt begins any more.
-            RunChangedError: Another function changed the run since it was read.
-        """
-        if not run.state.ended:
-            raise AttemptStillLiveError(run=run.run, attempt=run.attempt, state=run.state)
-        slot = None if in_flight_limit is None else self._free_slots(1, limit=in_flight_limit)[0]
-        run_item = with_changes(
-            run,
-            state=RunState.LAUNCHING,
-            slot=slot,
-            end_reason=None,
-            failure_reason=None,
-            paused_at_step=None,
-            no_more_jobs_because=None,
-            ended_at=None,
-            asked_to_end=None,
-            log_reading=None,
-            attempt=attempt.attempt,
-            job_name=attempt.job_name,
-            job_arn=attempt.job_arn,
-            place=attempt.place,
-            updated_at=attempt.created_at,
-            version=run.version + 1,
+        table = TableClient(client=client, table_name=table_name, retention_days=retention_days)
+        notifications, claims = NotificationStore(table=table), ClaimStore(table=table)
+        pools, deployment = PoolStore(table=table), DeploymentStore(table=table)
+        return cls(
+            client=table,
+            runs=RunStore(table=table, notifications=notifications, claims=claims, pools=pools, deployment=deployment),
+            pools=pools,
+            notifications=notifications,
+            sweeps=SweepStore(table=table, notifications=notifications, claims=claims, deployment=deployment),
+            schedules=ScheduleStore(table=table, notifications=notifications, deployment=deployment),
+            claims=claims,
+            deployment=deployment,
         )
-        begun = TimelineEntry(
-            run=run.run,
-            attempt=attempt.attempt,
-            at=attempt.created_at,
-            kind=TimelineKind.ATTEMPT_BEGUN,
-            text=f"Attempt {attempt.attempt} begins, on the same checkpoints",
-        )
-        try:
-            self._transact(
-                [
-                    self._put_run(run_item, decided_on=run.version),
-                    self._take_checkpoint_lock(run),
-                    self._unless_being_deleted(),
-                    self._put(self._attempt_item(attempt), condition="attribute_not_exists(pk)"),
-                    self._put(self._timeline_item(begun)),
-                    *(self._put(self._timeline_item(entry)) for entry in timeline),
-                    *self._claim_slot(run_item),
-                    *self._keep_ids_of(run_item, now=attempt.created_at),
-                ]
-            )
-        except TransactionCancelled as cancelled:
-            if not cancelled.refused(0) and cancelled.refused(2):
-                raise DeploymentIsBeingDeletedError from cancelled
-            if not cancelled.refused(0) and cancelled.refused(1):
-                raise self._checkpoint_prefix_taken(run) from cancelled
-            raise RunChangedError(run.run) from cancelled
-        return run_item
-
-    def record_job_created(
-        self, *, run: str, attempt: int, job_arn: str, now: datetime, read: tuple[Run, Attempt] | None = None
-    ) -> Run:
-        """Record that the backend confirmed an attempt's job. Recording it again changes nothing.
-
-        Args:
-            run: The run.
-            attempt: The attempt's number.
-            job_arn: The job's ARN, or the id of its fleet.
-            now: The time.
-            read: The run item and this attempt, as they were read or written last, or None to read them.
-
-        Returns:
-            The run item. A set `asked_to_end` means that the user asked to stop while the job was being created. The
-            caller then stops the job. The caller also stops it when the run has ended or gone on, which leaves the item
-            unchanged.
-
-        Raises:
-            RunNotRecordedError: No such run or attempt.
-            RunChangedError: The run kept changing under every try.
-        """
-        as_read = [read] if read is not None else []
-
-        def record() -> Run:
-            run_item, recorded = (
-                as_read.pop() if as_read else (self._require(run), self._required_attempt(run, attempt))
-            )
-            if recorded.job_arn is not None or run_item.attempt != attempt or run_item.state.ended:
-                return run_item
-            change = RunChange(
-                run=with_changes(run_item, job_arn=job_arn, quota_wait=None, updated_at=now),
-                attempt=with_changes(recorded, job_arn=job_arn, launched_at=now),
-                timeline=(recorded.job_created_entry(job_arn=job_arn, at=now),),
-            )
-            return self.commit(change)
-
-        return until_written(record)
-
-    # Changing
-
-    def request_stop(self, *, run: str, now: datetime) -> tuple[Run, Attempt]:
-        """Record that the user wants the run to end. Asking again, or asking an ended run, change nothing.
-
-        Returns:
-            The run item and its current attempt. The caller stops the job when there is one and it has not ended.
-
-        Raises:
-            RunNotRecordedError: No such run.
-            RunChangedError: The run kept changing under every try.
-        """
-
-        def request() -> tuple[Run, Attempt]:
-            run_item = self._require(run)
-            recorded = self._required_attempt(run, run_item.attempt)
-            if run_item.state.ended or run_item.asked_to_end is not None:
-                return run_item, recorded
-            text = "A user asked to stop the run"
-            change = RunChange(
-                run=run_item.to_end(EndReason.STOPPED_BY_USER, text=text, at=now),
-                attempt=with_changes(recorded, state=RunState.STOPPING),
-                timeline=(
-                    TimelineEntry(
-                        run=run,
-                        attempt=run_item.attempt,
-                        at=now,
-                        kind=TimelineKind.STOP_REQUESTED,
-                        text=text,
-                    ),
-                ),
-            )
-            return self.commit(change), change.attempt
-
-        return until_written(request)
-
-    def begin_log_reading(self, run: Run, *, now: datetime) -> None:
-        """Record that a function is about to read a run's log.
-
-        The run goes to the end of those in flight. If the reading kills the function, its next pass finds all other
-        runs first. The version stays, so a function that decided on this one may still write.
-
-        Args:
-            run: The run item as it was read.
-            now: The time.
-
-        Raises:
-            RunChangedError: Another function changed the run since it was read.
-        """
-        unfinished = 1 if run.log_reading is None else run.log_reading.unfinished + 1
-        reading = LogReading(begun_at=now, unfinished=unfinished)
-        self._mark(with_changes(run, log_reading=reading, updated_at=now))
-
-    def end_log_reading(self, run: Run) -> None:
-        """Record that a reading of a run's log has ended and changed nothing. `commit` records it beside a change.
-
-        Args:
-            run: The run item as it was read, before the reading began.
-        """
-        with contextlib.suppress(RunChangedError):  # The function that changed the run has read its log, too.
-            self._mark(with_changes(run, log_reading=None))
-
-    def _mark(self, run: Run) -> None:
-        if not self._put_if(self._run_item(run), "version = :seen", values={":seen": run.version}):
-            raise RunChangedError(run.run)
-
-    def commit(self, change: RunChange, *, begins_job: bool = False) -> Run:
-        """Write a change in one transaction. An ended run gives its checkpoint prefix back in the same one.
-
-        Args:
-            change: Its `run.version` is the version the decision was made on.
-            begins_job: Whether the caller creates the job of its attempt next.
-
-        Returns:
-            The run item as written.
-
-        Raises:
-            RunChangedError: Another function changed the run meanwhile. Nothing was written.
-            DeploymentIsBeingDeletedError: No job begins any more, this one's nor one of a next attempt.
-        """
-        run_item = with_changes(
-            change.run, version=change.run.version + 1, slot=None if change.ends_run else change.run.slot
-        )
-        writes = [*self._change_writes(run_item, change), *self._next_attempt(change)]
-        if change.ends_run:
-            writes += [self._release_checkpoint_lock(run_item), *self._release_slot(change.run)]
-        return self._written(run_item, writes, begins_job=begins_job or change.next_attempt is not None)
-
-    def commit_pool(self, change: PoolChange) -> Run:
-        """Write a change of a warm pool, and of its run's bill, in one transaction.
-
-        Args:
-            change: Its `run.version` is the version the decision was made on.
-
-        Returns:
-            The run item as written.
-
-        Raises:
-            RunChangedError: Another function changed the run or its pool meanwhile. Nothing was written.
-        """
-        run_item = with_changes(change.run, version=change.run.version + 1)
-        return self._written(run_item, self._change_writes(run_item, change))
-
-    def _change_writes(self, run_item: Run, change: RunChange | PoolChange) -> list[Write]:
-        writes = [
-            self._put_run(run_item, decided_on=change.run.version),
-            self._put(self._attempt_item(change.attempt)),
-            *(self._put(self._timeline_item(entry)) for entry in change.timeline),
-            *(
-                self._put(self._notification_item(notification), condition="attribute_not_exists(pk)")
-                for notification in change.notifications
-            ),
-        ]
-        if isinstance(change, RunChange) and change.metrics is not None:
-            keys = {"pk": f"run#{run_item.run}", "sk": "metrics", "expires_at": self._outlives_run(run_item.created_at)}
-            writes.append(self._put(fields_of(change.metrics) | keys))
-        return writes if change.pool is None else [*writes, *self._pool_writes(change.pool)]
-
-    def _written(self, run_item: Run, writes: Sequence[Write], *, begins_job: bool = False) -> Run:
-        asks = [self._unless_being_deleted()] if begins_job else []
-        try:
-            self._transact([*writes, *asks])
-        except TransactionCancelled as cancelled:
-            if asks and cancelled.refused(len(writes)) and not cancelled.refused(0):
-                raise DeploymentIsBeingDeletedError from cancelled
-            raise RunChangedError(run_item.run) from cancelled
-        return run_item
-
-    # Reading
-
-    def get(self, run: str) -> Run | None:
-        """Return the item of a run (strongly consistent), or None."""
-        return self._read(Run, f"run#{run}", "item")
-
-    def trial_run(self, sweep: str, number: int) -> Run | None:
-        """Return the run of a trial (strongly consistent), or None. A run that only has such an id does not count."""
-        run = self.get(run_of_trial(sweep, number))
-        return run if run is not None and run.trial == TrialPlace(sweep=sweep, number=number) else None
-
-    def run_metrics_and_notifications(self, run: str) -> tuple[Run | None, ScriptMetrics | None, list[Notification]]:
-        """Return the item of a run (strongly consistent), its metrics and its notifications, in one call.
-
-        A notification that cannot be read is left out. The run goes on, and the outbox reports the notification.
-        """
-        found = self._query(
-            KeyConditionExpression="pk = :pk AND sk >= :first",
-            ExpressionAttributeValues=to_dynamodb({":pk": f"run#{run}", ":first": "item"}),
-            ConsistentRead=True,
-        )
-        run_item: Run | None = None
-        metrics: ScriptMetrics | None = None
-        notifications: list[Notification] = []
-        for item in found:
-            if item["sk"] == "item":
-                run_item = record_of(Run, item)
-            elif item["sk"] == "metrics":
-                metrics = record_of(ScriptMetrics, item)
-            elif str(item["sk"]).startswith("notification#"):
-                notifications += readable(Notification, [item], unreadable={})
-        return run_item, metrics, sorted(notifications, key=Notification.order)
-
-    def attempt(self, run: str, attempt: int) -> Attempt | None:
-        """Return one attempt of a run (strongly consistent), or None."""
-        return self._read(Attempt, f"run#{run}", f"attempt#{attempt:04d}")
-
-    def plan(self, run: str) -> Plan | None:
-        """Return the forecast and policy of a run, or None."""
-        return self._read(Plan, f"run#{run}", "plan")
-
-    def metrics(self, run: str) -> ScriptMetrics | None:
-        """Return the metrics that a run's script reports, or None."""
-        return self._read(ScriptMetrics, f"run#{run}", "metrics")
-
-    def attempts(self, run: str) -> list[Attempt]:
-        """Return every attempt of a run, first to last."""
-        return [record_of(Attempt, item) for item in self._query_run(f"run#{run}", "attempt#")]
-
-    def timeline(self, run: str, *, unreadable: Unreadable | None = None) -> list[TimelineEntry]:
-        """Return the timeline of a run, in order of time."""
-        return list(readable(TimelineEntry, self._query_run(f"run#{run}", "event#"), unreadable=unreadable))
-
-    def list(
-        self,
-        *,
-        owner: str | None = None,
-        states: Collection[RunState] | None = None,
-        limit: int = 50,
-        trials: bool = False,
-        unreadable: Unreadable | None = None,
-    ) -> list[Run]:
-        """Return runs, newest first (eventually consistent).
-
-        Args:
-            owner: Only this owner's.
-            states: Only runs in one of these states.
-            limit: At most so many.
-            trials: Whether to list those of sweeps' trials, instead of all others.
-            unreadable: Takes those that cannot be read, whosever. None to raise at the first.
-        """
-        found: list[Run] = []
-        part = _LISTING_OF_TRIALS if trials else _LISTING
-        items = self._query_index(BY_CREATED_INDEX, "listing", part, forward=False)
-        for run in readable(Run, items, unreadable=unreadable):
-            if owner is not None and run.owner != owner:
-                continue
-            if states is not None and run.state not in states:
-                continue
-            found.append(run)
-            if len(found) >= limit:
-                break
-        return found
 
     def named_in_records(self) -> Iterator[tuple[str, str]]:
         """Yield the id of each run, trial's run, sweep and schedule, and all that it names, in one text.
@@ -526,38 +127,13 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
         The scan goes by pages of a megabyte, as DynamoDB stores the items. So even an unreadable record yields the
         things that it names (eventually consistent).
         """
-        for part in (_LISTING, _LISTING_OF_TRIALS, SWEEPS, SCHEDULES):
-            for item in self._query_index(BY_CREATED_INDEX, "listing", part, forward=False):
+        for part in (LISTING, LISTING_OF_TRIALS, SWEEPS, SCHEDULES):
+            for item in self.client.query_index(BY_CREATED_INDEX, "listing", part, forward=False):
                 yield str(item["pk"]).partition("#")[2], "\n".join(str(item.get(name, "")) for name in _NAMING_FIELDS)
 
     def is_recorded(self, run: str) -> bool:
         """Say whether there is a run, a sweep or a schedule of an id (strongly consistent)."""
-        return any(self._get_item(f"{kind}#{run}", "item") is not None for kind in ("run", "sweep", "schedule"))
-
-    def in_flight(self) -> Iterator[str]:
-        """Yield ids of the runs that have not ended, longest untouched first (eventually consistent).
-
-        Those that wait for quota are the last.
-        """
-        for part in (_RUN_IN_FLIGHT, _RUN_WAITS_FOR_QUOTA):
-            for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", part, forward=True):
-                yield str(item["run"])
-
-    def log_readings_begun(self) -> frozenset[str]:
-        """Return the runs in flight with a log reading that has begun and not ended (eventually consistent)."""
-        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True)
-        return frozenset(str(item["run"]) for item in items if "log_reading" in item)
-
-    def run_items_in_flight(self, *, unreadable: Unreadable | None = None) -> Iterator[Run]:
-        """Yield the runs that have not ended (eventually consistent)."""
-        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True)
-        yield from readable(Run, items, unreadable=unreadable)
-        yield from self.waiting_for_quota(unreadable=unreadable)
-
-    def waiting_for_quota(self, *, unreadable: Unreadable | None = None) -> Iterator[Run]:
-        """Yield the runs that wait for room in the account's quota (eventually consistent)."""
-        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_WAITS_FOR_QUOTA, forward=True)
-        return readable(Run, items, unreadable=unreadable)
+        return any(self.client.get_item(f"{kind}#{run}", "item") is not None for kind in ("run", "sweep", "schedule"))
 
     def alive(self, *, consistent: bool) -> Iterator[Run | Sweep | Pool | UnreadableRecordError]:
         """Yield the runs, sweeps and warm pools that have not ended, and an error for each that cannot be read.
@@ -576,99 +152,7 @@ class RunTable(ClaimTable, PoolTable, SweepTable, ScheduleTable, NotificationTab
 
     def _items_in_flight(self, *, consistent: bool) -> Iterator[Item]:
         if consistent:
-            yield from self._scan(FilterExpression="attribute_exists(in_flight)")
+            yield from self.client.scan(FilterExpression="attribute_exists(in_flight)")
             return
         for part in _ALIVE:
-            yield from self._query_index(IN_FLIGHT_INDEX, "in_flight", part, forward=True)
-
-    # Items
-
-    def _run_item(self, run: Run) -> Item:
-        listing = _LISTING if run.trial is None else _LISTING_OF_TRIALS
-        item = fields_of(run) | {"pk": f"run#{run.run}", "sk": "item", "listing": listing}
-        if run.state.ended:
-            item["expires_at"] = epoch_seconds((run.ended_at or run.updated_at) + self._retention)
-        else:
-            item["in_flight"] = _RUN_IN_FLIGHT if run.quota_wait is None else _RUN_WAITS_FOR_QUOTA
-        return item
-
-    def _attempt_item(self, attempt: Attempt) -> Item:
-        return fields_of(attempt) | {
-            "pk": f"run#{attempt.run}",
-            "sk": f"attempt#{attempt.attempt:04d}",
-            "expires_at": self._outlives_run(attempt.created_at),
-        }
-
-    def _plan_writes(self, run: Run, plan: Plan | None) -> Iterator[Write]:
-        if plan is not None:
-            keys = {"pk": f"run#{run.run}", "sk": "plan", "expires_at": self._outlives_run(run.created_at)}
-            yield self._put(fields_of(plan) | keys)
-
-    def _opening_writes(self, new: NewRun) -> Iterator[Write]:
-        """Yield the writes that open a run.
-
-        Token, run item and checkpoint lock come first, in this order, each on its condition.
-        """
-        run = new.run
-        opened = TimelineEntry(
-            run=run.run,
-            attempt=1,
-            at=run.created_at,
-            kind=TimelineKind.RUN_OPENED,
-            text=new.opened or ("The run was requested" if run.owner is None else f"{run.owner} asked for the run"),
-        )
-        yield self._claim_token(run, expires_at=self._outlives_run(run.created_at))
-        yield self._put(self._run_item(run), condition="attribute_not_exists(pk)")
-        yield self._take_checkpoint_lock(run)
-        yield self._put(self._attempt_item(new.attempt))
-        yield self._put(self._timeline_item(opened))
-        for entry in new.timeline:
-            yield self._put(self._timeline_item(entry))
-        yield from self._plan_writes(run, new.plan)
-        yield from self._claim_slot(run)
-
-    def _next_attempt(self, change: RunChange) -> Iterator[Write]:
-        if change.next_attempt is not None:
-            yield self._put(self._attempt_item(change.next_attempt), condition="attribute_not_exists(pk)")
-
-    def _timeline_item(self, entry: TimelineEntry) -> Item:
-        return fields_of(entry) | {
-            "pk": f"run#{entry.run}",
-            "sk": f"event#{format_time(entry.at)}#{entry.attempt:04d}#{entry.kind}",
-            "expires_at": self._outlives_run(entry.at),
-        }
-
-    # Writes
-
-    def _put_run(self, run_item: Run, *, decided_on: int) -> Write:
-        return self._put(self._run_item(run_item), condition="version = :seen", values={":seen": decided_on})
-
-    def _replay_all(self, asked: Run) -> tuple[Opened, ...]:
-        """Return the run that a token opened before, and all runs of its group."""
-        run = self._run_of_token(asked)
-        if run is None:
-            raise RunChangedError(asked.token)
-        first = self._recorded(run)
-        group = first.run.group
-        if group is None:
-            return (first,)
-        others = [with_changes(group, index=index) for index in range(2, group.size + 1)]
-        return (first, *(self._recorded(f"{group.id}-{place.index}", group=place) for place in others))
-
-    def _recorded(self, run: str, *, group: RunGroup | None = None) -> Opened:
-        run_item = self._require(run)
-        if group is not None and run_item.group != group:
-            raise RunNotRecordedError(run)  # It is forgotten, and another run is called so since.
-        return Opened(run=run_item, attempt=self._required_attempt(run, run_item.attempt), replayed=True)
-
-    def _require(self, run: str) -> Run:
-        run_item = self.get(run)
-        if run_item is None:
-            raise RunNotRecordedError(run)
-        return run_item
-
-    def _required_attempt(self, run: str, attempt: int) -> Attempt:
-        recorded = self.attempt(run, attempt)
-        if recorded is None:
-            raise RunNotRecordedError(run, attempt=attempt)
-        return recorded
+            yield from self.client.query_index(IN_FLIGHT_INDEX, "in_flight", part, forward=True)

@@ -20,13 +20,14 @@ from pydantic import ValidationError
 
 from spotkeep_jobs.errors import RunTableError, in_words
 from spotkeep_jobs.record.record import Record
-from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
+from spotkeep_jobs.record.run_table_errors import RunChangedError, UnreadableRecordError
 from spotkeep_jobs.temporary_errors import is_temporary
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 RecordT = TypeVar("RecordT", bound=Record)
+T = TypeVar("T")
 Item = dict[str, Any]
 _KEYS: Final = ("pk", "sk", "form", "listing", "in_flight", "expires_at")
 # Documents of users (or of SageMaker) keep their exact numbers and empty values as text.
@@ -44,6 +45,8 @@ _TEXT_FIELDS: Final = (
 CANCELLED_CODES: Final = ("TransactionCanceledException", "TransactionInProgressException")
 _NAMES_OF_PARTS: Final = {"pool": "warm pool", "event": "timeline entry", "fleet-history": "fleet"}
 _LONGEST_FOUND: Final = 60
+TRIES: Final = 8
+"""The number of tries of a change, where other functions keep changing the same record."""
 _LEAST_NUMBER = 1e-130
 """DynamoDB's least number above 0, from "Supported data types and naming rules" in the DynamoDB developer guide."""
 _serializer: Final = TypeSerializer()
@@ -123,19 +126,30 @@ class TableClient:
             table_name: The run table of the deployment.
             retention_days: Days that an ended run stays (TTL attribute `expires_at`).
         """
-        self._client = client
-        self._table = table_name
-        self._retention = timedelta(days=retention_days)
+        self.dynamodb = client
+        self.name = table_name
+        self.retention = timedelta(days=retention_days)
 
-    def _put(self, item: Item, *, condition: str | None = None, values: Item | None = None) -> Write:
-        put: dict[str, Any] = {"TableName": self._table, "Item": to_dynamodb(item)}
+    def put(self, item: Item, *, condition: str | None = None, values: Item | None = None) -> Write:
+        """Return the write of an item, on a condition where one is named."""
+        put: dict[str, Any] = {"TableName": self.name, "Item": to_dynamodb(item)}
         if condition is not None:
             put["ConditionExpression"] = condition
         if values:
             put["ExpressionAttributeValues"] = to_dynamodb(values)
         return {"Put": put}
 
-    def _put_if(
+    def absent(self, partition: str, sort: str = "item") -> Write:
+        """Return the part of a transaction that refuses it where an item is there."""
+        return {
+            "ConditionCheck": {
+                "TableName": self.name,
+                "Key": to_dynamodb({"pk": partition, "sk": sort}),
+                "ConditionExpression": "attribute_not_exists(pk)",
+            }
+        }
+
+    def put_if(
         self,
         item: Item,
         condition: str,
@@ -150,7 +164,7 @@ class TableClient:
         if values:
             put["ExpressionAttributeValues"] = to_dynamodb(values)
         try:
-            self._client.put_item(TableName=self._table, **put)
+            self.dynamodb.put_item(TableName=self.name, **put)
         except ClientError as error:
             if error.response["Error"]["Code"] == "ConditionalCheckFailedException":
                 return False
@@ -159,10 +173,16 @@ class TableClient:
             raise
         return True
 
-    def _transact(self, writes: Sequence[Write]) -> None:
+    def transact(self, writes: Sequence[Write]) -> None:
+        """Write all or nothing.
+
+        Raises:
+            TransactionCancelled: A condition failed, or another transaction was under way.
+            RecordRefusedError: DynamoDB never takes one of the writes as it is.
+        """
         items: Sequence[Any] = writes
         try:
-            self._client.transact_write_items(TransactItems=items)
+            self.dynamodb.transact_write_items(TransactItems=items)
         except ClientError as error:
             if (refused := never_taken(error)) is not None:
                 raise refused from error
@@ -170,26 +190,28 @@ class TableClient:
                 raise
             raise TransactionCancelled(error) from error
 
-    def _read(self, record: type[RecordT], pk: str, sk: str) -> RecordT | None:
-        item = self._get_item(pk, sk)
+    def read(self, record: type[RecordT], pk: str, sk: str) -> RecordT | None:
+        """Return the record of one item (strongly consistent), or None."""
+        item = self.get_item(pk, sk)
         return None if item is None else record_of(record, item)
 
-    def _get_item(self, pk: str, sk: str) -> Item | None:
-        answer = self._client.get_item(
-            TableName=self._table, Key=to_dynamodb({"pk": pk, "sk": sk}), ConsistentRead=True
-        )
+    def get_item(self, pk: str, sk: str) -> Item | None:
+        """Return one item (strongly consistent), or None."""
+        answer = self.dynamodb.get_item(TableName=self.name, Key=to_dynamodb({"pk": pk, "sk": sk}), ConsistentRead=True)
         item = answer.get("Item")
         return None if item is None else from_dynamodb(item)
 
-    def _query_run(self, pk: str, prefix: str) -> Iterator[Item]:
-        return self._query(
+    def query_run(self, pk: str, prefix: str) -> Iterator[Item]:
+        """Yield the items of a partition with one beginning of their sort keys (strongly consistent)."""
+        return self.query(
             KeyConditionExpression="pk = :pk AND begins_with(sk, :prefix)",
             ExpressionAttributeValues=to_dynamodb({":pk": pk, ":prefix": prefix}),
             ConsistentRead=True,
         )
 
-    def _query_index(self, index: str, key: str, value: str, *, forward: bool) -> Iterator[Item]:
-        return self._query(
+    def query_index(self, index: str, key: str, value: str, *, forward: bool) -> Iterator[Item]:
+        """Yield the items of one part of an index (eventually consistent)."""
+        return self.query(
             IndexName=index,
             KeyConditionExpression="#key = :value",
             ExpressionAttributeNames={"#key": key},
@@ -197,27 +219,29 @@ class TableClient:
             ScanIndexForward=forward,
         )
 
-    def _query(self, **query: Any) -> Iterator[Item]:
+    def query(self, **query: Any) -> Iterator[Item]:
+        """Yield the items of a query, page by page."""
         while True:
-            page = self._client.query(TableName=self._table, **query)
+            page = self.dynamodb.query(TableName=self.name, **query)
             for item in page["Items"]:
                 yield from_dynamodb(item)
             if "LastEvaluatedKey" not in page:
                 return
             query["ExclusiveStartKey"] = page["LastEvaluatedKey"]
 
-    def _scan(self, **scan: Any) -> Iterator[Item]:
+    def scan(self, **scan: Any) -> Iterator[Item]:
         """Yield items of the whole table, as they are stored (strongly consistent)."""
         while True:
-            page = self._client.scan(TableName=self._table, ConsistentRead=True, **scan)
+            page = self.dynamodb.scan(TableName=self.name, ConsistentRead=True, **scan)
             for item in page["Items"]:
                 yield from_dynamodb(item)
             if "LastEvaluatedKey" not in page:
                 return
             scan["ExclusiveStartKey"] = page["LastEvaluatedKey"]
 
-    def _outlives_run(self, at: datetime) -> int:
-        return epoch_seconds(at + self._retention + _LONGEST_RUN)
+    def outlives_run(self, at: datetime) -> int:
+        """Return the time when DynamoDB removes an item that a run's item may need, in epoch seconds."""
+        return epoch_seconds(at + self.retention + _LONGEST_RUN)
 
 
 def epoch_seconds(at: datetime) -> int:
@@ -361,3 +385,37 @@ def _from_dynamodb(value: Any) -> Any:
     if "M" in value:
         return from_dynamodb(value["M"])
     return _deserializer.deserialize(value)
+
+
+def until_written(
+    attempt: Callable[[], T],
+    *,
+    changed: type[Exception] = RunChangedError,
+    tries: int = TRIES,
+    pause: Callable[[int], None] = lambda _tries: None,
+    has_time: Callable[[], bool] = lambda: True,
+) -> T:
+    """Call a function that reads, decides and writes, again after another process has written meanwhile.
+
+    Args:
+        attempt: The function. It raises `changed` when another process was faster, and must read again at its next
+            call.
+        changed: The type of that error.
+        tries: The number of calls at most.
+        pause: Called with the number of tries so far, from 0, before the next call.
+        has_time: Asked before the next call, and False ends the tries.
+
+    Returns:
+        The result of `attempt`.
+
+    Raises:
+        changed: The record kept changing under every try.
+    """
+    for tried in range(tries - 1):
+        try:
+            return attempt()
+        except changed:
+            if not has_time():
+                raise
+            pause(tried)
+    return attempt()

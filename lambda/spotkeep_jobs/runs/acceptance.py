@@ -72,7 +72,7 @@ class Acceptance:
         if default_token is None or validation.request is not None or draft is None or draft.deadline is None:
             return validation
         token = draft.token or default_token
-        recorded = self.deployment.table.get(draft.run or run_id_for(name=draft.name, token=token))
+        recorded = self.deployment.table.runs.get(draft.run or run_id_for(name=draft.name, token=token))
         repeated = recorded is not None and recorded.token == token
         return validate(document, defaults=self.deployment.defaults) if repeated else validation
 
@@ -111,7 +111,7 @@ class Acceptance:
 
     def was_launched(self, request: JobRequest) -> bool:
         """Return True if the same token launched this run before. Its volume is then in use, which is no problem."""
-        recorded = self.deployment.table.get(request.run or "")
+        recorded = self.deployment.table.runs.get(request.run or "")
         return recorded is not None and recorded.token == request.token
 
     def taken(self, request: JobRequest, *, origin: Origin = ASKED_BY_A_USER) -> list[Problem]:
@@ -126,15 +126,15 @@ class Acceptance:
         problems = [] if request.run is None else problems_of_run_id(self.deployment.table, request.run, origin=origin)
         for member in members_of(request) if request.run is not None else ():
             run = member.request.run or ""
-            recorded = self.deployment.table.get(run)
+            recorded = self.deployment.table.runs.get(run)
             if recorded is not None and recorded.token != member.request.token:
                 problems.append(run_exists(run))
         if request.checkpoint_prefix is not None:
-            owner = self.deployment.table.checkpoint_lock_owner(request.checkpoint_prefix)
+            owner = self.deployment.table.claims.checkpoint_lock_owner(request.checkpoint_prefix)
             if owner is not None and owner != request.run:
                 problems.append(checkpoint_prefix_taken(request.checkpoint_prefix, owner))
         limit, asked = self.deployment.policy.limits.runs_in_flight_limit, request.runs
-        if limit is not None and (taken := self.deployment.table.slots_taken()) + asked > limit:
+        if limit is not None and (taken := self.deployment.table.claims.slots_taken()) + asked > limit:
             problems.append(runs_in_flight(taken, limit=limit, asked=asked))
         return problems
 
@@ -150,7 +150,7 @@ class Acceptance:
         made_for = None if prefix is None else run_of_prefix(prefix)
         if prefix is not None and made_for != request.run and not rules.administers(caller):
             # Of a run that the table has forgotten, no owner is known.
-            run = None if made_for is None else self.deployment.table.get(made_for)
+            run = None if made_for is None else self.deployment.table.runs.get(made_for)
             if run is None or not (is_made_for(prefix, run) and rules.may_act_on(caller, run)):
                 problems.append(not_the_callers_prefix(prefix, caller=caller))
         return problems
@@ -270,7 +270,7 @@ def problems_of_run_id(table: RunTable, name: str, *, origin: Origin = ASKED_BY_
     """
     if origin.trial is not None:
         return []
-    of_a_sweep = [] if table.sweep(name) is None else [sweep_exists(name)]
+    of_a_sweep = [] if table.sweeps.get(name) is None else [sweep_exists(name)]
     return [*of_a_sweep, *_reserved(table, name, origin=origin)]
 
 
@@ -283,11 +283,11 @@ def problems_of_sweep_id(table: RunTable, name: str, *, origin: Origin = ASKED_B
         origin: The schedule that causes the launch, or a user's own request.
     """
     problems = []
-    if table.sweep(name) is not None or table.get(name) is not None:
+    if table.sweeps.get(name) is not None or table.runs.get(name) is not None:
         problems.append(sweep_exists(name))
-    elif (newest := table.run_with_id_of_a_trial(name)) is not None:
+    elif (newest := table.claims.run_with_id_of_a_trial(name)) is not None:
         first = [run_of_trial(name, number) for number in range(1, _LOOKED_FOR + 1)]
-        taken = {run: None for run in first if table.get(run) is not None} | {newest: None}
+        taken = {run: None for run in first if table.runs.get(run) is not None} | {newest: None}
         reserved = f"{run_of_trial(name, 1)} to {run_of_trial(name, MAX_TRIALS)}"
         problem = f"as a sweep's id reserves {reserved} for its trials, and others have: {_listed(taken)}"
         problems.append(Problem(field="run", found=shown(name), problem=problem, fix=_CHOOSE))
@@ -304,7 +304,7 @@ def problems_of_schedule_id(table: RunTable, name: str, *, now: datetime) -> lis
         name: The schedule's id.
         now: The time, aware.
     """
-    taken = table.ids_of_firings(name, now=now)
+    taken = table.claims.ids_of_firings(name, now=now)
     if not taken:
         return []
     ids = [each.id for each in taken]
@@ -332,11 +332,11 @@ def id_is_reserved(name: str) -> Problem:
 def _reserved(table: RunTable, name: str, *, origin: Origin, is_sweep: bool = False) -> list[Problem]:
     problems = []
     sweep = sweep_around(name)
-    if sweep is not None and table.sweep(sweep) is not None:
+    if sweep is not None and table.sweeps.get(sweep) is not None:
         problem = f"is an id that sweep {sweep} has for its trials"
         problems.append(Problem(field="run", found=shown(name), problem=problem, fix=_CHOOSE))
     firing = firing_around(name, is_sweep=is_sweep)
-    if firing is not None and firing.schedule != origin.schedule and table.schedule(firing.schedule) is not None:
+    if firing is not None and firing.schedule != origin.schedule and table.schedules.get(firing.schedule) is not None:
         problem = f"is an id that schedule {firing.schedule} has for what it launches"
         problems.append(Problem(field="run", found=shown(name), problem=problem, fix=_CHOOSE))
     return problems

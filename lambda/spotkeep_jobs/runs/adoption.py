@@ -23,7 +23,7 @@ from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABL
 from spotkeep_jobs.document.times import DAY_SECONDS
 from spotkeep_jobs.errors import isolated
 from spotkeep_jobs.record.record import DEFAULT_NOTIFY, Attempt, Place, Run
-from spotkeep_jobs.record.run_table import NewRun
+from spotkeep_jobs.record.run_store import NewRun
 from spotkeep_jobs.record.run_table_errors import CheckpointPrefixTakenError, RunExistsError
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.with_changes import with_changes
@@ -58,13 +58,13 @@ class Adoption:
         Raises:
             AwsCallError: SageMaker refused or could not answer.
         """
-        recorded = self.deployment.table.get(job_name)
+        recorded = self.deployment.table.runs.get(job_name)
         if recorded is not None:
             return recorded.run if recorded.adopted else None
         job = self.deployment.training_jobs.adoptable(job_name)
         if job is None or not may_be_adopted(job.view):
             return None
-        tags = self.deployment.training_jobs.tags(job.view.arn)
+        tags = self.deployment.training_jobs.tags(job.view.job_id)
         if tags.get(DEPLOYMENT_TAG) != self.deployment.name:
             return None
         self._record(job, tags=tags)
@@ -84,7 +84,7 @@ class Adoption:
         adopted: list[str] = []
 
         def adopt(name: str) -> None:
-            if self.deployment.table.get(name) is None and (run := self.adopt(name)) is not None:
+            if self.deployment.table.runs.get(name) is None and (run := self.adopt(name)) is not None:
                 adopted.append(run)
 
         for name in (name for name, job in found.items() if may_be_adopted(job)):
@@ -94,10 +94,10 @@ class Adoption:
     def _record(self, job: AdoptableJob, *, tags: Mapping[str, str]) -> None:
         new = new_run_of(job, tags=tags, now=self.deployment.now())
         try:
-            self.deployment.table.open_runs([new])
+            self.deployment.table.runs.open([new])
         except CheckpointPrefixTakenError as error:
             # It writes there whatever is recorded; its lock would keep the run from being known at all.
-            self.deployment.table.open_runs([_without_lock(new, owned_by=error.owned_by)])
+            self.deployment.table.runs.open([_without_lock(new, owned_by=error.owned_by)])
         except RunExistsError:
             return  # Another function was faster.
 
@@ -148,7 +148,7 @@ def new_run_of(job: AdoptableJob, *, tags: Mapping[str, str], now: datetime) -> 
         run=view.name,
         attempt=1,
         job_name=view.name,
-        job_arn=view.arn,
+        job_id=view.job_id,
         place=Place(
             capacity=job.capacity,
             instance_type=view.instance_type or "unknown",
@@ -165,14 +165,14 @@ def new_run_of(job: AdoptableJob, *, tags: Mapping[str, str], now: datetime) -> 
         state=RunState.LAUNCHING,
         place=attempt.place,
         job_name=view.name,
-        job_arn=view.arn,
+        job_id=view.job_id,
         created_at=view.created_at,
         updated_at=now,
         checkpoint_uri=job.checkpoint_uri or "",
         output_prefix=job.output_prefix,
         # A tuning job makes hundreds of jobs: each is a line of `spotkeep ps`, and none of them a mail.
         notify=() if job.tuning_job else DEFAULT_NOTIFY,
-        token=f"adopted:{view.arn}",
+        token=f"adopted:{view.job_id}",
         request={},
     )
     return NewRun(run=run, attempt=attempt, opened=_opened(job, tags=tags))

@@ -215,7 +215,7 @@ def known_run(table: RunTable, run: str) -> Run:
     Raises:
         RequestRefusedError: The run is not known.
     """
-    found = table.get(run)
+    found = table.runs.get(run)
     if found is None:
         raise RequestRefusedError([unknown_run(run)])
     return found

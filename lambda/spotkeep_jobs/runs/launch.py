@@ -37,14 +37,14 @@ from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
 from spotkeep_jobs.record.record import Plan
-from spotkeep_jobs.record.run_table import NewRun, Opened
+from spotkeep_jobs.record.run_store import NewRun, Opened
 from spotkeep_jobs.record.run_table_errors import (
     CheckpointPrefixTakenError,
     IdReservedError,
     RunExistsError,
     RunsInFlightError,
 )
-from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.record.table_client import until_written
 from spotkeep_jobs.runs.acceptance import (
     Acceptance,
     checkpoint_prefix_taken,
@@ -191,7 +191,7 @@ class Launcher:
         limit = self.deployment.policy.limits.runs_in_flight_limit
         try:
             return until_written(
-                lambda: self.deployment.table.open_runs(new, in_flight_limit=limit), pause=self.deployment.pause
+                lambda: self.deployment.table.runs.open(new, in_flight_limit=limit), pause=self.deployment.pause
             )
         except RunsInFlightError as error:
             problem = runs_in_flight(error.in_flight, limit=error.limit, asked=len(new))

@@ -18,18 +18,17 @@ from spotkeep_jobs.errors import (
     AwsBusyError,
     AwsCallError,
     AwsRefusedError,
+    JobNotFoundError,
     Problem,
     RequestRefusedError,
     SpotkeepJobsError,
     TrainingJobNameTakenError,
-    TrainingJobNotFoundError,
     in_words,
 )
 from spotkeep_jobs.record.record import Attempt, Run, RunChange
 from spotkeep_jobs.record.run_table_errors import RunChangedError, RunNotRecordedError, UnreadableRecordError
 from spotkeep_jobs.record.states import EndReason
-from spotkeep_jobs.record.table_client import RecordRefusedError, Unreadable
-from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.record.table_client import RecordRefusedError, Unreadable, until_written
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
 from spotkeep_jobs.runs.facts import RunFacts
 from spotkeep_jobs.runs.quota_wait import by_quota, has_waited_enough, is_due, request_after_wait, wait_for_quota
@@ -111,7 +110,7 @@ class LaunchCompletion:
             AwsCallError: AWS did not answer for certain, or may not be asked. Call again later.
         """
         try:
-            read = self.deployment.table.request_stop(run=run, now=self.deployment.now())
+            read = self.deployment.table.runs.request_stop(run=run, now=self.deployment.now())
         except RecordRefusedError:
             run_item, attempt = self._read(run)
             if not run_item.state.ended:
@@ -125,17 +124,17 @@ class LaunchCompletion:
         Args:
             attempt: The attempt as it was read.
         """
-        if attempt.job_arn is None:
+        if attempt.job_id is None:
             job = self.deployment.backends.of(attempt).observe(attempt.job_name)
             if job is None or not is_ours(job, attempt):
                 return
         self._stop_job(attempt)
 
     def _read(self, run: str) -> tuple[Run, Attempt]:
-        run_item = self.deployment.table.get(run)
+        run_item = self.deployment.table.runs.get(run)
         if run_item is None:
             raise RunNotRecordedError(run)
-        attempt = self.deployment.table.attempt(run, run_item.attempt)
+        attempt = self.deployment.table.runs.attempt(run, run_item.attempt)
         if attempt is None:
             raise RunNotRecordedError(run, attempt=run_item.attempt)
         return run_item, attempt
@@ -144,11 +143,11 @@ class LaunchCompletion:
         """Take the run's next step. Return the run item, and the attempt that follows a refused one."""
         if run.state.ended:
             return run, None
-        if run.job_arn != attempt.job_arn:
+        if run.job_id != attempt.job_id:
             raise RunChangedError(run.run)  # Read before and after the same change.
         if run.asked_to_end is not None or attempt.asked_to_end is not None:
             return self._stop(run, attempt), None
-        if attempt.job_arn is not None:
+        if attempt.job_id is not None:
             return run, None
         if attempt.begins_at is not None and self.deployment.now() < attempt.begins_at:
             return run, None
@@ -165,16 +164,16 @@ class LaunchCompletion:
             parameters = request_after_wait(run, parameters=_recorded_parameters(attempt), now=now)
             attempt = with_changes(attempt, create_begun_at=now, job_request=parameters)
             begun = RunChange(run=with_changes(run, updated_at=now), attempt=attempt)
-            run = self.deployment.table.commit(begun, begins_job=True)
+            run = self.deployment.table.runs.commit(begun, begins_job=True)
         jobs = self.deployment.backends.of(attempt)
         try:
             self.deployment.training_bundle.keep()
-            job_arn = jobs.create(_recorded_parameters(attempt))
+            job_id = jobs.create(_recorded_parameters(attempt))
         except (TrainingJobNameTakenError, AwsRefusedError) as error:
             # A refusal too may be our own doing: a lost first call has the job, and with it the last of the quota.
             job = jobs.observe(attempt.job_name)
             if job is not None and is_ours(job, attempt):
-                return self._created(run, attempt, job_arn=job.arn), None
+                return self._created(run, attempt, job_id=job.job_id), None
             if not alone:
                 raise AwsBusyError(
                     operation=error.operation,
@@ -182,7 +181,7 @@ class LaunchCompletion:
                     reason=f"refused ({error.reason}), while another call for the run may still be accepted",
                 ) from error
             return self._refused(run, attempt, error=error, taken_by=job)
-        return self._created(run, attempt, job_arn=job_arn), None
+        return self._created(run, attempt, job_id=job_id), None
 
     def _is_settled(self, run: Run, attempt: Attempt) -> bool:
         """Return True if the function that began to create the attempt's job is over.
@@ -198,13 +197,13 @@ class LaunchCompletion:
             return True
         return self.deployment.now() - (attempt.create_begun_at or attempt.created_at) >= LAUNCH_SETTLES
 
-    def _created(self, run: Run, attempt: Attempt, *, job_arn: str) -> Run:
-        recorded = self.deployment.table.record_job_created(
-            run=run.run, attempt=attempt.attempt, job_arn=job_arn, now=self.deployment.now(), read=(run, attempt)
+    def _created(self, run: Run, attempt: Attempt, *, job_id: str) -> Run:
+        recorded = self.deployment.table.runs.record_job_created(
+            run=run.run, attempt=attempt.attempt, job_id=job_id, now=self.deployment.now(), read=(run, attempt)
         )
         if recorded.asked_to_end is not None or recorded.state.ended or recorded.attempt != attempt.attempt:
             self._stop_job(attempt)
-        if recorded.job_arn is None:
+        if recorded.job_id is None:
             raise RunChangedError(run.run)  # Another launcher recorded the job while the run item was read.
         return recorded
 
@@ -227,26 +226,26 @@ class LaunchCompletion:
                 run, request=request_of(run), attempt=attempt, reason=reason, now=self.deployment.now()
             )
             if waits is not None:
-                return self.deployment.table.commit(waits), None
+                return self.deployment.table.runs.commit(waits), None
         why = EndReason.QUOTA if of_quota else EndReason.LAUNCH_REFUSED
         change = ended_without_job(self._facts(run, attempt), reason=why, failure_reason=reason)
-        return self.deployment.table.commit(change), change.next_attempt
+        return self.deployment.table.runs.commit(change), change.next_attempt
 
     def _stop(self, run: Run, attempt: Attempt) -> Run:
-        if attempt.job_arn is not None:
+        if attempt.job_id is not None:
             self._stop_job(attempt)
             return run
         job = self.deployment.backends.of(attempt).observe(attempt.job_name)
         if job is not None and is_ours(job, attempt):
-            return self._created(run, attempt, job_arn=job.arn)
+            return self._created(run, attempt, job_id=job.job_id)
         if not self._is_settled(run, attempt):
             return run  # A launcher may be about to create the job; it will see the stop and stop it.
-        return self.deployment.table.commit(
+        return self.deployment.table.runs.commit(
             ended_without_job(self._facts(run, attempt), reason=EndReason.STOPPED_BY_USER)
         )
 
     def _stop_job(self, attempt: Attempt) -> None:
-        with contextlib.suppress(TrainingJobNotFoundError):  # Deleted by a person; the controller records the end.
+        with contextlib.suppress(JobNotFoundError):  # Deleted by a person; the controller records the end.
             self.deployment.backends.of(attempt).stop(attempt.job_name)
 
     def _facts(self, run: Run, attempt: Attempt) -> RunFacts:
@@ -254,7 +253,7 @@ class LaunchCompletion:
             run=run,
             request=request_of(run),
             attempt=attempt,
-            earlier=[each for each in self.deployment.table.attempts(run.run) if each.attempt < run.attempt],
+            earlier=[each for each in self.deployment.table.runs.attempts(run.run) if each.attempt < run.attempt],
             deployment=self.deployment.policy,
             now=self.deployment.now(),
         )
@@ -366,7 +365,7 @@ def runs_by_quota(
         deployment: The deployment.
         unreadable: Receives each run that cannot be read. None to raise at the first.
     """
-    return by_quota(deployment.table.waiting_for_quota(unreadable=unreadable))
+    return by_quota(deployment.table.runs.waiting_for_quota(unreadable=unreadable))
 
 
 def advance_quota(

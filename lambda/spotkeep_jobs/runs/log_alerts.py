@@ -14,7 +14,7 @@ from spotkeep_jobs.notifications.texts.composition import Moment
 from spotkeep_jobs.notifications.texts.on_the_way import log_refused_notification, stale_checkpoint_notification
 from spotkeep_jobs.progress.checkpoint_alert import Freshness, freshness_of
 from spotkeep_jobs.progress.job_log import Extent, JobLog
-from spotkeep_jobs.record.record import Attempt, TimelineEntry, in_utc_milliseconds
+from spotkeep_jobs.record.record import Attempt, StaleCheckpointNotice, TimelineEntry, in_utc_milliseconds
 from spotkeep_jobs.record.states import NotificationKind, TimelineKind
 from spotkeep_jobs.runs.facts import Held, JobFacts, RunFacts
 from spotkeep_jobs.with_changes import with_changes
@@ -62,8 +62,9 @@ def hold_to_log(facts: JobFacts) -> Held:
     if freshness is not None:
         # What was read may be a part of the log, which proves nothing.
         if facts.log.complete and now >= freshness.stale_at and not _is_notified(attempt, freshness):
-            nth = attempt.stale_notified + 1
-            attempt = with_changes(attempt, stale_notified=nth, stale_notified_of=_newest_at(attempt, freshness))
+            nth = 1 if attempt.stale_notice is None else attempt.stale_notice.nth + 1
+            notice = StaleCheckpointNotice(nth=nth, newest_at=_newest_at(attempt, freshness))
+            attempt = with_changes(attempt, stale_notice=notice)
             moment = Moment(
                 run=facts.run,
                 attempt=attempt.attempt,
@@ -107,7 +108,8 @@ def _checkpoint_freshness(facts: RunFacts, job: JobView) -> Freshness | None:
 
 
 def _is_notified(attempt: Attempt, freshness: Freshness) -> bool:
-    return attempt.stale_notified_of == _newest_at(attempt, freshness)
+    notice = attempt.stale_notice
+    return notice is not None and notice.newest_at == _newest_at(attempt, freshness)
 
 
 def _newest_at(attempt: Attempt, freshness: Freshness) -> datetime:

@@ -38,7 +38,7 @@ from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
 from spotkeep_jobs.record.record import Attempt, Place, Plan, QueuePlace, Run, RunGroup, Steered, TimelineEntry
-from spotkeep_jobs.record.run_table import NewRun
+from spotkeep_jobs.record.run_store import NewRun
 from spotkeep_jobs.record.states import TimelineKind
 from spotkeep_jobs.runs.acceptance import GroupMember
 from spotkeep_jobs.runs.max_cost import stays_near

@@ -12,7 +12,7 @@ from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.spending import cost_problems
 from spotkeep_jobs.document.validation import Validation, validate
-from spotkeep_jobs.errors import Problem, RequestRefusedError, TrainingJobNotFoundError
+from spotkeep_jobs.errors import JobNotFoundError, Problem, RequestRefusedError
 from spotkeep_jobs.record.record import Attempt, Run, RunChange, ScriptMetrics, TimelineEntry
 from spotkeep_jobs.record.run_table_errors import (
     AttemptStillLiveError,
@@ -22,7 +22,7 @@ from spotkeep_jobs.record.run_table_errors import (
     RunsInFlightError,
 )
 from spotkeep_jobs.record.states import RunState, TimelineKind
-from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.record.table_client import until_written
 from spotkeep_jobs.runs.acceptance import checkpoint_prefix_taken, is_repeated, runs_in_flight
 from spotkeep_jobs.runs.callers import known_run, unknown_run
 from spotkeep_jobs.runs.launch_completion import (
@@ -93,13 +93,13 @@ class RunActions:
         Raises:
             RequestRefusedError: The run is not known, and has no notification.
         """
-        notifications = self.deployment.table.notifications(run_id)
-        if not notifications and self.deployment.table.get(run_id) is None:
+        notifications = self.deployment.table.notifications.of_run(run_id)
+        if not notifications and self.deployment.table.runs.get(run_id) is None:
             raise RequestRefusedError([unknown_run(run_id)])
         return tuple(
             notification.notification_id
             for notification in notifications
-            if self.deployment.table.revive_notification(notification)
+            if self.deployment.table.notifications.revive(notification)
         )
 
     def describe(self, run_id: str) -> tuple[Run, ScriptMetrics | None]:
@@ -108,7 +108,7 @@ class RunActions:
         Raises:
             RequestRefusedError: The run is not known.
         """
-        return known_run(self.deployment.table, run_id), self.deployment.table.metrics(run_id)
+        return known_run(self.deployment.table, run_id), self.deployment.table.runs.metrics(run_id)
 
     def _begin_next(self, run_id: str, *, changes: Mapping[str, Any]) -> tuple[Run, Attempt | None]:
         """Record the next attempt of a run.
@@ -155,11 +155,11 @@ class RunActions:
 
     def _begun_before(self, run: Run) -> bool:
         """Return True if an earlier call has begun this same resume. A client repeats a call by itself."""
-        if run.state is RunState.LAUNCHING and run.job_arn is None:
+        if run.state is RunState.LAUNCHING and run.job_id is None:
             return True
         if run.state.ended or run.asked_to_end is not None:
             return False
-        attempt = self.deployment.table.attempt(run.run, run.attempt)
+        attempt = self.deployment.table.runs.attempt(run.run, run.attempt)
         return (
             attempt is not None
             and attempt.resumed
@@ -190,7 +190,7 @@ class RunActions:
 
     def _has_live_job(self, run: Run) -> bool:
         """Return True if SageMaker says that the run's last job is not over, even if the record differs."""
-        attempt = self.deployment.table.attempt(run.run, run.attempt)
+        attempt = self.deployment.table.runs.attempt(run.run, run.attempt)
         job = self.deployment.backends.of(attempt or run).observe(run.job_name)
         ours = job is not None and (attempt is None or is_ours(job, attempt))
         return job is not None and ours and not job.ended
@@ -217,7 +217,7 @@ class RunActions:
             run, request, spent_usd=spent or 0.0, changed=changed
         )
         try:
-            begun = self.deployment.table.begin_attempt(
+            begun = self.deployment.table.runs.begin_attempt(
                 run=run, attempt=attempt, timeline=timeline, in_flight_limit=limits.runs_in_flight_limit
             )
         except AttemptStillLiveError:
@@ -303,13 +303,13 @@ def _change_priority(deployment: Deployment[DeploymentSettings], run_id: str, *,
         )
     if run.state.ended:
         raise RequestRefusedError([_has_no_priority(run, "has ended", f"Resume it with priority: {priority}.")])
-    attempt = deployment.table.attempt(run_id, run.attempt)
+    attempt = deployment.table.runs.attempt(run_id, run.attempt)
     if attempt is None:
         raise RunNotRecordedError(run_id, attempt=run.attempt)
-    if attempt.job_arn is not None:
+    if attempt.job_id is not None:
         try:
-            deployment.queues.api.change_priority(attempt.job_arn.rpartition("/")[2], priority=priority)
-        except TrainingJobNotFoundError:
+            deployment.queues.api.change_priority(attempt.job_id.rpartition("/")[2], priority=priority)
+        except JobNotFoundError:
             raise RequestRefusedError([_has_no_priority(run, "is over", "Wait until its end is recorded.")]) from None
     before = run.place.queue
     if before.priority == priority:
@@ -323,7 +323,7 @@ def _change_priority(deployment: Deployment[DeploymentSettings], run_id: str, *,
         kind=TimelineKind.REQUEST_CHANGED,
         text=f"Has priority {priority} in queue {queue.queue}, share {queue.share}, instead of {before.priority}",
     )
-    return deployment.table.commit(
+    return deployment.table.runs.commit(
         RunChange(
             run=with_changes(run, place=place, request={**run.request, "priority": priority}, updated_at=now),
             attempt=with_changes(attempt, place=place),

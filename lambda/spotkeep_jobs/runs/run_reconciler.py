@@ -32,8 +32,7 @@ from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
 from spotkeep_jobs.record.record import format_time
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, total
 from spotkeep_jobs.record.states import EndReason
-from spotkeep_jobs.record.table_client import RecordRefusedError
-from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.record.table_client import RecordRefusedError, until_written
 from spotkeep_jobs.runs.ending import request_of
 from spotkeep_jobs.runs.facts import JobFacts, RunFacts
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, LaunchCompletion
@@ -144,18 +143,20 @@ class RunReconciler:
         Returns:
             None when the run has to be reconciled.
         """
-        run_item = self.deployment.table.get(run)
+        run_item = self.deployment.table.runs.get(run)
         found = None if run_item is None else in_progress.get(run_item.job_name)
-        if run_item is None or found is None or run_item.job_arn != found.arn or run_item.asked_to_end is not None:
+        if run_item is None or found is None or run_item.job_id != found.job_id or run_item.asked_to_end is not None:
             return None
         if run_item.deadline_at is not None:
             return None  # Its plan asks how far it is, whatever SageMaker says.
-        attempt = self.deployment.table.attempt(run, run_item.attempt)
-        if attempt is None or attempt.asked_to_end is not None or attempt.seen_modified_at is None:
+        attempt = self.deployment.table.runs.attempt(run, run_item.attempt)
+        if attempt is None or attempt.asked_to_end is not None or attempt.last_reconciled is None:
             return None
-        due = attempt.reconcile_again_at is not None and attempt.reconcile_again_at <= self.deployment.now()
-        modified = found.last_modified_at
-        same = modified is not None and format_time(modified) == format_time(attempt.seen_modified_at)
+        last, modified = attempt.last_reconciled, found.last_modified_at
+        if last.job_modified_at is None:
+            return None
+        due = last.again_at is not None and last.again_at <= self.deployment.now()
+        same = modified is not None and format_time(modified) == format_time(last.job_modified_at)
         return run_item if same and not due else None
 
     def reconcile(self, run: str, *, in_progress: Mapping[str, JobView] = _NOTHING_SEARCHED) -> ReconciledRun | None:
@@ -179,13 +180,13 @@ class RunReconciler:
         return until_written(once, has_time=lambda: self.deployment.now() < until)
 
     def _reconcile(self, run: str, *, in_progress: Mapping[str, JobView], written: _Written) -> ReconciledRun | None:
-        run_item, metrics, notifications = self.deployment.table.run_metrics_and_notifications(run)
+        run_item, metrics, notifications = self.deployment.table.runs.with_metrics_and_notifications(run)
         if run_item is None:
             return None
         as_read = run_item
         if run_item.state.ended:
             return written.reconciled(run_item, None, notifications, as_read=as_read)
-        *earlier, attempt = self.deployment.table.attempts(run)[: run_item.attempt]
+        *earlier, attempt = self.deployment.table.runs.attempts(run)[: run_item.attempt]
         facts = RunFacts(
             run=run_item,
             request=request_of(run_item),
@@ -205,7 +206,7 @@ class RunReconciler:
         for change in changes:
             before = run_item
             try:
-                run_item = self.deployment.table.commit(change)
+                run_item = self.deployment.table.runs.commit(change)
             except RecordRefusedError:
                 if job is not None and not job.ended and _is_to_end(change):
                     LaunchCompletion(self.deployment).end_job(change.attempt)
@@ -253,7 +254,7 @@ class RunReconciler:
                 now=facts.now,
                 job=job,
                 log=log,
-                plan=None if run.deadline_at is None or job.ended else self.deployment.table.plan(run.run),
+                plan=None if run.deadline_at is None or job.ended else self.deployment.table.runs.plan(run.run),
                 # Whose instances an ended job with a warm pool took over.
                 chain_since=PoolReconciler(self.deployment).chain_before(job)
                 if job.ended and job.keep_alive_seconds
@@ -261,7 +262,7 @@ class RunReconciler:
             )
         )
         if reading and not changes:
-            self.deployment.table.end_log_reading(run)
+            self.deployment.table.runs.end_log_reading(run)
         return changes
 
     def _log_once_recorded(self, facts: RunFacts, job: JobView) -> tuple[JobLog, bool]:
@@ -271,7 +272,7 @@ class RunReconciler:
         change is refused as well, but a job that has to end is ended first.
         """
         try:
-            self.deployment.table.begin_log_reading(facts.run, now=facts.now)
+            self.deployment.table.runs.begin_log_reading(facts.run, now=facts.now)
         except RecordRefusedError:
             return JobLog(extent=Extent.PASSED_OVER), False
         return self._log(facts, job), True
@@ -360,7 +361,7 @@ def _is_to_end(change: RunChange) -> bool:
 def _asks_for_action(run: Run, attempt: Attempt, job: JobView | None) -> bool:
     if run.state.ended or job is None:
         return False
-    follows = attempt.job_arn is None and job.ended
+    follows = attempt.job_id is None and job.ended
     shall_end = run.asked_to_end is not None or attempt.asked_to_end is not None
     return follows or (shall_end and not job.ended and job.phase is not JobPhase.STOPPING)
 

@@ -26,6 +26,7 @@ from spotkeep_jobs.backends.sagemaker.request import is_same_launch
 from spotkeep_jobs.pools.warm_pool import kept_entry, pool_left_by, with_idle_time
 from spotkeep_jobs.record.record import (
     Attempt,
+    LastReconciliation,
     Notification,
     Run,
     RunChange,
@@ -171,8 +172,9 @@ def _alive(facts: JobFacts, entries: list[TimelineEntry], notifications: list[No
     seen_at = facts.job.last_modified_at
     attempt = with_changes(
         facts.attempt,
-        seen_modified_at=seen_at and in_utc_milliseconds(seen_at),
-        reconcile_again_at=min(due_again_at, default=None),
+        last_reconciled=LastReconciliation(
+            job_modified_at=seen_at and in_utc_milliseconds(seen_at), again_at=min(due_again_at, default=None)
+        ),
     )
     return RunChange(
         run=facts.run,
@@ -186,11 +188,11 @@ def _alive(facts: JobFacts, entries: list[TimelineEntry], notifications: list[No
 def _launched(facts: JobFacts) -> tuple[JobFacts, list[TimelineEntry]]:
     """Return the facts with the job's ARN in the attempt, and a timeline entry if the ARN is new."""
     job, attempt = facts.job, facts.attempt
-    if attempt.job_arn is not None:
+    if attempt.job_id is not None:
         return facts, []
     # The function that created the job has not recorded it yet, or was cut short: its ARN is recorded here.
-    launched = with_changes(attempt, job_arn=job.arn, launched_at=job.created_at)
-    return replace(facts, attempt=launched), [attempt.job_created_entry(job_arn=job.arn, at=job.created_at)]
+    launched = with_changes(attempt, job_id=job.job_id, launched_at=job.created_at)
+    return replace(facts, attempt=launched), [attempt.job_created_entry(job_id=job.job_id, at=job.created_at)]
 
 
 def _with_attempt(facts: JobFacts, attempt: Attempt) -> Run:
@@ -198,7 +200,7 @@ def _with_attempt(facts: JobFacts, attempt: Attempt) -> Run:
     run, job = facts.run, facts.job
     return with_changes(
         run,
-        job_arn=attempt.job_arn,
+        job_id=attempt.job_id,
         quota_wait=None,
         place=attempt.place,
         volume_id=job.volume_id or run.volume_id,
@@ -225,7 +227,7 @@ def _live_state(facts: JobFacts) -> RunState:
 
 def _without_job(facts: RunFacts) -> list[RunChange]:
     attempt = facts.attempt
-    if attempt.job_arn is None:
+    if attempt.job_id is None:
         # Not launched yet, or the launch was cut short, or it waits for its time: LaunchCompletion creates the job.
         held = hold_to_waits_without_a_job(facts)
         if not held.notifications:
@@ -238,8 +240,8 @@ def _without_job(facts: RunFacts) -> list[RunChange]:
 
 
 def _is_of(attempt: Attempt, job: JobView) -> bool:
-    if attempt.job_arn is not None:
-        return job.arn == attempt.job_arn
+    if attempt.job_id is not None:
+        return job.job_id == attempt.job_id
     # Not confirmed yet. The name alone says little: a run id may have been used before, by a run long forgotten.
     return attempt.job_request is not None and is_same_launch(
         environment=job.environment, parameters=attempt.job_request

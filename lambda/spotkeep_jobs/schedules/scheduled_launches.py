@@ -19,9 +19,9 @@ from spotkeep_jobs.pools.scheduler_api import ScheduleTarget
 from spotkeep_jobs.record.bounds import MAX_SWEEP_BYTES
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.schedule import Schedule
-from spotkeep_jobs.record.schedule_table import ScheduleExistsError
+from spotkeep_jobs.record.schedule_store import ScheduleExistsError
 from spotkeep_jobs.record.states import NotificationKind
-from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.record.table_client import until_written
 from spotkeep_jobs.runs.acceptance import problems_of_schedule_id
 from spotkeep_jobs.runs.callers import with_owner
 from spotkeep_jobs.runs.launch_completion import unfinished_without_an_answer
@@ -126,7 +126,7 @@ class ScheduledLaunches:
             token=str(token or default_token),
             document=launched,
         )
-        known = self.deployment.table.schedule(schedule.schedule)
+        known = self.deployment.table.schedules.get(schedule.schedule)
         if known is None:
             problems += problems_of_schedule_id(self.deployment.table, schedule.schedule, now=now)
         if known is not None and known.token != schedule.token:
@@ -158,7 +158,7 @@ class ScheduledLaunches:
         try:
             with unfinished_without_an_answer(schedule.schedule, doing="scheduling"):
                 recorded, replayed = until_written(
-                    lambda: self.deployment.table.open_schedule(schedule), pause=self.deployment.pause
+                    lambda: self.deployment.table.schedules.open(schedule), pause=self.deployment.pause
                 )
         except ScheduleExistsError:
             raise RequestRefusedError([schedule_exists(schedule.schedule)]) from None
@@ -167,14 +167,14 @@ class ScheduledLaunches:
         if not replayed and (
             taken := problems_of_schedule_id(self.deployment.table, schedule.schedule, now=recorded.created_at)
         ):
-            self.deployment.table.forget_schedule(schedule.schedule)
+            self.deployment.table.schedules.forget(schedule.schedule)
             raise RequestRefusedError(taken)
         try:
             with unfinished_without_an_answer(schedule.schedule, doing="scheduling"):
                 self._create(recorded)
         except RequestRefusedError:
             if not replayed:
-                self.deployment.table.forget_schedule(schedule.schedule)
+                self.deployment.table.schedules.forget(schedule.schedule)
             raise
         return recorded, replayed
 
@@ -193,7 +193,7 @@ class ScheduledLaunches:
         Raises:
             RequestRefusedError: The schedule is not known.
         """
-        item = self.deployment.table.schedule(schedule)
+        item = self.deployment.table.schedules.get(schedule)
         if item is None:
             fix = "See those there are: spotkeep schedules ls"
             problem = "is not a schedule of this deployment"
@@ -208,7 +208,7 @@ class ScheduledLaunches:
         """
         with unfinished_without_an_answer(schedule.schedule, doing="removing"):
             self._recurring.delete(schedule.schedule)
-        self.deployment.table.forget_schedule(schedule.schedule)
+        self.deployment.table.schedules.forget(schedule.schedule)
 
     def firing(self, schedule: object, at: object) -> Firing | None:
         """Return the launch of a firing. None if the schedule is not recorded, or was not recorded at the firing.
@@ -217,7 +217,7 @@ class ScheduledLaunches:
             schedule: The schedule's id from EventBridge Scheduler.
             at: The time of the firing from EventBridge Scheduler, such as `2026-11-26T02:00:00Z`.
         """
-        item = self.deployment.table.schedule(schedule) if isinstance(schedule, str) and schedule else None
+        item = self.deployment.table.schedules.get(schedule) if isinstance(schedule, str) and schedule else None
         fires_at = _time_of(at)
         if item is None or fires_at is None:
             return None
@@ -260,7 +260,7 @@ class ScheduledLaunches:
                     now=now,
                 )
             ]
-        self.deployment.table.keep_firing(after, notifications=notifications)
+        self.deployment.table.schedules.keep_firing(after, notifications=notifications)
 
 
 def _wants_to_know(schedule: Schedule) -> bool:

@@ -5,7 +5,7 @@ training job has saved its state. Instead the request is kept in the run table. 
 live work to stop. The pass that finds nothing alive answers.
 
 Nothing new begins while the request is recorded. The transactions that would open a run, an attempt, a sweep or a
-schedule check for it (`DeploymentTable`). So the live work only decreases. The last check reads the whole table with
+schedule check for it (`DeploymentStore`). So the live work only decreases. The last check reads the whole table with
 strong consistency, and so misses nothing. The request stays recorded after the answer, because the functions exist a
 little longer. If the deployment stays or comes again, the record is cleared. CloudFormation's request clears it when
 the resource is created or changed. A person may clear it too.
@@ -86,9 +86,9 @@ class Shutdown:
         try:
             leaves = request.kind == "Delete" and self.stacks.is_being_deleted(request.stack_id)
             if leaves:
-                self.deployment.table.keep_deletion(request)
+                self.deployment.table.deployment.keep_deletion(request)
             elif request.kind != "Delete":
-                self.deployment.table.forget_deletion()
+                self.deployment.table.deployment.forget_deletion()
         except Exception as error:
             # Without an answer CloudFormation would wait for an hour, and say no more than that there was no answer.
             again = "Destroy" if request.kind == "Delete" else "Deploy"
@@ -100,12 +100,12 @@ class Shutdown:
 
     def pending(self) -> StackRequest | None:
         """Return the deletion that waits for an answer, or None."""
-        request = self.deployment.table.deletion()
+        request = self.deployment.table.deployment.deletion()
         if request is None or request.answered_at is not None:
             return None
         if self.deployment.now() - request.asked_at > WAITS:
             # CloudFormation does not wait for it any more: it has failed. The next one asks anew.
-            self.deployment.table.forget_deletion()
+            self.deployment.table.deployment.forget_deletion()
             return None
         return request
 
@@ -115,12 +115,12 @@ class Shutdown:
         Returns:
             A sentence about the result, or the reason why nothing was done.
         """
-        request = self.deployment.table.deletion()
+        request = self.deployment.table.deployment.deletion()
         if request is None:
             return "no deletion of the deployment is recorded"
         if self.stacks.is_being_deleted(request.stack_id, still=True):
             return "CloudFormation is deleting the stack at this moment: wait until it has ended or failed"
-        self.deployment.table.forget_deletion()
+        self.deployment.table.deployment.forget_deletion()
         return f"the deletion asked for at {request.asked_at:%Y-%m-%d %H:%M} UTC is cleared: work may begin again"
 
     def stop_everything(self) -> Alive:
@@ -129,8 +129,8 @@ class Shutdown:
         Returns the work that was alive.
         """
         # What fires for a schedule that is not recorded does nothing; CloudFormation deletes it with its group.
-        for schedule in self.deployment.table.schedule_ids():
-            self.deployment.table.forget_schedule(schedule)
+        for schedule in self.deployment.table.schedules.ids():
+            self.deployment.table.schedules.forget(schedule)
         return self._look(consistent=False, asks=True)
 
     def answer_if_over(self, request: StackRequest) -> Alive:
@@ -143,7 +143,7 @@ class Shutdown:
             alive = self._look(consistent=True, asks=True)
         if not alive.anything:
             self.stacks.answer(request)
-            self.deployment.table.mark_deletion_answered(request, now=self.deployment.now())
+            self.deployment.table.deployment.mark_deletion_answered(request, now=self.deployment.now())
         return alive
 
     def _look(self, *, consistent: bool, asks: bool) -> Alive:
@@ -179,7 +179,7 @@ class Shutdown:
         LaunchCompletion(self.deployment).stop(run)
 
     def _stop_sweep(self, sweep: str) -> None:
-        item = self.deployment.table.sweep(sweep)
+        item = self.deployment.table.sweeps.get(sweep)
         if item is not None:
             because = "the deployment is being deleted"
             request_stop(
@@ -189,16 +189,16 @@ class Shutdown:
     def _end(self, seen: Pool) -> None:
         # The run first: a function that changes the pool afterwards changes its version.
         # An index may show a pool that is over.
-        run = self.deployment.table.get(seen.run)
+        run = self.deployment.table.runs.get(seen.run)
         pool, attempt = (
-            self.deployment.table.pool(seen.run, seen.attempt),
-            self.deployment.table.attempt(seen.run, seen.attempt),
+            self.deployment.table.pools.get(seen.run, seen.attempt),
+            self.deployment.table.runs.attempt(seen.run, seen.attempt),
         )
         if pool is None or pool.state is not PoolState.AVAILABLE:
             return
         if run is not None and attempt is not None and pool.asked_to_end is None:
             reason, now = PoolEndReason.STOPPED_BY_USER, self.deployment.now()
-            self.deployment.table.commit_pool(
+            self.deployment.table.runs.commit_pool(
                 stop_requested(run=run, attempt=attempt, pool=pool, reason=reason, now=now)
             )
         PoolReconciler(self.deployment).reconcile(run=pool.run, attempt=pool.attempt)

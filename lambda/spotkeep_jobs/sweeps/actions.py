@@ -13,9 +13,8 @@ from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
-from spotkeep_jobs.record.sweep_table import SweepChangedError
-from spotkeep_jobs.record.table_client import RecordRefusedError
-from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.record.sweep_store import SweepChangedError
+from spotkeep_jobs.record.table_client import RecordRefusedError, until_written
 from spotkeep_jobs.runs.acceptance import Acceptance, is_repeated
 from spotkeep_jobs.sweeps.advance import Advanced, Sweeps
 from spotkeep_jobs.sweeps.budget import max_cost_of, parallel_problems, spent_usd
@@ -79,7 +78,7 @@ class SweepActions:
             )
         except RecordRefusedError as refused:
             unreadable: dict[str, str] = {}
-            trials = self.deployment.table.sweep_and_trials(sweep, unreadable=unreadable)[1]
+            trials = self.deployment.table.sweeps.with_trials(sweep, unreadable=unreadable)[1]
             for why in unreadable.values():
                 refused.add_note(why)
             Sweeps(self.deployment).stop_trials(trials, refused=refused)
@@ -105,7 +104,7 @@ class SweepActions:
         """
 
         def begin() -> None:
-            item, trials = self.deployment.table.sweep_and_trials(sweep)
+            item, trials = self.deployment.table.sweeps.with_trials(sweep)
             if item is None:
                 raise RequestRefusedError([unknown_sweep(sweep)])
             document = _changed_document(item.document, changes)
@@ -132,7 +131,7 @@ class SweepActions:
             if problems:
                 raise RequestRefusedError(problems)
             after = with_changes(after, notify=notify_of(document), updated_at=now, resumed_at=now)
-            self.deployment.table.commit_sweep(SweepChange(sweep=after), goes_on=True)
+            self.deployment.table.sweeps.commit(SweepChange(sweep=after), goes_on=True)
 
         until_written(begin, changed=SweepChangedError, pause=self.deployment.pause)
         return Sweeps(self.deployment).advance(sweep, seconds_left=seconds_left) or Advanced(sweep=self.known(sweep))
@@ -182,14 +181,14 @@ class SweepActions:
         Raises:
             RequestRefusedError: The sweep is not known.
         """
-        item = self.deployment.table.sweep(sweep)
+        item = self.deployment.table.sweeps.get(sweep)
         if item is None:
             raise RequestRefusedError([unknown_sweep(sweep)])
         return item
 
     def trials(self, sweep: str) -> Sequence[Trial]:
         """Return the trials of a sweep, in the order of their numbers."""
-        return self.deployment.table.sweep_and_trials(sweep)[1]
+        return self.deployment.table.sweeps.with_trials(sweep)[1]
 
 
 def request_stop(table: RunTable, sweep: Sweep, *, as_: SweepState, because: str, now: datetime) -> None:
@@ -210,7 +209,7 @@ def request_stop(table: RunTable, sweep: Sweep, *, as_: SweepState, because: str
     pauses = sweep.state is SweepState.STOPPING and sweep.stops_as is SweepState.PAUSED
     if sweep.state is SweepState.RUNNING or (pauses and as_ is SweepState.STOPPED):
         changed = stopping(sweep, as_=as_, because=because, now=sweep.stop_requested_at or now)
-        table.commit_sweep(SweepChange(sweep=with_changes(changed, updated_at=now)))
+        table.sweeps.commit(SweepChange(sweep=with_changes(changed, updated_at=now)))
 
 
 def unknown_sweep(sweep: str) -> Problem:
@@ -251,7 +250,7 @@ def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> frozenset
 
 
 def _not_changed(
-    sweep: Sweep, changes: Mapping[str, Any], request: SweepRequest | None, trials: list[Trial]
+    sweep: Sweep, changes: Mapping[str, Any], request: SweepRequest | None, trials: Sequence[Trial]
 ) -> list[Problem]:
     problems = [
         Problem(

@@ -27,9 +27,8 @@ from spotkeep_jobs.record.record import Notification, Run, in_utc_milliseconds
 from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 from spotkeep_jobs.record.states import NotificationKind, PoolState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
-from spotkeep_jobs.record.sweep_table import MOST_TRIALS_A_CHANGE, SweepChangedError
-from spotkeep_jobs.record.table_client import RecordRefusedError
-from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.record.sweep_store import MOST_TRIALS_A_CHANGE, SweepChangedError
+from spotkeep_jobs.record.table_client import RecordRefusedError, until_written
 from spotkeep_jobs.runs.acceptance import Acceptance
 from spotkeep_jobs.runs.launch import Launcher
 from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
@@ -167,13 +166,13 @@ class Sweeps:
         """
 
         def ask() -> Sweep | None:
-            item, now = self.deployment.table.sweep(sweep), self.deployment.now()
+            item, now = self.deployment.table.sweeps.get(sweep), self.deployment.now()
             if item is None or item.state.ended:
                 return None
             if not follows and item.followed_until is not None and item.followed_until > now:
                 return None
             asked = with_changes(item, followed_until=in_utc_milliseconds(now + FOLLOWS_WITHIN))
-            return self.deployment.table.commit_sweep(SweepChange(sweep=asked))
+            return self.deployment.table.sweeps.commit(SweepChange(sweep=asked))
 
         asked = until_written(ask, changed=SweepChangedError, pause=self.deployment.pause)
         if asked is not None and asked.state is SweepState.RUNNING:
@@ -190,7 +189,7 @@ class Sweeps:
     ) -> _Step | None:
         """Read, decide and write once."""
         try:
-            sweep, trials = self.deployment.table.sweep_and_trials(sweep_id)
+            sweep, trials = self.deployment.table.sweeps.with_trials(sweep_id)
         except UnreadableRecordError as error:
             self._stop_readable(sweep_id, unreadable=error)
             raise
@@ -238,7 +237,7 @@ class Sweeps:
                 sweep=with_changes(after, updated_at=now), trials=tuple(written), notifications=notifications
             )
             try:
-                after = self.deployment.table.commit_sweep(change)
+                after = self.deployment.table.sweeps.commit(change)
             except RecordRefusedError as refused:
                 if after.state is SweepState.STOPPING:
                     self.stop_trials(trials, refused=refused)
@@ -258,7 +257,7 @@ class Sweeps:
 
         Nothing else is known for certain.
         """
-        sweep, trials = self.deployment.table.sweep_and_trials(sweep_id, unreadable={})
+        sweep, trials = self.deployment.table.sweeps.with_trials(sweep_id, unreadable={})
         if sweep is not None and sweep.state is SweepState.STOPPING:
             self.stop_trials(trials, refused=unreadable)
 
@@ -278,7 +277,7 @@ class Sweeps:
             refused.add_note(f"stopping {name}: {why}")
 
     def _stop(self, trial: Trial) -> None:
-        run = self.deployment.table.get(trial.run)
+        run = self.deployment.table.runs.get(trial.run)
         if run is not None and trial.has(run):
             RunActions(self.deployment).stop(trial.run)
 
@@ -290,7 +289,7 @@ class Sweeps:
                 pools_over = self._pools_over(trial) if asked_for or only is None else frozenset()
                 if not (asked_for or pools_over):
                     continue
-                run, metrics, _ = self.deployment.table.run_metrics_and_notifications(trial.run)
+                run, metrics, _ = self.deployment.table.runs.with_metrics_and_notifications(trial.run)
             except UnreadableRecordError:
                 continue  # It is taken to be as it was. Passes over the runs report it.
             seen[trial.run] = None
@@ -300,7 +299,7 @@ class Sweeps:
 
     def _pools_over(self, trial: Trial) -> frozenset[int]:
         """Return which of the warm pools that a trial may have left are on the bill of its run now."""
-        pools = {attempt: self.deployment.table.pool(trial.run, attempt) for attempt in trial.pools}
+        pools = {attempt: self.deployment.table.pools.get(trial.run, attempt) for attempt in trial.pools}
         return frozenset(
             attempt for attempt, pool in pools.items() if pool is None or pool.state is not PoolState.AVAILABLE
         )
@@ -403,7 +402,7 @@ class Sweeps:
                 if error.temporary:
                     done.waits_because = str(error)
                     break
-                found = self.deployment.table.get(trial.run)
+                found = self.deployment.table.runs.get(trial.run)
                 if _goes_on(found, task, trial):
                     continue  # Another launcher was faster.
                 reason = _id_taken(found) if found is not None and not trial.has(found) else str(error)
@@ -460,11 +459,11 @@ class Sweeps:
 
     def _read(self, trial: Trial) -> SeenRun | None:
         """Read the run of a trial that an earlier advance may have opened, or that is to go on."""
-        found = self.deployment.table.trial_run(trial.sweep, trial.number)
+        found = self.deployment.table.runs.trial_run(trial.sweep, trial.number)
         return None if found is None else SeenRun(run=found)
 
     def _record_refused(self, sweep_id: str, refused: Sequence[Trial]) -> None:
-        sweep, trials = self.deployment.table.sweep_and_trials(sweep_id)
+        sweep, trials = self.deployment.table.sweeps.with_trials(sweep_id)
         if sweep is None:
             return
         asked = {trial.number: trial for trial in refused}
@@ -477,7 +476,7 @@ class Sweeps:
         ]
         if same:
             changed = with_changes(sweep, updated_at=self.deployment.now())
-            self.deployment.table.commit_sweep(SweepChange(sweep=changed, trials=tuple(same[:MOST_TRIALS_A_CHANGE])))
+            self.deployment.table.sweeps.commit(SweepChange(sweep=changed, trials=tuple(same[:MOST_TRIALS_A_CHANGE])))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,8 @@ from spotkeep_jobs.record.record import DEFAULT_NOTIFY, TrialPlace
 from spotkeep_jobs.record.run_table_errors import IdReservedError
 from spotkeep_jobs.record.states import NotificationKind
 from spotkeep_jobs.record.sweep import Sweep
-from spotkeep_jobs.record.sweep_table import SweepChangedError, SweepExistsError
-from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.record.sweep_store import SweepChangedError, SweepExistsError
+from spotkeep_jobs.record.table_client import until_written
 from spotkeep_jobs.runs.acceptance import (
     Acceptance,
     differing_fields,
@@ -127,7 +127,7 @@ class SweepLaunch:
         name = valid.sweep.sweep
         try:
             opened, replayed = until_written(
-                lambda: self.deployment.table.open_sweep(valid.sweep),
+                lambda: self.deployment.table.sweeps.open(valid.sweep),
                 changed=SweepChangedError,
                 pause=self.deployment.pause,
             )
@@ -242,7 +242,7 @@ class SweepLaunch:
         if request is None:
             return None
         token = document.get("token") or default_token
-        known = self.deployment.table.sweep(sweep_id_for(document, request, token=token))
+        known = self.deployment.table.sweeps.get(sweep_id_for(document, request, token=token))
         if known is None or known.token != token:
             return None
         if named_without_token(document) and not is_repeated(launched_at=known.created_at, now=self.deployment.now()):

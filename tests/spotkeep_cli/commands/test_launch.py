@@ -204,7 +204,7 @@ def test_a_lost_connection_is_waited_out(launchable: Any, spotkeep: Any, job_fil
 
 def several(count: int, **fields: Any) -> dict[str, Any]:
     runs = [
-        {"run": f"{RUN}-{number}", "job_name": f"{RUN}-{number}-1", "job_arn": f"fleet-{number}", "state": "LAUNCHING",
+        {"run": f"{RUN}-{number}", "job_name": f"{RUN}-{number}-1", "job_id": f"fleet-{number}", "state": "LAUNCHING",
          "attempt": 1, "capacity": "on-demand" if number == 1 else "spot"}
         for number in range(1, count + 1)
     ]  # fmt: skip

@@ -130,7 +130,7 @@ def test_the_console_page_of_the_training_job_is_shown_except_on_the_local_aws(
     deployment: Any, spotkeep: Any, make: Any
 ) -> None:
     arn = "arn:aws:sagemaker:eu-central-1:123456789012:training-job/seen-1-1"
-    deployment.dynamodb.add(make.run("seen-1", job_name="seen-1-1", job_arn=arn))
+    deployment.dynamodb.add(make.run("seen-1", job_name="seen-1-1", job_id=arn))
     page = "https://eu-central-1.console.aws.amazon.com/sagemaker/home?region=eu-central-1#/jobs/seen-1-1"
     assert f"console       {page}" in spotkeep("describe", "seen-1").stdout
     assert json.loads(spotkeep("describe", "seen-1", "--json").stdout)["console_url"] == page

@@ -30,7 +30,7 @@ def dear_week(deployment: Any, make: Any) -> Any:
         ("runs/gone/checkpoints/a", 2**40, make.now - timedelta(days=90)),
     ]
     storage = StoragePrices(s3_standard=0.0245)
-    deployment.runs.keep_price_book(PriceBook(region="eu-central-1", fetched_at=make.now, storage=storage))
+    deployment.table.deployment.keep_price_book(PriceBook(region="eu-central-1", fetched_at=make.now, storage=storage))
     return deployment
 
 
@@ -52,7 +52,7 @@ def test_json_has_them_by_run_and_in_the_sum(dear_week: Any, spotkeep: Any) -> N
 
 
 def test_an_unknown_price_of_storage_is_said(dear_week: Any, spotkeep: Any, make: Any) -> None:
-    dear_week.runs.keep_price_book(PriceBook(region="eu-central-1", fetched_at=make.now))
+    dear_week.table.deployment.keep_price_book(PriceBook(region="eu-central-1", fetched_at=make.now))
     said = " ".join(spotkeep("savings", columns=120).output.split())
     assert "85.9 GB" in said
     assert "versions included; its price is not known." in said

@@ -33,7 +33,7 @@ def nightly(deployment: Any, job_file: Path) -> Path:
 @pytest.fixture
 def recorded(deployment: Any, make: Any) -> None:
     """Three schedules: one that has launched, one that was refused, one that is new."""
-    table = RunTable(client=deployment.dynamodb, table_name="runs")
+    table = RunTable.of(client=deployment.dynamodb, table_name="runs")
     for minutes, (schedule, fields) in enumerate(
         {
             "cities": {**SCHEDULE, "last_launched": "cities-20261121-0100", "last_firing": make.now},
@@ -41,7 +41,7 @@ def recorded(deployment: Any, make: Any) -> None:
             "new": {"expression": "cron(0 4 ? * MON-FRI *)", "owner": None},
         }.items()
     ):
-        table.open_schedule(
+        table.schedules.open(
             Schedule(
                 schedule=schedule, name="digits", token="token", document={"name": "digits"},
                 created_at=make.now - timedelta(minutes=minutes), begins_at=make.now + timedelta(hours=6),

@@ -66,11 +66,11 @@ def test_what_ended_it_is_reported_though_a_run_could_not_be_stopped(
 
 
 class Table:
-    """The run table: the runs of this test, each with one attempt, and the sweeps.
+    """The run table, with the runs of this test, each with one attempt, and the sweeps.
 
     Attributes:
-        states: Of each run.
-        sweeps: The state of each sweep; its trials are the runs whose names begin with its name.
+        states: The state of each run.
+        states_of_sweeps: The state of each sweep. Its trials are the runs whose names begin with its name.
         others: Runs that are called like trials, and are none.
     """
 
@@ -82,16 +82,17 @@ class Table:
             "searching-1": RunState.STOPPED,
             "over-1": RunState.COMPLETED,
         }
-        self.sweeps = {"searching": SweepState.RUNNING, "over": SweepState.COMPLETED}
+        self.runs, self.sweeps = self, SimpleNamespace(with_trials=self.with_trials)
+        self.states_of_sweeps = {"searching": SweepState.RUNNING, "over": SweepState.COMPLETED}
         self.others: set[str] = set()
 
     def get(self, run: str) -> Any:
         state = self.states.get(run)
         return state and SimpleNamespace(run=run, state=state, output_prefix=f"s3://{BUCKET}/runs/{run}/output")
 
-    def sweep_and_trials(self, name: str) -> Any:
+    def with_trials(self, name: str) -> Any:
         runs = [run for run in self.states if run.startswith(f"{name}-")]
-        sweep = SimpleNamespace(state=self.sweeps[name]) if name in self.sweeps else None
+        sweep = SimpleNamespace(state=self.states_of_sweeps[name]) if name in self.states_of_sweeps else None
         return sweep, [SimpleNamespace(sweep=name, number=int(run.removeprefix(f"{name}-"))) for run in runs]
 
     def trial_run(self, sweep: str, number: int) -> Any:
@@ -126,38 +127,38 @@ class Site:
 
 
 def test_the_next_rehearsal_removes_what_the_ones_before_left_once_all_of_it_has_ended(local_aws: LocalAws) -> None:
-    runs, site = Table(), Site(local_aws)
+    table, site = Table(), Site(local_aws)
     # The third is of another deployment; `own` is what the user launched.
-    replace_earlier(local_aws, runs, names=["first", "alive", "elsewhere", "searching", "over"])
-    for run in runs.states:
+    replace_earlier(local_aws, table, names=["first", "alive", "elsewhere", "searching", "over"])
+    for run in table.states:
         site.leave(run)
-    replace_earlier(local_aws, runs, names=["second"])
+    replace_earlier(local_aws, table, names=["second"])
     kept, removed = (3, 1), (0, 0)
-    found = {run: site.of(run) for run in runs.states}
+    found = {run: site.of(run) for run in table.states}
     # A sweep that goes on resumes its trials that have paused.
     assert found == {"first": removed, "alive": kept, "own": kept, "searching-1": kept, "over-1": removed}
 
-    runs.states["alive"], runs.sweeps["searching"] = RunState.STOPPED, SweepState.STOPPED
-    replace_earlier(local_aws, runs, names=["third"])
-    assert {run for run in runs.states if site.of(run) != removed} == {"own"}
+    table.states["alive"], table.states_of_sweeps["searching"] = RunState.STOPPED, SweepState.STOPPED
+    replace_earlier(local_aws, table, names=["third"])
+    assert {run for run in table.states if site.of(run) != removed} == {"own"}
 
 
 def test_a_run_that_is_called_like_a_trial_keeps_everything(local_aws: LocalAws) -> None:
-    runs, site = Table(), Site(local_aws)
-    runs.states["over-3"] = RunState.COMPLETED
-    runs.others.add("over-3")
-    replace_earlier(local_aws, runs, names=["over"])
+    table, site = Table(), Site(local_aws)
+    table.states["over-3"] = RunState.COMPLETED
+    table.others.add("over-3")
+    replace_earlier(local_aws, table, names=["over"])
     site.leave("over-3")
-    replace_earlier(local_aws, runs, names=["second"])
+    replace_earlier(local_aws, table, names=["second"])
     assert site.of("over-3") == (3, 1)
 
 
 def test_a_sweep_keeps_everything_until_its_last_trial_has_ended(local_aws: LocalAws) -> None:
-    runs, site = Table(), Site(local_aws)
-    runs.states["over-2"] = RunState.TRAINING
-    replace_earlier(local_aws, runs, names=["over"])
+    table, site = Table(), Site(local_aws)
+    table.states["over-2"] = RunState.TRAINING
+    replace_earlier(local_aws, table, names=["over"])
     site.leave("over-1")
-    replace_earlier(local_aws, runs, names=["second"])
+    replace_earlier(local_aws, table, names=["second"])
     assert site.of("over-1") == (3, 1)
 
 

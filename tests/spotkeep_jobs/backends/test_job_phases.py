@@ -38,7 +38,7 @@ def job(*phases: JobPhase) -> JobView:
         for before, after in pairwise(changes)
     ]
     return JobView(
-        name="digits-1", arn="arn:digits-1", created_at=at(0), last_modified_at=at(99), environment={},
+        name="digits-1", job_id="arn:digits-1", created_at=at(0), last_modified_at=at(99), environment={},
         phase=phases[-1] if phases else JobPhase.WAITING, transitions=(*ended, *changes[-1:]),
     )  # fmt: skip
 

@@ -24,7 +24,7 @@ from spotkeep_jobs.backends.sagemaker.api import CREATE_ATTEMPTS, client_config
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.pools.pool_schedules import PlannedSchedule
 from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules, ScheduleNotMadeError
-from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.table_client import TableClient
 from tests.models.deployment import TARGET
 from tests.spotkeep_jobs.backends.batch.test_attempt_view import PLACE, REQUEST
 from tests.spotkeep_jobs.backends.ec2.test_requests import launched
@@ -45,8 +45,8 @@ def makes_a_schedule(client: Any) -> None:
 
 
 def writes_a_transaction(client: Any) -> None:
-    table = RunTable(client=client, table_name="runs")
-    table._transact([table._put({"pk": "run#digits", "sk": "item"})])
+    table = TableClient(client=client, table_name="runs")
+    table.transact([table.put({"pk": "run#digits", "sk": "item"})])
 
 
 @pytest.mark.parametrize(

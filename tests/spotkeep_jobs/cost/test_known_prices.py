@@ -111,4 +111,4 @@ def test_an_aws_that_cannot_be_asked_leaves_the_old_book_and_is_asked_again_in_a
 def test_a_price_list_without_instances_is_none_at_all(world: Any, known: KnownPrices) -> None:
     with pytest.raises(PricesNotReadError, match="no instance"):
         known.fetch(PriceList(Pricing()), world.table, now=world.clock())
-    assert world.table.price_book("eu-west-1") is None
+    assert world.table.deployment.price_book("eu-west-1") is None

@@ -31,7 +31,7 @@ def usage(**fields: Any) -> JobUsage:
 
 def attempts_with(make: Any, *usages: JobUsage | None, **fields: Any) -> list[Attempt]:
     return [
-        make.attempt(attempt=number, usage=used, job_arn="arn", **fields) for number, used in enumerate(usages, start=1)
+        make.attempt(attempt=number, usage=used, job_id="arn", **fields) for number, used in enumerate(usages, start=1)
     ]
 
 

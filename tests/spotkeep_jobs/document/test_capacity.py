@@ -48,7 +48,7 @@ def ended(
         fallback=fallback,
         end_reason=reason,
         job_name=f"first-{number}",
-        job_arn="arn",
+        job_id="arn",
         place=Place(capacity="spot", instance_type="ml.g5.xlarge"),
         created_at=NOON,
         usage=JobUsage(

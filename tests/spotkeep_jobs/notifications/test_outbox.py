@@ -40,7 +40,7 @@ def is_refused_for_hours(world: Any) -> None:
 
 
 def states(world: Any) -> list[NotificationState]:
-    return [notification.state for notification in world.table.notifications(RUN)]
+    return [notification.state for notification in world.table.notifications.of_run(RUN)]
 
 
 def test_a_notification_goes_out_once_however_often_it_is_delivered(completed: Any) -> None:
@@ -48,7 +48,7 @@ def test_a_notification_goes_out_once_however_often_it_is_delivered(completed: A
     assert completed.outbox.deliver_run(RUN).sent == ()
     assert completed.outbox.deliver_all().sent == ()
     assert len(completed.topic.published) == 1
-    [sent] = completed.table.notifications(RUN)
+    [sent] = completed.table.notifications.of_run(RUN)
     assert (sent.state, sent.message_id, sent.sent_at) == (NotificationState.SENT, "message-1", completed.clock())
 
 
@@ -128,15 +128,15 @@ def test_what_is_refused_for_hours_is_put_aside_and_goes_out_once_when_it_is_ask
     [message] = completed.dead_letters.messages
     assert message["notification_id"] == f"{RUN}/completed/1"
     assert "Throttled" in message["problem"]
-    [notification] = completed.table.dead_notifications()
+    [notification] = completed.table.notifications.dead()
     assert notification.queued_at == completed.clock()
     completed.topic.before_call = lambda operation: None
     assert completed.outbox.deliver_all().sent == ()
-    assert [completed.table.revive_notification(notification) for _ in range(3)] == [True, False, False]
+    assert [completed.table.notifications.revive(notification) for _ in range(3)] == [True, False, False]
     assert completed.outbox.deliver_run(RUN).sent == (f"{RUN}/completed/1",)
     assert completed.outbox.deliver_all().sent == ()
-    assert not completed.table.revive_notification(completed.table.notifications(RUN)[0])
-    assert completed.table.dead_notifications() == []
+    assert not completed.table.notifications.revive(completed.table.notifications.of_run(RUN)[0])
+    assert completed.table.notifications.dead() == []
 
 
 def test_each_giving_up_has_a_message_of_its_own(completed: Any) -> None:
@@ -144,9 +144,9 @@ def test_each_giving_up_has_a_message_of_its_own(completed: Any) -> None:
         is_refused_for_hours(completed)
         completed.outbox.deliver_all()
         assert len(completed.dead_letters.messages) == times
-        [dead] = completed.table.dead_notifications()
-        assert completed.table.revive_notification(dead)
-        assert completed.table.notifications(RUN)[0].queued_at is None
+        [dead] = completed.table.notifications.dead()
+        assert completed.table.notifications.revive(dead)
+        assert completed.table.notifications.of_run(RUN)[0].queued_at is None
     completed.topic.before_call = lambda operation: None
     assert completed.outbox.deliver_all().sent == (f"{RUN}/completed/1",)
 
@@ -187,8 +187,8 @@ def test_a_deliverer_that_dies_on_the_way_to_the_queue_doubles_a_message_and_los
 
 def test_what_a_user_asks_for_while_it_is_put_aside_goes_out_all_the_same(completed: Any) -> None:
     def a_user_asks(operation: str) -> None:
-        [dead] = completed.table.dead_notifications()
-        assert completed.table.revive_notification(dead)
+        [dead] = completed.table.notifications.dead()
+        assert completed.table.notifications.revive(dead)
 
     is_refused_for_hours(completed)
     completed.dead_letters.before_call = a_user_asks

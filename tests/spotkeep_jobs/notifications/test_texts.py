@@ -65,10 +65,10 @@ def as_mail(notification: Notification) -> str:
 
 def test_the_mail_leads_to_the_training_job_in_the_console(make: Any) -> None:
     arn = "arn:aws:sagemaker:us-east-1:123456789012:training-job/first-1"
-    run = ended_run(make, EndReason.COMPLETED, job_arn=arn, job_name="first-1")
+    run = ended_run(make, EndReason.COMPLETED, job_id=arn, job_name="first-1")
     page = "https://us-east-1.console.aws.amazon.com/sagemaker/home?region=us-east-1#/jobs/first-1"
     assert f"\nIn the AWS console\n  {page}\n\n-- \n" in of_ending(run, make).body
-    assert "In the AWS console" not in of_ending(run.model_copy(update={"job_arn": None}), make).body
+    assert "In the AWS console" not in of_ending(run.model_copy(update={"job_id": None}), make).body
 
 
 MODEL = "s3://bucket/runs/digits-1a2b3c4d/output/digits-1a2b3c4d-1/output/model.tar.gz"

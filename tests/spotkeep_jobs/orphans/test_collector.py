@@ -64,7 +64,7 @@ class Pass:
         report = self.make_one()
         assert report is not None
         assert report.unreadable == {}
-        assert self.table.last_orphan_report() == report, "it is kept for readers"
+        assert self.table.deployment.last_orphan_report() == report, "it is kept for readers"
         return {(each.finding.kind, each.finding.subject): each.outcome for each in report.handled}
 
     def launch(self, name: str) -> None:
@@ -112,12 +112,12 @@ def test_a_job_that_no_run_knows_is_stopped_and_a_strangers_is_not(passing: Pass
 
 def test_a_job_that_outlives_its_run_is_stopped(passing: Pass) -> None:
     passing.launch("digits")
-    run_item = passing.table.get("digits")
-    attempt = passing.table.attempt("digits", 1)
+    run_item = passing.table.runs.get("digits")
+    attempt = passing.table.runs.attempt("digits", 1)
     assert run_item is not None
     assert attempt is not None
     ended = {"state": RunState.FAILED, "ended_at": passing.make.noon}
-    passing.table.commit(RunChange(run=run_item.model_copy(update=ended), attempt=attempt))
+    passing.table.runs.commit(RunChange(run=run_item.model_copy(update=ended), attempt=attempt))
     passing.later(hours=1)
     assert passing.found() == {(OrphanKind.OUTLIVING_JOB, "digits-1"): OrphanOutcome.REMOVED}
     assert passing.sagemaker.stopped == ["digits-1"]

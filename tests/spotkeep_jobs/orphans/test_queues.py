@@ -28,8 +28,8 @@ class QueuePass(Pass):
         """End the run in the record, whatever the reason, while its service job lives."""
         table = self.site.table
         end = {"state": RunState.FAILED, "end_reason": EndReason.JOB_VANISHED, "ended_at": self.site.clock()}
-        run, attempt = self.site.run.model_copy(update=end), table.attempt(RUN, 1).model_copy(update=end)
-        table.commit(RunChange(run=run, attempt=attempt))
+        run, attempt = self.site.run.model_copy(update=end), table.runs.attempt(RUN, 1).model_copy(update=end)
+        table.runs.commit(RunChange(run=run, attempt=attempt))
 
     def found_later(self, **delta: float) -> dict[tuple[OrphanKind, str], OrphanOutcome]:
         self.later(**delta)
@@ -89,4 +89,4 @@ def test_a_service_job_that_no_run_knows_is_ended_and_a_strangers_is_not(passing
     assert passing.found_later(minutes=30) == {}
     assert passing.found_later(hours=2) == {(OrphanKind.UNRECORDED_JOB, lost): OrphanOutcome.REMOVED}
     assert [site.batch.jobs[each].terminated for each in (lost, theirs, other_clients)] == [True, False, False]
-    assert site.table.get(RUN) is not None
+    assert site.table.runs.get(RUN) is not None

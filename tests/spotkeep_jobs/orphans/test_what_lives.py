@@ -25,7 +25,8 @@ from spotkeep_jobs.orphans.decisions import is_named, named_prefixes
 from spotkeep_jobs.orphans.sources import RunObjects, in_turn, orphaned_checkpoints
 from spotkeep_jobs.record.orphan_report import OrphanKind
 from spotkeep_jobs.record.record import QueuePlace, QuotaWait, Run, RunChange, TrialPlace
-from spotkeep_jobs.record.run_table import NewRun, RunTable
+from spotkeep_jobs.record.run_store import NewRun
+from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.record.states import RunState, SweepState
 from spotkeep_jobs.record.sweep import Sweep
@@ -141,19 +142,19 @@ def works(site: Site, number: int) -> None:
 def is_half_done(site: Site, number: int) -> None:
     """Its job was created, and the launcher died before it could record that."""
     run = a_live_run(site, number)
-    site.table.open_runs([new(run)])
+    site.table.runs.open([new(run)])
     site.world.sagemaker.has_job(run.job_name, ("Training", 1.0))
     site.live.add(run.job_name)
 
 
 def waits_for_quota(site: Site, number: int) -> None:
     wait = QuotaWait(since=NOON, refused_at=NOON, reason="no room")
-    site.table.open_runs([new(a_live_run(site, number, quota_wait=wait))])
+    site.table.runs.open([new(a_live_run(site, number, quota_wait=wait))])
 
 
 def waits_in_a_queue(site: Site, number: int) -> None:
     run = a_live_run(site, number, queue=QueuePlace(queue="gpu", share="vision"))
-    site.table.open_runs([new(run)])
+    site.table.runs.open([new(run)])
     site.live.add(site.submits(run.run, f"launch of {run.job_name}"))
 
 
@@ -168,10 +169,10 @@ def leaves_a_pool(site: Site, number: int) -> None:
 def has_ended(site: Site, number: int) -> None:
     """It may be resumed, for a year."""
     run = a_live_run(site, number)
-    site.table.open_runs([new(run)])
+    site.table.runs.open([new(run)])
     attempt = an_attempt(run.run)
     ended = {"state": RunState.FAILED, "ended_at": NOON}
-    site.table.commit(RunChange(run=run.model_copy(update=ended), attempt=attempt))
+    site.table.runs.commit(RunChange(run=run.model_copy(update=ended), attempt=attempt))
 
 
 def is_a_sweep(site: Site, number: int) -> None:
@@ -179,7 +180,9 @@ def is_a_sweep(site: Site, number: int) -> None:
     sweep = f"sweep-{number}"
     site.has(sweep)
     asked = document(site, "sweep", number)
-    site.table.open_sweep(Sweep(sweep=sweep, name=sweep, created_at=NOON, updated_at=NOON, token=sweep, document=asked))
+    site.table.sweeps.open(
+        Sweep(sweep=sweep, name=sweep, created_at=NOON, updated_at=NOON, token=sweep, document=asked)
+    )
     trial = a_live_run(site, 10_000 + number, trial=TrialPlace(sweep=sweep, number=1))
     site.world.launch(trial, an_attempt(trial.run))
     site.world.sagemaker.has_job(trial.job_name, ("Training", 1.0))
@@ -190,7 +193,7 @@ def is_an_ended_sweep(site: Site, number: int) -> None:
     sweep = f"over-{number}"
     site.has(sweep)
     asked = document(site, "over", number)
-    site.table.open_sweep(
+    site.table.sweeps.open(
         Sweep(
             sweep=sweep,
             name=sweep,
@@ -207,7 +210,7 @@ def is_an_ended_sweep(site: Site, number: int) -> None:
 def is_a_schedule(site: Site, number: int) -> None:
     schedule = f"nightly-{number}"
     site.names(f"sources/{schedule}/")
-    site.table.open_schedule(
+    site.table.schedules.open(
         Schedule(
             schedule=schedule,
             name=schedule,
@@ -292,11 +295,11 @@ def test_a_pass_reads_the_records_by_pages_and_none_of_them_alone() -> None:
     site = Site()
     for number in range(30):
         trial = a_live_run(site, number, trial=TrialPlace(sweep="sweep", number=number))
-        site.table.open_runs([new(trial)])
+        site.table.runs.open([new(trial)])
     faults = Faults()
     counted = InMemoryDynamoDb(faults)
     counted.items, counted._partitions = site.world.dynamodb.items, site.world.dynamodb._partitions
-    table = RunTable(client=counted, table_name="runs")  # type: ignore[arg-type]
+    table = RunTable.of(client=counted, table_name="runs")  # type: ignore[arg-type]
     around = replace(site.passing.around(), table=table)
     assert orphaned_checkpoints(RunObjects(site.passing.objects, bucket="bucket"), around).orphans == []
     assert faults.calls == ["Query"] * 4, "a page of each kind of record"

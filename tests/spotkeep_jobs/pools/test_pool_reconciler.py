@@ -84,7 +84,7 @@ class PoolWorld:
 
     @property
     def pool(self) -> Pool:
-        pool = self.table.pool(RUN, 1)
+        pool = self.table.pools.get(RUN, 1)
         assert pool is not None
         return pool  # type: ignore[no-any-return]
 
@@ -105,7 +105,7 @@ class PoolWorld:
         )
 
     def kinds(self) -> list[TimelineKind]:
-        return [entry.kind for entry in self.table.timeline(RUN)]
+        return [entry.kind for entry in self.table.runs.timeline(RUN)]
 
 
 @pytest.fixture
@@ -158,8 +158,8 @@ class TestAPoolIsLeft:
         stage.asked["ResourceConfig"]["KeepAlivePeriodInSeconds"] = keep_alive
         stage.ends(**end)
         stage.reconcile_run()
-        assert stage.table.pool(RUN, 1) is None
-        assert all("Warm pool" not in each.body for each in stage.table.notifications(RUN))
+        assert stage.table.pools.get(RUN, 1) is None
+        assert all("Warm pool" not in each.body for each in stage.table.notifications.of_run(RUN))
 
     @pytest.mark.parametrize("said", [None, "Terminated"])
     def test_without_quota_the_user_is_notified_at_once_with_what_to_request(
@@ -206,7 +206,7 @@ class TestAFiringAsksFirst:
         found = left.reconcile_pool()
         assert (found.pool.state, found.pool.reused_by) == (PoolState.REUSED, "next-1")
         assert left.notified == ["completed/1"]
-        assert left.table.chain_of("next-1") == left.pool.chain_since
+        assert left.table.pools.chain_of("next-1") == left.pool.chain_since
 
     def test_a_reminder_is_sent_once_and_of_an_extended_pool_once_again(self, left: PoolWorld) -> None:
         left.at(32)
@@ -255,10 +255,10 @@ class TestAFiringAsksFirst:
 
 class TestTheBill:
     def test_i8_idle_time_is_on_the_bill_and_not_in_the_savings(self, left: PoolWorld) -> None:
-        before = left.table.get(RUN).cost
+        before = left.table.runs.get(RUN).cost
         left.at(42.1)
         left.reconcile_pool()
-        after = left.table.get(RUN).cost
+        after = left.table.runs.get(RUN).cost
         assert before.billed_seconds == 2 * 600
         assert (after.billed_seconds, after.idle_pool_seconds) == (2 * 2400, 2 * 1800)
         assert after.saved_seconds == before.saved_seconds - 2 * 1800
@@ -272,19 +272,19 @@ class TestTheBill:
         stage.ends()
         stage.at(42.1)
         stage.reconcile_run()
-        cost = stage.table.get(RUN).cost
+        cost = stage.table.runs.get(RUN).cost
         assert (cost.billed_seconds, cost.idle_pool_seconds) == (2 * 2400, 2 * 1800)
 
     def test_a_run_that_goes_on_pays_when_it_ends(self, stage: PoolWorld, make: Any) -> None:
         stage.ends(status="Failed", FailureReason="AlgorithmError: x")
         stage.reconcile_run()
-        run_item = stage.table.get(RUN)
-        stage.table.begin_attempt(run=run_item, attempt=make.attempt(RUN, 2, capacity="on-demand"))
+        run_item = stage.table.runs.get(RUN)
+        stage.table.runs.begin_attempt(run=run_item, attempt=make.attempt(RUN, 2, capacity="on-demand"))
         stage.clock.pass_by(seconds=300)
         stage.is_taken(by=f"{RUN}-2")
         stage.reconcile_pool()
-        assert stage.table.get(RUN).state is RunState.LAUNCHING
-        assert stage.table.attempt(RUN, 1).usage.pool_idle_seconds == 300
+        assert stage.table.runs.get(RUN).state is RunState.LAUNCHING
+        assert stage.table.runs.attempt(RUN, 1).usage.pool_idle_seconds == 300
 
 
 class TestBounded:
@@ -323,7 +323,7 @@ class TestChains:
         left.clock.pass_by(minutes=10)
         left.reconcile_run("second-1a2b3c4d")
         assert left.pool.state is PoolState.REUSED
-        assert left.table.pool("second-1a2b3c4d", 1).chain_since == first
+        assert left.table.pools.get("second-1a2b3c4d", 1).chain_since == first
 
 
 class TestAnyOrder:

@@ -126,15 +126,15 @@ def test_a_log_is_read_when_a_checkpoint_seems_stale_and_then_now_and_then(world
     world.runs.reconcile(RUN)
     assert read == []
     began = make.noon + timedelta(minutes=1)
-    assert world.table.attempt(RUN, 1).reconcile_again_at == began + SHORTEST
+    assert world.table.runs.attempt(RUN, 1).last_reconciled.again_at == began + SHORTEST
     world.clock.pass_by(minutes=17)
     world.runs.reconcile(RUN)
     assert len(read) == 1
-    assert world.table.attempt(RUN, 1).reconcile_again_at == began + UNKNOWN_INTERVAL
+    assert world.table.runs.attempt(RUN, 1).last_reconciled.again_at == began + UNKNOWN_INTERVAL
     world.clock.pass_by(minutes=60)
     world.runs.reconcile(RUN)
     assert len(read) == 2
-    assert world.table.attempt(RUN, 1).reconcile_again_at == world.clock() + CHECKPOINTS_READ_EVERY
+    assert world.table.runs.attempt(RUN, 1).last_reconciled.again_at == world.clock() + CHECKPOINTS_READ_EVERY
 
 
 @given(

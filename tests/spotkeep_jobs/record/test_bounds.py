@@ -33,11 +33,12 @@ from spotkeep_jobs.record.record import (
     ScriptMetrics,
     TimelineEntry,
 )
-from spotkeep_jobs.record.run_table import NewRun, RunTable
+from spotkeep_jobs.record.run_store import NewRun
+from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.record.states import NotificationState, PoolState, RunState, SweepState
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
-from spotkeep_jobs.record.sweep_table import MOST_TRIALS_A_CHANGE
+from spotkeep_jobs.record.sweep_store import MOST_TRIALS_A_CHANGE
 from tests.models.dynamodb import LARGEST_ITEM_BYTES, InMemoryDynamoDb
 from tests.spotkeep_jobs.record.worst_records import all_records, fields_of_kind, worst
 
@@ -51,10 +52,10 @@ def written() -> InMemoryDynamoDb:
     dynamodb = InMemoryDynamoDb()
     dynamodb.checks_conditions = False
     client: Any = dynamodb
-    table = RunTable(client=client, table_name="runs")
+    table = RunTable.of(client=client, table_name="runs")
     run, attempt = worst(Run, state=RunState.INTERRUPTED), fitting_attempt()
-    table.open_runs([NewRun(run=run, attempt=attempt, plan=worst(Plan))])
-    table.commit(
+    table.runs.open([NewRun(run=run, attempt=attempt, plan=worst(Plan))])
+    table.runs.commit(
         RunChange(
             run=run,
             attempt=attempt,
@@ -65,12 +66,12 @@ def written() -> InMemoryDynamoDb:
         )
     )
     sweep = worst(Sweep, state=SweepState.STOPPING)
-    table.open_sweep(sweep)
-    table.commit_sweep(SweepChange(sweep=sweep, trials=(worst(Trial),)))
-    table.open_schedule(worst(Schedule))
-    table.keep_price_book(worst(PriceBook))
-    table.keep_orphan_report(worst(OrphanReport), replaces=None)
-    table.keep_deletion(worst(StackRequest))
+    table.sweeps.open(sweep)
+    table.sweeps.commit(SweepChange(sweep=sweep, trials=(worst(Trial),)))
+    table.schedules.open(worst(Schedule))
+    table.deployment.keep_price_book(worst(PriceBook))
+    table.deployment.keep_orphan_report(worst(OrphanReport), replaces=None)
+    table.deployment.keep_deletion(worst(StackRequest))
     FleetTable(client, table_name="runs", retention_days=90).write_history(worst(FleetHistory), new=True)
     return dynamodb
 
@@ -118,7 +119,7 @@ def test_the_largest_launch_of_several_runs_is_one_transaction() -> None:
     """A transaction takes 4 MB and 100 items: all documents, and what each becomes. Only one run has a plan."""
     each = MAX_DOCUMENTS_BYTES // MAX_RUNS
     dynamodb = InMemoryDynamoDb()
-    table = RunTable(client=dynamodb, table_name="runs")  # type: ignore[arg-type]
+    table = RunTable.of(client=dynamodb, table_name="runs")  # type: ignore[arg-type]
     first = worst(
         Attempt,
         training_jobs=(),
@@ -134,15 +135,15 @@ def test_the_largest_launch_of_several_runs_is_one_transaction() -> None:
         )
         for n in range(MAX_RUNS)
     ]
-    assert len(table.open_runs(new)) == MAX_RUNS
+    assert len(table.runs.open(new)) == MAX_RUNS
 
 
 def test_the_largest_change_of_a_sweep_is_one_transaction() -> None:
     dynamodb = InMemoryDynamoDb()
     dynamodb.checks_conditions = False
-    table = RunTable(client=dynamodb, table_name="runs")  # type: ignore[arg-type]
+    table = RunTable.of(client=dynamodb, table_name="runs")  # type: ignore[arg-type]
     trials = tuple(worst(Trial, number=n) for n in range(MOST_TRIALS_A_CHANGE))
-    table.commit_sweep(SweepChange(sweep=worst(Sweep), trials=trials))
+    table.sweeps.commit(SweepChange(sweep=worst(Sweep), trials=trials))
 
 
 @pytest.mark.parametrize(

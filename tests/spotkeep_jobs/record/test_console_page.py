@@ -27,14 +27,14 @@ class TestInEachPartition:
         self, make: Any, partition: str, region: str, host: str
     ) -> None:
         run = make.run()
-        run = run.model_copy(update={"job_arn": arn_of(run, partition=partition, region=region)})
+        run = run.model_copy(update={"job_id": arn_of(run, partition=partition, region=region)})
         page = f"https://{host}/sagemaker/home?region={region}#/jobs/{run.job_name}"
         assert training_job_page(run) == console_page(run, region=region) == page
 
     def test_the_instances_of_a_run_on_ec2_are_found_by_its_name(
         self, make: Any, partition: str, region: str, host: str
     ) -> None:
-        run = make.run(backend="ec2", job_arn="fleet-1")
+        run = make.run(backend="ec2", job_id="fleet-1")
         page = f"https://{host}/ec2/home?region={region}#Instances:search={run.run}"
         assert console_page(run, region=region) == page
         assert training_job_page(run) is None, partition
@@ -42,12 +42,12 @@ class TestInEachPartition:
 
 @pytest.mark.parametrize("backend", ["sagemaker", "ec2"])
 def test_what_was_not_made_has_no_page(make: Any, backend: str) -> None:
-    run = make.run(backend=backend, job_arn=None)
+    run = make.run(backend=backend, job_id=None)
     assert console_page(run, region="eu-west-1") is None
 
 
 def test_the_local_aws_has_no_console(make: Any) -> None:
     run = make.run()
     account = ServerOptions.account_id
-    run = run.model_copy(update={"job_arn": arn_of(run, partition="aws", region="us-east-1", account=account)})
+    run = run.model_copy(update={"job_id": arn_of(run, partition="aws", region="us-east-1", account=account)})
     assert training_job_page(run) is None

@@ -28,7 +28,7 @@ def test_a_whole_run_adds_up_to_its_bill(world: Any, make: Any) -> None:
         run.job_name, *story, ("Completed", 20.0), TrainingTimeInSeconds=900, BillableTimeInSeconds=270
     )
     parts += [world.runs.reconcile(RUN).happened, world.runs.reconcile(RUN).happened]
-    cost = world.table.get(RUN).cost
+    cost = world.table.runs.get(RUN).cost
     assert total(parts) == pytest.approx(
         {
             RunMetric.INTERRUPTIONS: 1,

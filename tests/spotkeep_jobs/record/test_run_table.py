@@ -26,7 +26,8 @@ from spotkeep_jobs.record.record import (
     TimelineEntry,
     TrialPlace,
 )
-from spotkeep_jobs.record.run_table import NewRun, RunTable
+from spotkeep_jobs.record.run_store import NewRun
+from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import (
     AttemptStillLiveError,
     CheckpointPrefixTakenError,
@@ -58,7 +59,7 @@ def table(request: pytest.FixtureRequest) -> RunTable:
     if getattr(request, "param", "in-memory") == "in-memory":
         return request.getfixturevalue("run_table")  # type: ignore[no-any-return]
     client, name = request.getfixturevalue("local_dynamodb")
-    return RunTable(client=client, table_name=name, retention_days=30)
+    return RunTable.of(client=client, table_name=name, retention_days=30)
 
 
 @pytest.fixture
@@ -123,9 +124,9 @@ class TestOpening:
             run="digits-1a2b3c4d", attempt=1, at=make.noon, kind=TimelineKind.STEERED, text="On demand from the start"
         )
         open_run(table, run=make.run(), attempt=make.attempt(), plan=plan, timeline=(entry,))
-        assert table.plan("digits-1a2b3c4d") == plan
-        assert entry in table.timeline("digits-1a2b3c4d")
-        assert table.plan("another") is None
+        assert table.runs.plan("digits-1a2b3c4d") == plan
+        assert entry in table.runs.timeline("digits-1a2b3c4d")
+        assert table.runs.plan("another") is None
 
     def test_a_run_is_read_back_as_it_was_written(self, table: RunTable, make: Any) -> None:
         cost = Cost(
@@ -143,9 +144,9 @@ class TestOpening:
         )
         attempt = make.attempt(usage=usage, job_request={"Environment": {}, "HyperParameters": {"a": ""}})
         open_run(table, run=run, attempt=attempt)
-        assert table.get(run.run) == run
-        assert table.attempts(run.run) == [attempt]
-        assert [entry.kind for entry in table.timeline(run.run)] == [TimelineKind.RUN_OPENED]
+        assert table.runs.get(run.run) == run
+        assert table.runs.attempts(run.run) == [attempt]
+        assert [entry.kind for entry in table.runs.timeline(run.run)] == [TimelineKind.RUN_OPENED]
 
     def test_the_same_token_finds_the_first_run_and_writes_nothing(
         self, table: RunTable, opened: Run, make: Any
@@ -153,15 +154,15 @@ class TestOpening:
         again = open_run(table, run=make.run("other", token=opened.token), attempt=make.attempt("other"))
         assert again.replayed
         assert (again.run, again.attempt.run) == (opened, opened.run)
-        assert table.get("other") is None
+        assert table.runs.get("other") is None
 
     def test_the_runs_of_one_launch_are_recorded_all_at_once_and_found_again_by_its_token(
         self, table: RunTable, make: Any
     ) -> None:
         new = a_group(make, size=MAX_RUNS)
-        opened = table.open_runs(new)
+        opened = table.runs.open(new)
         assert [each.replayed for each in opened] == [False] * MAX_RUNS
-        again = table.open_runs(new)
+        again = table.runs.open(new)
         assert [each.replayed for each in again] == [True] * MAX_RUNS
         assert [each.run for each in again] == [each.run for each in opened] == [each.run for each in new]
 
@@ -169,66 +170,66 @@ class TestOpening:
         new = a_group(make, size=3)
         open_run(table, run=make.run("digits-2", token="earlier"), attempt=make.attempt("digits-2"))
         with pytest.raises(RunExistsError, match="digits-2"):
-            table.open_runs(new)
-        assert table.get("digits-1") is None
+            table.runs.open(new)
+        assert table.runs.get("digits-1") is None
         other = make.run("other", token="other", checkpoint_uri=new[2].run.checkpoint_uri)
         open_run(table, run=other, attempt=make.attempt("other"))
         with pytest.raises(CheckpointPrefixTakenError, match="other"):
-            table.open_runs([new[0], new[2]])
-        assert table.get("digits-1") is None
+            table.runs.open([new[0], new[2]])
+        assert table.runs.get("digits-1") is None
 
     def test_an_id_of_a_sweep_is_given_to_its_trials_alone_and_an_id_that_is_given_to_no_later_sweep(
         self, table: RunTable, make: Any
     ) -> None:
-        table.open_sweep(a_sweep("digits"))
+        table.sweeps.open(a_sweep("digits"))
         for name in ("digits", "digits-3"):
             with pytest.raises(IdReservedError, match=name):
                 open_run(table, run=make.run(name), attempt=make.attempt(name))
-            assert table.get(name) is None
+            assert table.runs.get(name) is None
         with pytest.raises(IdReservedError):
-            table.open_runs(a_group(make, size=2))
-        assert table.get("digits-1") is None
+            table.runs.open(a_group(make, size=2))
+        assert table.runs.get("digits-1") is None
         with pytest.raises(IdReservedError):
-            table.open_sweep(a_sweep("digits-3"))
+            table.sweeps.open(a_sweep("digits-3"))
         place = TrialPlace(sweep="digits", number=3)
         open_run(table, run=make.run("digits-3", trial=place), attempt=make.attempt("digits-3"))
-        found = table.trial_run("digits", 3)
+        found = table.runs.trial_run("digits", 3)
         assert found is not None
-        assert (found.run, table.trial_run("digits", 2)) == ("digits-3", None)
-        assert table.run_with_id_of_a_trial("digits") is None
+        assert (found.run, table.runs.trial_run("digits", 2)) == ("digits-3", None)
+        assert table.claims.run_with_id_of_a_trial("digits") is None
 
     def test_a_sweep_gets_no_id_whose_trials_would_have_anothers(self, table: RunTable, make: Any) -> None:
-        table.open_runs(a_group(make, size=2))
+        table.runs.open(a_group(make, size=2))
         open_run(table, run=make.run("exp-7", token="exp-7"), attempt=make.attempt("exp-7"))
         for name, newest in (("digits", "digits-1"), ("exp", "exp-7")):
-            assert table.run_with_id_of_a_trial(name) == newest
+            assert table.claims.run_with_id_of_a_trial(name) == newest
             with pytest.raises(IdReservedError, match=name):
-                table.open_sweep(a_sweep(name))
-            assert table.sweep(name) is None
+                table.sweeps.open(a_sweep(name))
+            assert table.sweeps.get(name) is None
         with pytest.raises(IdReservedError):
-            table.open_sweep(a_sweep("exp-7"))
-        assert table.trial_run("exp", 7) is None
+            table.sweeps.open(a_sweep("exp-7"))
+        assert table.runs.trial_run("exp", 7) is None
 
     def test_what_a_schedule_launches_is_given_to_it_alone(self, table: RunTable, make: Any) -> None:
-        table.open_schedule(a_schedule("nightly", now=make.noon))
+        table.schedules.open(a_schedule("nightly", now=make.noon))
         tonight = f"nightly-{make.noon + timedelta(days=1):%Y%m%d}-0200"
         for name in (tonight, f"{tonight}-2"):
             with pytest.raises(IdReservedError):
                 open_run(table, run=make.run(name), attempt=make.attempt(name))
         for name in (tonight, tonight.removesuffix("-0200")):
             with pytest.raises(IdReservedError):
-                table.open_sweep(a_sweep(name))
-        assert table.ids_of_firings("nightly", now=make.noon) == []
+                table.sweeps.open(a_sweep(name))
+        assert table.claims.ids_of_firings("nightly", now=make.noon) == []
         open_run(table, run=make.run(tonight, schedule="nightly"), attempt=make.attempt(tonight))
-        assert table.ids_of_firings("nightly", now=make.noon) == []
+        assert table.claims.ids_of_firings("nightly", now=make.noon) == []
 
     def test_a_schedule_hears_of_what_is_called_like_a_later_firing(self, table: RunTable, make: Any) -> None:
         days = [f"nightly-{make.noon + timedelta(days=days):%Y%m%d}" for days in (-1, 0, 1)]
         for name in (f"{days[0]}-0200", f"{days[1]}-0200", f"{days[1]}-2300", f"{days[2]}-0200-3"):
             open_run(table, run=make.run(name, token=name), attempt=make.attempt(name))
-        table.open_sweep(a_sweep(days[2]))
+        table.sweeps.open(a_sweep(days[2]))
         now = make.noon.replace(hour=12, minute=0)
-        taken = [found.id for found in table.ids_of_firings("nightly", now=now)]
+        taken = [found.id for found in table.claims.ids_of_firings("nightly", now=now)]
         assert taken == [f"{days[1]}-2300", days[2], f"{days[2]}-0200-3"]
 
     def test_the_largest_launch_of_several_runs_fits_into_a_transaction_whatever_it_is_called(
@@ -242,7 +243,7 @@ class TestOpening:
             )
             for index in range(1, MAX_RUNS + 1)
         ]
-        assert len(table.open_runs(new, in_flight_limit=MAX_RUNS)) == MAX_RUNS
+        assert len(table.runs.open(new, in_flight_limit=MAX_RUNS)) == MAX_RUNS
 
     def test_the_token_of_a_trial_or_a_firing_is_no_users(self, table: RunTable, make: Any) -> None:
         origins: list[dict[str, Any]] = [{}, {"trial": TrialPlace(sweep="s", number=1)}, {"schedule": "nightly"}]
@@ -269,27 +270,27 @@ def test_of_several_runs_whose_token_comes_again_none_is_another_that_is_called_
     run_table: RunTable, make: Any
 ) -> None:
     new = a_group(make, size=2)
-    run_table.open_runs(new)
-    dynamodb: Any = run_table._client
+    run_table.runs.open(new)
+    dynamodb: Any = run_table.client.dynamodb
     for key in [key for key in dynamodb.items if "digits-2" in str(dynamodb.items[key]) and "#digits-2" in key[0]]:
         dynamodb._remove(key)  # It is forgotten.
     other = make.run("digits-2", token="another", checkpoint_uri="s3://b/another/")
     open_run(run_table, run=other, attempt=make.attempt("digits-2"))
     with pytest.raises(RunNotRecordedError, match="digits-2"):
-        run_table.open_runs(new)
+        run_table.runs.open(new)
 
 
 class TestChanging:
     @on_both
     def test_a_decision_on_an_old_view_is_refused_whole(self, table: RunTable, opened: Run, make: Any) -> None:
         attempt = make.attempt()
-        table.commit(RunChange(run=opened.model_copy(update={"state": RunState.WAITING}), attempt=attempt))
+        table.runs.commit(RunChange(run=opened.model_copy(update={"state": RunState.WAITING}), attempt=attempt))
         with pytest.raises(RunChangedError):
-            table.commit(ended(opened, attempt, make))
-        run_item = table.get(opened.run)
+            table.runs.commit(ended(opened, attempt, make))
+        run_item = table.runs.get(opened.run)
         assert (run_item.state, run_item.version) == (RunState.WAITING, 1)
-        assert table.notifications(opened.run) == []
-        assert table.checkpoint_lock_owner(opened.checkpoint_uri) == opened.run
+        assert table.notifications.of_run(opened.run) == []
+        assert table.claims.checkpoint_lock_owner(opened.checkpoint_uri) == opened.run
 
     @on_both
     def test_an_ending_writes_run_attempt_notification_and_gives_the_checkpoint_prefix_back_at_once(
@@ -297,42 +298,44 @@ class TestChanging:
     ) -> None:
         entry = TimelineEntry(run=opened.run, attempt=1, at=make.noon, kind=TimelineKind.ENDED, text="Completed")
         change = ended(opened, make.attempt(), make).model_copy(update={"timeline": (entry,)})
-        run_item = table.commit(change)
-        assert table.get(opened.run) == run_item
-        assert table.attempts(opened.run)[0].state is RunState.COMPLETED
-        assert entry in table.timeline(opened.run)
-        assert [notification.state for notification in table.notifications(opened.run)] == [NotificationState.PENDING]
-        assert table.checkpoint_lock_owner(opened.checkpoint_uri) is None
-        assert list(table.in_flight()) == []
+        run_item = table.runs.commit(change)
+        assert table.runs.get(opened.run) == run_item
+        assert table.runs.attempts(opened.run)[0].state is RunState.COMPLETED
+        assert entry in table.runs.timeline(opened.run)
+        assert [notification.state for notification in table.notifications.of_run(opened.run)] == [
+            NotificationState.PENDING
+        ]
+        assert table.claims.checkpoint_lock_owner(opened.checkpoint_uri) is None
+        assert list(table.runs.in_flight()) == []
 
     @on_both
     def test_recording_the_job_twice_changes_nothing(self, table: RunTable, opened: Run, make: Any) -> None:
         arn = make.arn(opened.job_name)
-        first = table.record_job_created(run=opened.run, attempt=1, job_arn=arn, now=make.noon)
-        again = table.record_job_created(run=opened.run, attempt=1, job_arn="another", now=make.noon)
+        first = table.runs.record_job_created(run=opened.run, attempt=1, job_id=arn, now=make.noon)
+        again = table.runs.record_job_created(run=opened.run, attempt=1, job_id="another", now=make.noon)
         assert first == again
-        assert (again.job_arn, again.version) == (arn, 1)
+        assert (again.job_id, again.version) == (arn, 1)
 
     def test_the_user_who_stops_while_the_job_is_being_created_is_not_forgotten_and_is_written_once(
         self, table: RunTable, opened: Run, make: Any
     ) -> None:
-        first = table.request_stop(run=opened.run, now=make.noon)
-        assert table.request_stop(run=opened.run, now=make.noon + timedelta(minutes=1)) == first
-        run_item = table.record_job_created(run=opened.run, attempt=1, job_arn="arn", now=make.noon)
+        first = table.runs.request_stop(run=opened.run, now=make.noon)
+        assert table.runs.request_stop(run=opened.run, now=make.noon + timedelta(minutes=1)) == first
+        run_item = table.runs.record_job_created(run=opened.run, attempt=1, job_id="arn", now=make.noon)
         assert run_item.asked_to_end == AskedToEnd(
             at=make.noon, reason=EndReason.STOPPED_BY_USER, text="A user asked to stop the run"
         )
         assert run_item.state is RunState.STOPPING
 
     def test_an_ended_run_cannot_be_stopped(self, table: RunTable, opened: Run, make: Any) -> None:
-        run_item = table.commit(ended(opened, make.attempt(), make))
-        assert table.request_stop(run=opened.run, now=make.noon)[0] == run_item
+        run_item = table.runs.commit(ended(opened, make.attempt(), make))
+        assert table.runs.request_stop(run=opened.run, now=make.noon)[0] == run_item
 
     @pytest.mark.parametrize(
         "ask",
         [
-            lambda table, now: table.request_stop(run="none", now=now),
-            lambda table, now: table.record_job_created(run="none", attempt=1, job_arn="arn", now=now),
+            lambda table, now: table.runs.request_stop(run="none", now=now),
+            lambda table, now: table.runs.record_job_created(run="none", attempt=1, job_id="arn", now=now),
         ],
     )
     def test_an_unknown_run_is_said(self, table: RunTable, make: Any, ask: Callable[[RunTable, Any], object]) -> None:
@@ -343,59 +346,59 @@ class TestChanging:
 class TestTheNextAttempt:
     def test_i1_it_begins_only_when_the_last_one_is_over(self, table: RunTable, opened: Run, make: Any) -> None:
         with pytest.raises(AttemptStillLiveError, match="is not over"):
-            table.begin_attempt(run=opened, attempt=make.attempt(attempt=2))
+            table.runs.begin_attempt(run=opened, attempt=make.attempt(attempt=2))
 
     @on_both
     def test_it_takes_the_checkpoint_prefix_again(self, table: RunTable, opened: Run, make: Any) -> None:
-        over = table.commit(ended(opened, make.attempt(), make))
-        run_item = table.begin_attempt(run=over, attempt=make.attempt(attempt=2))
-        assert table.get(opened.run) == run_item
+        over = table.runs.commit(ended(opened, make.attempt(), make))
+        run_item = table.runs.begin_attempt(run=over, attempt=make.attempt(attempt=2))
+        assert table.runs.get(opened.run) == run_item
         assert (run_item.state, run_item.attempt, run_item.ended_at) == (RunState.LAUNCHING, 2, None)
-        assert [attempt.attempt for attempt in table.attempts(opened.run)] == [1, 2]
-        assert table.checkpoint_lock_owner(opened.checkpoint_uri) == opened.run
-        assert list(table.in_flight()) == [opened.run]
+        assert [attempt.attempt for attempt in table.runs.attempts(opened.run)] == [1, 2]
+        assert table.claims.checkpoint_lock_owner(opened.checkpoint_uri) == opened.run
+        assert list(table.runs.in_flight()) == [opened.run]
 
     @on_both
     def test_i1_it_is_refused_while_another_run_has_the_prefix(self, table: RunTable, opened: Run, make: Any) -> None:
-        over = table.commit(ended(opened, make.attempt(), make))
+        over = table.runs.commit(ended(opened, make.attempt(), make))
         other = make.run("other", checkpoint_uri=opened.checkpoint_uri)
         open_run(table, run=other, attempt=make.attempt("other"))
         with pytest.raises(CheckpointPrefixTakenError, match="other"):
-            table.begin_attempt(run=over, attempt=make.attempt(attempt=2))
+            table.runs.begin_attempt(run=over, attempt=make.attempt(attempt=2))
 
     def test_of_two_resumes_at_once_one_is_refused(self, table: RunTable, opened: Run, make: Any) -> None:
-        over = table.commit(ended(opened, make.attempt(), make))
-        table.begin_attempt(run=over, attempt=make.attempt(attempt=2))
+        over = table.runs.commit(ended(opened, make.attempt(), make))
+        table.runs.begin_attempt(run=over, attempt=make.attempt(attempt=2))
         with pytest.raises(RunChangedError):
-            table.begin_attempt(run=over, attempt=make.attempt(attempt=2))
+            table.runs.begin_attempt(run=over, attempt=make.attempt(attempt=2))
 
 
 class TestTheOutbox:
     @on_both
     def test_one_deliverer_at_a_time_holds_a_notification(self, table: RunTable, opened: Run, make: Any) -> None:
-        table.commit(ended(opened, make.attempt(), make))
-        [notification] = table.unsent_notifications()
+        table.runs.commit(ended(opened, make.attempt(), make))
+        [notification] = table.notifications.unsent()
         stale = timedelta(minutes=15)
-        claimed = table.claim_notification(notification, now=make.noon, stale_after=stale)
+        claimed = table.notifications.claim(notification, now=make.noon, stale_after=stale)
         assert claimed is not None
-        assert table.claim_notification(notification, now=make.noon, stale_after=stale) is None
-        assert table.claim_notification(claimed, now=make.noon + timedelta(minutes=14), stale_after=stale) is None
-        assert table.mark_sent(claimed, message_id="m", now=make.noon)
-        assert table.unsent_notifications() == []
-        [sent] = table.notifications(opened.run)
+        assert table.notifications.claim(notification, now=make.noon, stale_after=stale) is None
+        assert table.notifications.claim(claimed, now=make.noon + timedelta(minutes=14), stale_after=stale) is None
+        assert table.notifications.mark_sent(claimed, message_id="m", now=make.noon)
+        assert table.notifications.unsent() == []
+        [sent] = table.notifications.of_run(opened.run)
         assert (sent.state, sent.message_id, sent.deliveries) == (NotificationState.SENT, "m", 1)
 
     def test_a_dead_deliverers_claim_is_taken_over_and_its_mark_comes_too_late(
         self, table: RunTable, opened: Run, make: Any
     ) -> None:
-        table.commit(ended(opened, make.attempt(), make))
-        [notification] = table.unsent_notifications()
+        table.runs.commit(ended(opened, make.attempt(), make))
+        [notification] = table.notifications.unsent()
         stale = timedelta(minutes=15)
-        first = table.claim_notification(notification, now=make.noon, stale_after=stale)
-        second = table.claim_notification(first, now=make.noon + stale, stale_after=stale)
+        first = table.notifications.claim(notification, now=make.noon, stale_after=stale)
+        second = table.notifications.claim(first, now=make.noon + stale, stale_after=stale)
         assert second.notification_id == first.notification_id
-        assert not table.mark_sent(first, message_id="late", now=make.noon)
-        assert table.mark_sent(second, message_id="m", now=make.noon)
+        assert not table.notifications.mark_sent(first, message_id="late", now=make.noon)
+        assert table.notifications.mark_sent(second, message_id="m", now=make.noon)
 
 
 class TestListing:
@@ -405,14 +408,14 @@ class TestListing:
             at = make.noon + timedelta(hours=hour)
             run = make.run(f"run{hour}", owner=owner, created_at=at, updated_at=at)
             open_run(table, run=run, attempt=make.attempt(run.run))
-        last = table.get("run2")
+        last = table.runs.get("run2")
         assert last is not None
-        table.commit(ended(last, make.attempt("run2"), make))
-        assert [run.run for run in table.list()] == ["run2", "run1", "run0"]
-        assert [run.run for run in table.list(owner="ada")] == ["run2", "run0"]
-        assert [run.run for run in table.list(states={RunState.LAUNCHING})] == ["run1", "run0"]
-        assert [run.run for run in table.list(limit=1)] == ["run2"]
-        assert list(table.in_flight()) == ["run0", "run1"]
+        table.runs.commit(ended(last, make.attempt("run2"), make))
+        assert [run.run for run in table.runs.list()] == ["run2", "run1", "run0"]
+        assert [run.run for run in table.runs.list(owner="ada")] == ["run2", "run0"]
+        assert [run.run for run in table.runs.list(states={RunState.LAUNCHING})] == ["run1", "run0"]
+        assert [run.run for run in table.runs.list(limit=1)] == ["run2"]
+        assert list(table.runs.in_flight()) == ["run0", "run1"]
 
     def test_the_timeline_is_in_order_of_time_however_it_was_written(
         self, table: RunTable, opened: Run, make: Any
@@ -421,8 +424,8 @@ class TestListing:
             at = make.noon + timedelta(milliseconds=ms)
             entry = TimelineEntry(run=opened.run, attempt=1, at=at, kind=TimelineKind.TRAINING, text="")
             run = opened.model_copy(update={"version": version})
-            table.commit(RunChange(run=run, attempt=make.attempt(), timeline=(entry,)))
-        times = [entry.at for entry in table.timeline(opened.run)]
+            table.runs.commit(RunChange(run=run, attempt=make.attempt(), timeline=(entry,)))
+        times = [entry.at for entry in table.runs.timeline(opened.run)]
         assert times == sorted(times)
         assert len(times) == 4
 
@@ -432,7 +435,7 @@ class TestListing:
         opened = open_run(run_table, run=make.run(), attempt=make.attempt()).run
         run_item = dynamodb.items["run#digits-1a2b3c4d", "item"]
         assert "expires_at" not in run_item
-        run_table.commit(ended(opened, make.attempt(), make))
+        run_table.runs.commit(ended(opened, make.attempt(), make))
         expiry = {key: int(item["expires_at"]["N"]) for key, item in dynamodb.items.items()}
         item_expires = expiry.pop(("run#digits-1a2b3c4d", "item"))
         assert item_expires == int((make.noon + timedelta(hours=1, days=30)).timestamp())
@@ -443,13 +446,13 @@ class TestListing:
 class TestWarmPools:
     def left(self, table: RunTable, opened: Run, make: Any) -> Pool:
         """The run has ended, and its job left a pool."""
-        attempt = table.attempt(opened.run, 1)
+        attempt = table.runs.attempt(opened.run, 1)
         pool: Pool = make.pool(run=opened.run, job_name=attempt.job_name)
-        table.commit(ended(opened, attempt, make).model_copy(update={"pool": pool, "notifications": ()}))
+        table.runs.commit(ended(opened, attempt, make).model_copy(update={"pool": pool, "notifications": ()}))
         return pool
 
     def changed(self, table: RunTable, pool: Pool, **fields: Any) -> PoolChange:
-        run_item, attempt = table.get(pool.run), table.attempt(pool.run, 1)
+        run_item, attempt = table.runs.get(pool.run), table.runs.attempt(pool.run, 1)
         return PoolChange(run=run_item, attempt=attempt, pool=pool.model_copy(update=fields))
 
     @on_both
@@ -457,76 +460,76 @@ class TestWarmPools:
         self, table: RunTable, opened: Run, make: Any
     ) -> None:
         pool = self.left(table, opened, make)
-        assert (table.pool(opened.run, 1), table.pool(opened.run, 2)) == (pool, None)
-        assert list(table.pools(opened.run)) == [pool]
+        assert (table.pools.get(opened.run, 1), table.pools.get(opened.run, 2)) == (pool, None)
+        assert list(table.pools.of_run(opened.run)) == [pool]
         other = open_run(table, run=make.run("other-1a2b3c4d"), attempt=make.attempt("other-1a2b3c4d")).run
         sooner = self.left(table, other, make)
         sooner = sooner.model_copy(update={"kept_until": sooner.kept_until - timedelta(minutes=10)})
-        table.commit_pool(self.changed(table, sooner))
-        assert [kept.run for kept in table.kept_pools()] == [other.run, opened.run]
-        table.commit_pool(self.changed(table, sooner, state=PoolState.ENDED))
-        assert [kept.run for kept in table.kept_pools()] == [pool.run]
+        table.runs.commit_pool(self.changed(table, sooner))
+        assert [kept.run for kept in table.pools.kept()] == [other.run, opened.run]
+        table.runs.commit_pool(self.changed(table, sooner, state=PoolState.ENDED))
+        assert [kept.run for kept in table.pools.kept()] == [pool.run]
 
     def test_a_change_on_an_old_view_is_refused(self, table: RunTable, opened: Run, make: Any) -> None:
         pool = self.left(table, opened, make)
         change = self.changed(table, pool, reminders=1)
-        table.commit_pool(change)
+        table.runs.commit_pool(change)
         with pytest.raises(RunChangedError):
-            table.commit_pool(change)
+            table.runs.commit_pool(change)
 
     def test_it_leaves_the_prefix_to_the_run_that_has_it_now(self, table: RunTable, opened: Run, make: Any) -> None:
         pool = self.left(table, opened, make)
         heir = make.run("heir-1a2b3c4d", checkpoint_uri=opened.checkpoint_uri)
         open_run(table, run=heir, attempt=make.attempt("heir-1a2b3c4d"))
-        table.commit_pool(self.changed(table, pool, state=PoolState.ENDED))
-        assert table.checkpoint_lock_owner(opened.checkpoint_uri) == heir.run
+        table.runs.commit_pool(self.changed(table, pool, state=PoolState.ENDED))
+        assert table.claims.checkpoint_lock_owner(opened.checkpoint_uri) == heir.run
 
     @on_both
     def test_a_reused_pool_tells_its_heir_since_when_it_is_handed_on(
         self, table: RunTable, opened: Run, make: Any
     ) -> None:
         pool = self.left(table, opened, make)
-        assert table.chain_of("next-1") is None
-        table.commit_pool(self.changed(table, pool, state=PoolState.REUSED, reused_by="next-1"))
-        assert table.chain_of("next-1") == pool.chain_since
+        assert table.pools.chain_of("next-1") is None
+        table.runs.commit_pool(self.changed(table, pool, state=PoolState.REUSED, reused_by="next-1"))
+        assert table.pools.chain_of("next-1") == pool.chain_since
 
 
 class TestRunsInFlight:
     def opened(self, table: RunTable, make: Any, run: str, *, limit: int) -> Run:
-        return table.open_runs([NewRun(run=make.run(run), attempt=make.attempt(run))], in_flight_limit=limit)[0].run
+        return table.runs.open([NewRun(run=make.run(run), attempt=make.attempt(run))], in_flight_limit=limit)[0].run
 
     @on_both
     def test_each_run_holds_a_place_until_it_has_ended(self, table: RunTable, make: Any) -> None:
         first = self.opened(table, make, "a", limit=2)
         second = self.opened(table, make, "b", limit=2)
         assert {first.slot, second.slot} == {0, 1}
-        assert table.slots_taken() == 2
+        assert table.claims.slots_taken() == 2
         with pytest.raises(RunsInFlightError) as refused:
             self.opened(table, make, "c", limit=2)
         assert (refused.value.in_flight, refused.value.limit) == (2, 2)
-        over = table.commit(ended(first, make.attempt("a"), make))
+        over = table.runs.commit(ended(first, make.attempt("a"), make))
         assert over.slot is None
         assert self.opened(table, make, "c", limit=2).slot == first.slot
 
     def test_an_end_that_is_recorded_again_takes_no_place_from_another_run(self, table: RunTable, make: Any) -> None:
         first = self.opened(table, make, "a", limit=1)
-        over = table.commit(ended(first, make.attempt("a"), make))
+        over = table.runs.commit(ended(first, make.attempt("a"), make))
         self.opened(table, make, "b", limit=1)
-        table.commit(RunChange(run=over, attempt=make.attempt("a")))
-        assert table.slots_taken() == 1
+        table.runs.commit(RunChange(run=over, attempt=make.attempt("a")))
+        assert table.claims.slots_taken() == 1
 
     def test_a_next_attempt_takes_a_place_again(self, table: RunTable, make: Any) -> None:
         first = self.opened(table, make, "a", limit=1)
-        over = table.commit(ended(first, make.attempt("a"), make))
+        over = table.runs.commit(ended(first, make.attempt("a"), make))
         self.opened(table, make, "b", limit=1)
         again = make.attempt("a", 2)
         with pytest.raises(RunsInFlightError):
-            table.begin_attempt(run=over, attempt=again, in_flight_limit=1)
-        assert table.begin_attempt(run=over, attempt=again, in_flight_limit=2).slot == 1
+            table.runs.begin_attempt(run=over, attempt=again, in_flight_limit=1)
+        assert table.runs.begin_attempt(run=over, attempt=again, in_flight_limit=2).slot == 1
 
     def test_the_runs_of_one_launch_take_their_places_in_one_transaction(self, table: RunTable, make: Any) -> None:
         new = a_group(make, size=MAX_RUNS)
         with pytest.raises(RunsInFlightError):
-            table.open_runs(new, in_flight_limit=MAX_RUNS - 1)
-        opened = table.open_runs(new, in_flight_limit=MAX_RUNS)
+            table.runs.open(new, in_flight_limit=MAX_RUNS - 1)
+        opened = table.runs.open(new, in_flight_limit=MAX_RUNS)
         assert {each.run.slot for each in opened} == set(range(MAX_RUNS))

@@ -58,7 +58,7 @@ class TestOneRecord:
         world.launch(make.run("a"), make.attempt("a"))
         damage(world, ("run#a", "item"), NEWER)
         with pytest.raises(UnreadableRecordError) as caught:
-            world.table.get("a")
+            world.table.runs.get("a")
         assert str(caught.value) == (
             "(record of run a): was written by a newer version of Spotkeep (found form 2; this version reads 1). "
             "Use that version: deploy it again, or update this command line."
@@ -68,7 +68,7 @@ class TestOneRecord:
         world.launch(make.run("a"), make.attempt("a"))
         damage(world, ("run#a", "attempt#0001"), BEWITCHED)
         with pytest.raises(UnreadableRecordError, match=r"\(record of attempt 1 of run a\): cannot be read: state: .*"):
-            world.table.attempts("a")
+            world.table.runs.attempts("a")
 
     def test_each_record_carries_the_number_of_its_form_and_a_newer_number_is_refused_by_an_older_reader(self) -> None:
         class Newer(TimelineEntry):
@@ -100,14 +100,14 @@ class TestOneRecord:
 
 
 LISTS: dict[str, tuple[tuple[str, str], Callable[[RunTable, dict[str, str]], Any]]] = {
-    "list": (("run#b", "item"), lambda table, unreadable: table.list(unreadable=unreadable)),
+    "list": (("run#b", "item"), lambda table, unreadable: table.runs.list(unreadable=unreadable)),
     "run_items_in_flight": (
         ("run#b", "item"),
-        lambda table, unreadable: list(table.run_items_in_flight(unreadable=unreadable)),
+        lambda table, unreadable: list(table.runs.items_in_flight(unreadable=unreadable)),
     ),
     "timeline": (
         ("run#b", "event#2026-11-21T12:00:00.000Z#0001#run-opened"),
-        lambda table, unreadable: table.timeline("b", unreadable=unreadable),
+        lambda table, unreadable: table.runs.timeline("b", unreadable=unreadable),
     ),
 }
 
@@ -206,7 +206,7 @@ class TestOneDoesNotStopAPass:
                 assert len(handler.answer_event({"action": "pools"}, **asked)["unreadable"]) == 1
                 Launcher(plane.launcher).launch({"name": "p2", "run": "p2", **pooled}, default_token="p2")
         assert set(failures) == {"warm pool of p1-1"}
-        ended = plane.record.get("p2")
+        ended = plane.record.runs.get("p2")
         assert ended is not None
         assert ended.state is RunState.COMPLETED
         handler.metrics.clear_metrics()
@@ -258,16 +258,16 @@ class TestOneDoesNotStopAPass:
         assert plane.service.jobs["q2-1"].live
 
     def test_of_the_report_on_orphans_which_the_next_pass_over_them_replaces(self, world: Any, make: Any) -> None:
-        assert world.table.keep_orphan_report(OrphanReport(begun_at=make.noon, removes=True), replaces=None)
+        assert world.table.deployment.keep_orphan_report(OrphanReport(begun_at=make.noon, removes=True), replaces=None)
         damage(world, ("orphans", "report"), NEWER)
-        last = world.table.last_orphan_report()
+        last = world.table.deployment.last_orphan_report()
         assert (last.begun_at, list(last.unreadable)) == (make.noon, ["the last report"])
         later = OrphanReport(begun_at=make.noon + timedelta(hours=1), removes=True)
-        assert world.table.keep_orphan_report(later, replaces=last)
-        assert world.table.last_orphan_report() == later
+        assert world.table.deployment.keep_orphan_report(later, replaces=last)
+        assert world.table.deployment.last_orphan_report() == later
 
     def test_of_the_prices_which_are_read_anew(self, world: Any, make: Any) -> None:
-        world.table.keep_price_book(PriceBook(region="us-east-1", fetched_at=make.noon))
+        world.table.deployment.keep_price_book(PriceBook(region="us-east-1", fetched_at=make.noon))
         damage(world, ("prices#us-east-1", "book"), NEWER)
         world.controller.prices.refresh(world.table, now=make.noon)
         new = PriceBook(region="us-east-1", fetched_at=make.noon, instance_usd_per_hour={"ml.m5.xlarge": 0.2})
@@ -277,7 +277,7 @@ class TestOneDoesNotStopAPass:
                 return new
 
         assert world.controller.prices.fetch(Prices(), world.table, now=make.noon)
-        assert world.table.price_book("us-east-1") == new
+        assert world.table.deployment.price_book("us-east-1") == new
 
 
 def test_a_user_who_asks_for_it_is_refused_and_reads_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,12 +331,12 @@ def test_an_unreadable_notification_of_a_run_keeps_it_from_no_reconciliation(wor
         run.job_name, ("Training", 1.0), ("Interrupted", 2.0), ("Training", 3.0), ("Completed", 4.0)
     )
     world.runs.reconcile("a")
-    assert world.table.get("a").state is RunState.COMPLETED
+    assert world.table.runs.get("a").state is RunState.COMPLETED
     delivery = world.outbox.deliver_all()
     assert delivery.sent == ("a/completed/1",)
     [why] = delivery.failures
     assert "notification interrupted#0001" in why
-    assert TimelineKind.ENDED in {entry.kind for entry in world.table.timeline("a")}
+    assert TimelineKind.ENDED in {entry.kind for entry in world.table.runs.timeline("a")}
 
 
 def refuse(_notification_id: str) -> None:

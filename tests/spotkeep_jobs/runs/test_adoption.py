@@ -33,14 +33,14 @@ def adoption(world: Any) -> Adoption:
 
 
 def opened(world: Any, run: str = JOB) -> str:
-    [entry] = [entry for entry in world.table.timeline(run) if entry.kind is TimelineKind.RUN_OPENED]
+    [entry] = [entry for entry in world.table.runs.timeline(run) if entry.kind is TimelineKind.RUN_OPENED]
     return str(entry.text)
 
 
 def test_a_tagged_job_is_a_run_with_its_jobs_name(world: Any, adoption: Adoption) -> None:
     world.sagemaker.has_job(JOB, ("Training", 1.0), request=OTHERS | SPOT)
     assert adoption.adopt(JOB) == JOB
-    run = world.table.get(JOB)
+    run = world.table.runs.get(JOB)
     assert (run.adopted, run.owner, run.place.capacity, run.checkpoint_uri) == (True, "ada", "spot", CHECKPOINTS)
     assert (run.job_name, run.place.instance_type, run.request) == (JOB, "ml.m5.xlarge", {})
     assert opened(world).startswith(
@@ -68,7 +68,7 @@ def test_it_ends_like_any_run(world: Any, adoption: Adoption) -> None:
 def test_it_is_one_run_however_often_it_is_found(world: Any, adoption: Adoption) -> None:
     world.sagemaker.has_job(JOB, ("Training", 1.0), request=OTHERS)
     assert [adoption.adopt(JOB) for _ in range(3)] == [JOB] * 3
-    assert len(world.table.attempts(JOB)) == 1
+    assert len(world.table.runs.attempts(JOB)) == 1
     assert world.faults.calls.count("DescribeTrainingJob") == 1
 
 
@@ -77,7 +77,7 @@ def test_two_functions_at_once_record_it_once(world: Any, adoption: Adoption) ->
     other = Adoption(world.controller)
     world.faults.before_call = lambda operation: operation == "ListTags" and faster(other, world)
     adoption.adopt(JOB)
-    assert [run.run for run in world.table.list()] == [JOB]
+    assert [run.run for run in world.table.runs.list()] == [JOB]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_no_other_job_is(world: Any, adoption: Adoption, request_of_it: dict[str
     world.sagemaker.has_job(JOB, ("Training", 1.0), request=request_of_it)
     assert adoption.adopt(JOB) is None
     assert adoption.adopt("not-there") is None
-    assert world.table.list() == []
+    assert world.table.runs.list() == []
 
 
 def test_what_sagemaker_cannot_answer_is_asked_again(world: Any, adoption: Adoption) -> None:
@@ -125,7 +125,7 @@ def test_without_a_checkpoint_prefix_it_says_what_an_interruption_costs(world: A
         world.sagemaker.has_job(name, ("Training", 1.0), request=OTHERS, EnableManagedSpotTraining=True)
         adoption.adopt(name)
     assert "it has no checkpoint prefix, so an interruption starts it anew" in opened(world, "second")
-    assert world.table.get("first").checkpoint_uri == world.table.get("second").checkpoint_uri == ""
+    assert world.table.runs.get("first").checkpoint_uri == world.table.runs.get("second").checkpoint_uri == ""
 
 
 BY_THE_SDK = {
@@ -165,7 +165,7 @@ def test_what_its_client_made_otherwise_than_a_user_expects_is_said_at_once(
     world.sagemaker.has_job(name, ("Training", 1.0), **({"request": OTHERS} | described))
     adoption.adopt(name)
     job = world.jobs.adoptable(name)
-    surprises = surprises_of(job, tags=world.jobs.tags(job.view.arn))
+    surprises = surprises_of(job, tags=world.jobs.tags(job.view.job_id))
     assert len(surprises) == (says is not None)
     assert all(str(says) in each and each in opened(world, name) for each in surprises)
 
@@ -178,7 +178,7 @@ def test_i1_one_that_writes_a_live_runs_checkpoints_is_known_and_says_so(
     world.sagemaker.has_job(JOB, ("Training", 1.0), request=OTHERS, **config)
     adoption.adopt(JOB)
     assert f"it writes the checkpoints of digits, {live.checkpoint_uri}" in opened(world)
-    assert world.table.checkpoint_lock_owner(live.checkpoint_uri) == "digits"
+    assert world.table.claims.checkpoint_lock_owner(live.checkpoint_uri) == "digits"
 
 
 def test_the_jobs_of_a_tuning_job_have_its_name_and_send_no_mail(world: Any, adoption: Adoption) -> None:
@@ -204,7 +204,7 @@ def test_it_cannot_be_resumed_and_texts_and_the_refusal_say_what_can_be_done(wor
 def test_a_user_stops_it(world: Any, adoption: Adoption) -> None:
     world.sagemaker.has_job(JOB, ("Training", 1.0), request=OTHERS)
     adoption.adopt(JOB)
-    world.table.request_stop(run=JOB, now=world.clock())
+    world.table.runs.request_stop(run=JOB, now=world.clock())
     world.runs.reconcile(JOB)
     assert world.sagemaker.stopped == [JOB]
 
@@ -215,4 +215,4 @@ def test_its_warm_pool_is_watched(world: Any, adoption: Adoption, make: Any) -> 
     world.sagemaker.has_job(JOB, ("Training", 1.0), ("Completed", 2.0), request=asked, TrainingTimeInSeconds=60)
     adoption.adopt(JOB)
     world.runs.reconcile(JOB)
-    assert [pool.job_name for pool in world.table.kept_pools()] == [JOB]
+    assert [pool.job_name for pool in world.table.pools.kept()] == [JOB]

@@ -63,11 +63,11 @@ class Story:
 
     @property
     def run(self) -> Run:
-        return self.table.get("first")  # type: ignore[return-value]
+        return self.table.runs.get("first")  # type: ignore[return-value]
 
     @property
     def attempts(self) -> list[Attempt]:
-        return self.table.attempts("first")
+        return self.table.runs.attempts("first")
 
     @property
     def places(self) -> list[str]:
@@ -98,7 +98,7 @@ def test_a_fallback_is_left_when_it_has_waited_long_enough_and_the_next_begins_w
     assert second["AlgorithmSpecification"] == first["AlgorithmSpecification"]
     assert second["Environment"]["SPOTKEEP_ATTEMPT"] == "2"
     assert {"Key": "spotkeep:attempt", "Value": "2"} in second["Tags"]
-    texts = {entry.kind: entry.text for entry in story.table.timeline("first")}
+    texts = {entry.kind: entry.text for entry in story.table.runs.timeline("first")}
     assert texts[TimelineKind.FALLBACK_LEFT] == "Has waited long enough for spot ml.g5.xlarge: its job is asked to end"
     assert texts[TimelineKind.ATTEMPT_ENDED] == "Ended: waited for capacity longer than it may"
     assert texts[TimelineKind.ATTEMPT_BEGUN] == (
@@ -162,14 +162,14 @@ def test_a_quota_of_nothing_everywhere_refuses_the_launch(story: Story) -> None:
     with pytest.raises(RequestRefusedError, match="'several for training job usage' is 0 Instances"):
         story.launched()
     assert (story.run.state, story.run.end_reason) == (RunState.FAILED, EndReason.QUOTA)
-    assert story.table.checkpoint_lock_owner(story.run.checkpoint_uri) is None
+    assert story.table.claims.checkpoint_lock_owner(story.run.checkpoint_uri) is None
 
 
 def test_i1_the_checkpoint_prefix_is_never_let_go_between_fallbacks(story: Story) -> None:
     run = story.launched()
     story.account.becomes("first-1", "Failed", failure="CapacityError: none")
     story.reconcile()
-    assert story.table.checkpoint_lock_owner(run.checkpoint_uri) == "first"
+    assert story.table.claims.checkpoint_lock_owner(run.checkpoint_uri) == "first"
 
 
 def test_a_throttled_next_fallback_is_launched_by_the_sweep(story: Story) -> None:
@@ -178,7 +178,7 @@ def test_a_throttled_next_fallback_is_launched_by_the_sweep(story: Story) -> Non
     story.faults.strike(Fault.REFUSED, operation="CreateTrainingJob")
     with pytest.raises(AwsBusyError):
         story.runs.reconcile("first")
-    assert (story.run.attempt, story.run.job_arn) == (2, None)
+    assert (story.run.attempt, story.run.job_id) == (2, None)
     assert "first-2" not in story.account.jobs
     story.passes(minutes=10)
     assert "first-2" in story.account.jobs
@@ -191,7 +191,7 @@ def test_a_stop_that_was_lost_is_sent_again(story: Story) -> None:
     story.account.becomes("first-1", "InProgress", "Starting")
     story.passes(minutes=5)
     assert story.account.jobs["first-1"].status == "Stopping"
-    assert [entry.kind for entry in story.table.timeline("first")].count(TimelineKind.FALLBACK_LEFT) == 1
+    assert [entry.kind for entry in story.table.runs.timeline("first")].count(TimelineKind.FALLBACK_LEFT) == 1
 
 
 def test_a_user_who_stops_while_the_fallback_is_left_is_obeyed(story: Story) -> None:
@@ -234,7 +234,7 @@ def test_sagemaker_restarts_a_job_after_an_error_of_its_own_as_after_an_interrup
     story.account.has_an_error(job)
     story.passes(minutes=1, every=1)
     assert (story.run.state, story.run.interruptions) == (RunState.INTERRUPTED, 1)
-    assert story.table.checkpoint_lock_owner(story.run.checkpoint_uri) == "first"
+    assert story.table.claims.checkpoint_lock_owner(story.run.checkpoint_uri) == "first"
     story.account.gets_capacity(job)
     story.account.trains(job, 8)
     story.account.ends(job, "Completed")
@@ -245,9 +245,9 @@ def test_sagemaker_restarts_a_job_after_an_error_of_its_own_as_after_an_interrup
     assert ended.cost.billed_seconds == job.billable_seconds
     assert ended.cost.redone_steps == story.account.redone["first"] == 3
     assert ended.cost.clean_on_demand_seconds < job.trained_seconds
-    (sent,) = [each for each in story.table.notifications("first") if each.kind is NotificationKind.INTERRUPTED]
+    (sent,) = [each for each in story.table.notifications.of_run("first") if each.kind is NotificationKind.INTERRUPTED]
     assert "SageMaker had an error of its own" in " ".join(sent.body.split())
-    (entry,) = [each for each in story.table.timeline("first") if each.kind is TimelineKind.INTERRUPTED]
+    (entry,) = [each for each in story.table.runs.timeline("first") if each.kind is TimelineKind.INTERRUPTED]
     assert entry.error_of_aws, "what plans spot does not take it for capacity that was taken"
 
 
@@ -265,8 +265,8 @@ def test_another_job_follows_one_that_sagemaker_gave_up_and_the_run_ends_when_it
     ended = story.run
     assert (ended.state, ended.end_reason) == (RunState.FAILED, EndReason.PLATFORM_ERROR)
     assert ended.no_more_jobs_because == "the run has had its 3 jobs (max_attempts)"
-    assert [each.notification_id for each in story.table.notifications("first")] == ["first/failed/3"]
-    assert story.table.checkpoint_lock_owner(ended.checkpoint_uri) is None
+    assert [each.notification_id for each in story.table.notifications.of_run("first")] == ["first/failed/3"]
+    assert story.table.claims.checkpoint_lock_owner(ended.checkpoint_uri) is None
 
 
 def test_an_error_before_it_had_instances_is_no_interruption(story: Story) -> None:
@@ -277,14 +277,14 @@ def test_an_error_before_it_had_instances_is_no_interruption(story: Story) -> No
     assert (story.run.state, story.run.interruptions) == (RunState.WAITING, 0)
     story.account.gets_capacity(job)
     story.passes(minutes=1, every=1)
-    assert (story.run.state, list(story.table.notifications("first"))) == (RunState.TRAINING, [])
+    assert (story.run.state, list(story.table.notifications.of_run("first"))) == (RunState.TRAINING, [])
 
 
 def test_the_next_jobs_log_is_read_though_functions_ended_while_they_read_the_last_ones(story: Story) -> None:
     story.launched(script_retries=1)
     story.account.moves("first-1", "Training")
     for _ in range(MOST_UNFINISHED_READINGS):
-        story.table.begin_log_reading(story.run, now=story.clock.time)
+        story.table.runs.begin_log_reading(story.run, now=story.clock.time)
     story.clock.time += LAUNCH_SETTLES
     story.account.becomes("first-1", "Failed", failure="AlgorithmError: exit code 1")
     story.reconcile()
@@ -305,7 +305,7 @@ GIVES_UP_AFTER_AN_HOUR = Plan(
 
 
 def decisions(story: Story) -> list[str]:
-    return [entry.text for entry in story.table.timeline("first") if entry.kind is TimelineKind.STEERED]
+    return [entry.text for entry in story.table.runs.timeline("first") if entry.kind is TimelineKind.STEERED]
 
 
 def test_i1_a_run_with_a_deadline_goes_on_demand_when_the_job_on_spot_is_over(story: Story) -> None:
@@ -401,7 +401,7 @@ TWO_HOURS_ON_DEMAND = {
 
 
 def of_the_cost(story: Story) -> list[str]:
-    return [entry.text for entry in story.table.timeline("first") if entry.kind is TimelineKind.MAX_COST]
+    return [entry.text for entry in story.table.runs.timeline("first") if entry.kind is TimelineKind.MAX_COST]
 
 
 def test_max_cost_is_notified_when_it_is_near_and_stops_the_job_when_it_is_spent(story: Story) -> None:
@@ -514,7 +514,7 @@ def test_what_a_spot_job_costs_is_known_when_it_has_ended(story: Story) -> None:
         story.reconcile()
     assert cuts == pytest.approx([3_600, 2_520, 1_764, 1_234, 864], abs=2)  # 70% of what is left, each time
     assert of_the_cost(story) == ["1.17 USD are spent, 83% of max_cost (1.41 USD)"]
-    assert [each.notification_id for each in story.table.notifications("first")] == ["first/max-cost-near/5"]
+    assert [each.notification_id for each in story.table.notifications.of_run("first")] == ["first/max-cost-near/5"]
     assert story.run.state is RunState.LAUNCHING
 
 

@@ -46,7 +46,7 @@ class Account(SageMaker):
         self.faults = Faults()
         super().__init__(self.faults)
         self.dynamodb = InMemoryDynamoDb(self.faults)
-        self.table = RunTable(client=self.dynamodb, table_name="runs")  # type: ignore[arg-type]
+        self.table = RunTable.of(client=self.dynamodb, table_name="runs")  # type: ignore[arg-type]
         self.launcher = self.launcher_with()
         self.runs = RunActions(self.launcher)
 
@@ -87,10 +87,10 @@ def test_a_launch_records_the_run_and_then_creates_its_job(account: Account) -> 
     answer = account.launch(owner="ada", hyperparameters={"lr": 0.1})
     assert answer.replayed is False
     assert answer.run.job_name == "first-1"
-    assert answer.run.job_arn == account.jobs["first-1"].arn
+    assert answer.run.job_id == account.jobs["first-1"].arn
     assert answer.run.checkpoint_uri == "s3://checkpoints/runs/first/checkpoints/"
-    assert account.table.get("first") == answer.run
-    recorded = account.table.attempt("first", 1)
+    assert account.table.runs.get("first") == answer.run
+    recorded = account.table.runs.attempt("first", 1)
     assert [recorded.job_request] == account.requests
     assert account.faults.calls.index("TransactWriteItems") < account.faults.calls.index("CreateTrainingJob")
     assert answer.run.request["hyperparameters"] == {"lr": "0.1"}
@@ -208,10 +208,10 @@ def test_a_job_sagemaker_refuses_ends_the_run_and_frees_its_prefix(account: Acco
     field_name, text = problem_of(account.launch)
     assert field_name == "(SageMaker)"
     assert "the image does not exist" in text
-    run = account.table.get("first")
+    run = account.table.runs.get("first")
     assert (run.state, run.end_reason) == (RunState.FAILED, EndReason.LAUNCH_REFUSED)
-    assert account.table.checkpoint_lock_owner(run.checkpoint_uri) is None
-    assert [notification.kind for notification in account.table.notifications("first")] == ["failed"]
+    assert account.table.claims.checkpoint_lock_owner(run.checkpoint_uri) is None
+    assert [notification.kind for notification in account.table.notifications.of_run("first")] == ["failed"]
 
 
 def test_the_token_of_a_refused_launch_answers_the_same_refusal(account: Account) -> None:
@@ -238,7 +238,7 @@ def test_a_quota_that_the_runs_own_lost_job_used_up_is_no_refusal(account: Accou
         account.launch()
     assert account.faults.calls[1] == "CreateTrainingJob"
     answer = account.launch()
-    assert answer.run.job_arn == account.jobs["first-1"].arn
+    assert answer.run.job_id == account.jobs["first-1"].arn
     assert answer.run.state is RunState.LAUNCHING
 
 
@@ -265,7 +265,7 @@ def test_nothing_is_created_before_what_a_job_starts_with_is_kept(account: Accou
     with pytest.raises(LaunchUnfinishedError, match="CopyObject"):
         account.launch(launcher)
     assert account.jobs == {}
-    assert account.launch(launcher).run.job_arn == account.jobs["first-1"].arn
+    assert account.launch(launcher).run.job_id == account.jobs["first-1"].arn
 
 
 def test_a_run_whose_bundle_can_not_be_kept_ends_and_says_so(account: Account) -> None:
@@ -305,8 +305,8 @@ def test_a_fault_of_any_call_of_a_launch_leaves_one_job_and_one_answer(
     answer = account.launch()
     assert account.live == ["first-1"]
     assert len(account.requests) == 1
-    assert answer.run.job_arn == account.jobs["first-1"].arn
-    assert account.table.get("first") == answer.run
+    assert answer.run.job_id == account.jobs["first-1"].arn
+    assert account.table.runs.get("first") == answer.run
     assert account.launch().run == answer.run
 
 
@@ -315,11 +315,11 @@ def test_the_reconciler_completes_what_a_dead_launcher_left(account: Account, ca
     account.faults.strike(Fault.DEATH, call=call)
     with pytest.raises(ProcessDiedError):
         account.launch()
-    recorded = list(account.table.in_flight())
+    recorded = list(account.table.runs.in_flight())
     assert recorded == ([] if call == 0 else ["first"])
     for run in recorded:
         completed = completed_launch(run, table=account.table, sagemaker=account)
-        assert completed.job_arn == account.jobs["first-1"].arn
+        assert completed.job_id == account.jobs["first-1"].arn
     assert account.live == (["first-1"] if recorded else [])
     assert len(account.requests) == len(recorded)
 
@@ -349,7 +349,7 @@ def test_a_fault_of_any_call_of_a_stop_still_stops_the_job(account: Account, cal
         account.runs.stop("first")
     assert account.runs.stop("first").state is RunState.STOPPING
     assert account.jobs["first-1"].status == "Stopping"
-    assert account.table.get("first").state is RunState.STOPPING
+    assert account.table.runs.get("first").state is RunState.STOPPING
 
 
 def test_a_transaction_that_keeps_meeting_others_is_said_to_be_unfinished(account: Account, make: Any) -> None:
@@ -381,7 +381,7 @@ def test_a_launcher_called_at_once_creates_one_job(account: Account) -> None:
     assert account.live == ["first-1"]
     assert len(account.requests) == 1
     assert sum(not answer.replayed for answer in answers) == 1
-    assert {answer.run.job_arn for answer in answers} == {account.jobs["first-1"].arn}
+    assert {answer.run.job_id for answer in answers} == {account.jobs["first-1"].arn}
 
 
 def test_a_resume_called_at_once_creates_one_job(account: Account) -> None:
@@ -413,7 +413,7 @@ def test_a_resume_begins_the_next_attempt_on_the_same_checkpoints(account: Accou
     assert after["CheckpointConfig"] == before["CheckpointConfig"]
     assert after["HyperParameters"] == before["HyperParameters"]
     assert after["Environment"]["SPOTKEEP_ATTEMPT"] == "2"
-    assert account.table.checkpoint_lock_owner(first.checkpoint_uri) == "first"
+    assert account.table.claims.checkpoint_lock_owner(first.checkpoint_uri) == "first"
 
 
 def test_a_resume_keeps_what_was_decided_when_the_deployments_defaults_change(account: Account) -> None:
@@ -439,7 +439,7 @@ def test_a_resume_with_changes_goes_on_with_them_from_the_same_checkpoints(accou
     assert after["StoppingCondition"]["MaxRuntimeInSeconds"] == 7_200
     assert (resumed.request["source"], resumed.request["run"], resumed.token) == (SOURCE, "first", "token-1")
     assert [kind.value for kind in resumed.notify] == ["completed"]
-    [entry] = [each for each in account.table.timeline("first") if each.kind is TimelineKind.REQUEST_CHANGED]
+    [entry] = [each for each in account.table.runs.timeline("first") if each.kind is TimelineKind.REQUEST_CHANGED]
     assert entry.text == "Goes on with changes in hyperparameters, max_run, max_wait, notify, source (abababababab)"
 
 
@@ -456,7 +456,7 @@ def test_what_the_deployment_filled_in_follows_what_has_changed(account: Account
 
 def test_a_changed_request_is_judged_as_a_whole_and_nothing_is_written(account: Account) -> None:
     account.has_an_ended_run()
-    before = account.table.get("first")
+    before = account.table.runs.get("first")
     with pytest.raises(RequestRefusedError) as refused:
         account.runs.resume(
             "first", changes={"team": "vision", "checkpoint_prefix": "s3://x/y/", "max_run": "29d", "sorce": "x"}
@@ -464,7 +464,7 @@ def test_a_changed_request_is_judged_as_a_whole_and_nothing_is_written(account: 
     fields = [problem.field for problem in refused.value.problems]
     assert sorted(set(fields)) >= ["checkpoint_prefix", "max_run", "sorce", "team"]
     assert "did you mean `source`" in str(refused.value).lower()
-    assert account.table.get("first") == before
+    assert account.table.runs.get("first") == before
     assert len(account.requests) == 1
 
 
@@ -582,7 +582,7 @@ def test_a_stop_that_overtakes_the_create_stops_the_job_that_appears(account: Ac
     account.before_create(stop_meanwhile)
     account.launch()
     assert account.jobs["first-1"].status == "Stopping"
-    assert account.table.get("first").state is RunState.STOPPING
+    assert account.table.runs.get("first").state is RunState.STOPPING
 
 
 def test_a_stop_of_a_run_whose_launcher_died_ends_it_once_no_launcher_can_be_alive(account: Account) -> None:
@@ -594,8 +594,8 @@ def test_a_stop_of_a_run_whose_launcher_died_ends_it_once_no_launcher_can_be_ali
     run = completed_launch("first", table=account.table, sagemaker=account)
     assert (run.state, run.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
     assert account.jobs == {}
-    assert account.table.checkpoint_lock_owner(run.checkpoint_uri) is None
-    assert [notification.kind for notification in account.table.notifications("first")] == ["stopped"]
+    assert account.table.claims.checkpoint_lock_owner(run.checkpoint_uri) is None
+    assert [notification.kind for notification in account.table.notifications.of_run("first")] == ["stopped"]
 
 
 def test_a_stop_finds_the_job_of_a_launcher_that_died_before_recording_it(account: Account) -> None:

@@ -100,15 +100,15 @@ def on_second_fallback(world: Any, make: Any, *, capacity: str) -> Any:
     """A run whose first attempt found no spot capacity and whose second has a job."""
     usage = {"instance_count": 1, "billable_seconds": None, "training_seconds": None, "waited_seconds": 0.0,
              "redone_steps": 0, "redone_seconds": 0.0, "restart_overhead_seconds": 0.0}  # fmt: skip
-    first = make.attempt(state="FAILED", end_reason="CAPACITY", ended_at=make.noon, job_arn=make.arn(f"{RUN}-1"),
+    first = make.attempt(state="FAILED", end_reason="CAPACITY", ended_at=make.noon, job_id=make.arn(f"{RUN}-1"),
                          usage=usage)  # fmt: skip
     run = make.run(notify=("on-demand", "completed"), request=LADDER)
     open_run(world.table, run=run, attempt=first)
-    second = make.attempt(attempt=2, fallback=1, capacity=capacity, job_arn=make.arn(f"{RUN}-2"))
+    second = make.attempt(attempt=2, fallback=1, capacity=capacity, job_id=make.arn(f"{RUN}-2"))
     run_item = run.model_copy(
-        update={"attempt": 2, "capacity": capacity, "job_name": second.job_name, "job_arn": second.job_arn}
+        update={"attempt": 2, "capacity": capacity, "job_name": second.job_name, "job_id": second.job_id}
     )
-    world.table.commit(RunChange(run=run_item, attempt=first, next_attempt=second))
+    world.table.runs.commit(RunChange(run=run_item, attempt=first, next_attempt=second))
     return second
 
 

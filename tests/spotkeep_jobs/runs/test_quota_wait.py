@@ -50,7 +50,7 @@ class Deployment(ControlPlane):
         reconcile_hint(Hint(subject=Subject.TRAINING_JOB, name=job), deployment=self.controller)
 
     def run(self, run: str) -> Run:
-        return self.record.get(run)  # type: ignore[return-value]
+        return self.record.runs.get(run)  # type: ignore[return-value]
 
     @property
     def creates(self) -> int:
@@ -66,13 +66,13 @@ def test_a_run_that_the_quota_has_no_room_for_waits_and_is_not_failed(deployment
     deployment.service.quota = 1
     deployment.launched("one")
     run = deployment.launched("two")
-    assert (run.state, run.job_arn, run.end_reason) == (RunState.WAITING, None, None)
+    assert (run.state, run.job_id, run.end_reason) == (RunState.WAITING, None, None)
     assert "is 1 Instances, with current utilization of 1" in run.quota_wait.reason
-    entries = [entry.text for entry in deployment.record.timeline("two") if entry.kind is TimelineKind.QUOTA_WAIT]
+    entries = [entry.text for entry in deployment.record.runs.timeline("two") if entry.kind is TimelineKind.QUOTA_WAIT]
     assert entries == [f"Waits for room in the account's quota: {run.quota_wait.reason}"]
     deployment.passes(hours=1, every=20)
     assert deployment.service.live == ["one-1"]
-    assert len([each for each in deployment.record.timeline("two") if each.kind is TimelineKind.QUOTA_WAIT]) == 1
+    assert len([each for each in deployment.record.runs.timeline("two") if each.kind is TimelineKind.QUOTA_WAIT]) == 1
 
 
 def test_the_end_of_a_job_creates_the_job_that_waited_longest(deployment: Deployment) -> None:
@@ -151,7 +151,7 @@ def test_it_waits_for_as_long_as_it_may(deployment: Deployment, fields: dict[str
     deployment.passes(minutes=15)
     run = deployment.run("one")
     assert (run.state, run.end_reason) == (RunState.FAILED, EndReason.QUOTA)
-    assert deployment.record.checkpoint_lock_owner(run.checkpoint_uri) is None
+    assert deployment.record.claims.checkpoint_lock_owner(run.checkpoint_uri) is None
 
 
 def test_one_that_is_not_the_first_ends_in_time_too(deployment: Deployment) -> None:
@@ -173,7 +173,7 @@ def test_the_wait_counts_as_a_part_of_max_wait(deployment: Deployment) -> None:
     [request] = deployment.service.requests
     assert request["StoppingCondition"]["MaxRuntimeInSeconds"] == 4 * 3600
     assert 6.9 * 3600 <= request["StoppingCondition"]["MaxWaitTimeInSeconds"] <= 7 * 3600
-    attempt = deployment.record.attempt("one", 1)
+    attempt = deployment.record.runs.attempt("one", 1)
     assert attempt.job_request == request
 
 
@@ -181,7 +181,7 @@ def test_a_long_wait_is_notified_once_and_says_which_quota(deployment: Deploymen
     deployment.service.used_by_others = deployment.service.quota
     deployment.launched("one", waiting_too_long="1h", notify=["waiting-too-long"])
     deployment.passes(hours=5, every=30)
-    [notification] = deployment.record.notifications("one")
+    [notification] = deployment.record.notifications.of_run("one")
     assert notification.kind is NotificationKind.WAITING_TOO_LONG
     assert "waiting long for quota" in notification.subject
     assert "ml.m5.xlarge for training job usage" in notification.body
@@ -191,9 +191,9 @@ def test_a_function_that_dies_while_it_asks_again_leaves_the_run_to_the_next(dep
     deployment.service.quota = 1
     deployment.launched("one")
     deployment.launched("two")
-    run, attempt = deployment.run("two"), deployment.record.attempt("two", 1)
+    run, attempt = deployment.run("two"), deployment.record.runs.attempt("two", 1)
     now: datetime = deployment.service.clock()
-    deployment.record.commit(RunChange(run=run, attempt=attempt.model_copy(update={"create_begun_at": now})))
+    deployment.record.runs.commit(RunChange(run=run, attempt=attempt.model_copy(update={"create_begun_at": now})))
     deployment.ends("one-1")
     assert deployment.service.live == []
     deployment.passes(minutes=10)
@@ -224,7 +224,7 @@ def test_a_job_that_sagemaker_had_no_capacity_for_is_followed_by_another_later(d
     deployment.launched("one")
     deployment.fails("one-1", "CapacityError: none")
     run = deployment.run("one")
-    assert (run.state, run.attempt, run.job_arn) == (RunState.WAITING, 2, None)
+    assert (run.state, run.attempt, run.job_id) == (RunState.WAITING, 2, None)
     assert deployment.service.live == []
     deployment.passes(minutes=5)
     assert deployment.service.live == ["one-2"]
@@ -242,7 +242,7 @@ def test_a_pass_that_notifies_of_a_long_wait_asks_for_the_next_job_as_well(deplo
     deployment.service.seconds += timedelta(minutes=58).total_seconds()
     deployment.fails("one-1", "CapacityError: none")
     deployment.passes(minutes=5)
-    assert len(deployment.record.notifications("one")) == 1
+    assert len(deployment.record.notifications.of_run("one")) == 1
     assert deployment.service.live == ["one-2"]
 
 
@@ -262,7 +262,7 @@ def test_a_wait_for_capacity_over_several_jobs_is_notified_once(deployment: Depl
         while deployment.service.live != [f"one-{number}"]:
             deployment.passes(minutes=5)
         deployment.fails(f"one-{number}", "CapacityError: none")
-    [notification] = deployment.record.notifications("one")
+    [notification] = deployment.record.notifications.of_run("one")
     assert "waiting long for capacity" in notification.subject
 
 

@@ -50,7 +50,7 @@ def test_the_slower_of_two_reads_again_and_decides_again(world: Any, make: Any) 
     def the_user_stops(operation: str) -> None:
         if operation == "TransactWriteItems":
             world.dynamodb.before_call = lambda operation: None
-            world.table.request_stop(run=RUN, now=world.clock())
+            world.table.runs.request_stop(run=RUN, now=world.clock())
 
     world.dynamodb.before_call = the_user_stops
     run_item = world.runs.reconcile(RUN).run
@@ -84,7 +84,7 @@ def test_a_throttled_table_is_the_callers_to_retry_and_leaves_the_record_whole(w
         with pytest.raises(Exception, match="ThrottlingException"):
             world.runs.reconcile(RUN)
         world.dynamodb.before_call = lambda operation: None
-        left = world.table.get(RUN)
+        left = world.table.runs.get(RUN)
         assert left.model_copy(update={"log_reading": None, "updated_at": run.updated_at}) == run
     assert world.runs.reconcile(RUN).run.state is RunState.COMPLETED
 
@@ -104,8 +104,8 @@ def test_attempts_are_billed_together_and_interruptions_add_up(world: Any, make:
     assert failed.end_reason is EndReason.SCRIPT_FAILED
 
     world.clock.pass_by(hours=1)
-    second = make.attempt(attempt=2, job_arn=make.arn(f"{RUN}-2"))
-    world.table.begin_attempt(run=failed, attempt=second)
+    second = make.attempt(attempt=2, job_id=make.arn(f"{RUN}-2"))
+    world.table.runs.begin_attempt(run=failed, attempt=second)
     world.sagemaker.has_job(second.job_name, ("Training", 61.0), ("Completed", 70.0), **facts)
     world.logs.lines[second.job_name] = [
         make.line("start", 61), make.line("resume", 61, step=120), make.line("finish", 70, step=300),
@@ -114,7 +114,7 @@ def test_attempts_are_billed_together_and_interruptions_add_up(world: Any, make:
     assert (done.state, done.interruptions, done.attempt) == (RunState.COMPLETED, 1, 2)
     assert (done.cost.billed_seconds, done.cost.training_seconds) == (800, 2000)
     assert done.cost.redone_steps == 30
-    assert [attempt.state for attempt in world.table.attempts(RUN)] == [RunState.FAILED, RunState.COMPLETED]
+    assert [attempt.state for attempt in world.table.runs.attempts(RUN)] == [RunState.FAILED, RunState.COMPLETED]
     world.outbox.deliver_all()
     sent = [notification.notification_id for notification in world.topic.published]
     assert sent == [f"{RUN}/failed/1", f"{RUN}/completed/2"]
@@ -132,12 +132,12 @@ def pausing(world: Any, make: Any, *lines: str, pause_at_step: int | None = 1000
 def test_a_script_that_paused_stops_its_run_and_one_notification_says_how_it_goes_on(world: Any, make: Any) -> None:
     pausing(world, make, make.line("start", 1), make.line("paused", 10, step=1000), make.line("exit", 10, code=0))
     paused = world.runs.reconcile(RUN).run
-    attempt = world.table.attempt(RUN, 1)
+    attempt = world.table.runs.attempt(RUN, 1)
     assert (paused.state, paused.end_reason, paused.paused_at_step) == (RunState.STOPPED, EndReason.PAUSED, 1000)
-    assert (paused.output_uri, world.table.checkpoint_lock_owner(paused.checkpoint_uri)) == (None, None)
+    assert (paused.output_uri, world.table.claims.checkpoint_lock_owner(paused.checkpoint_uri)) == (None, None)
     assert (attempt.end_reason, attempt.paused_at_step) == (EndReason.PAUSED, 1000)
-    assert world.table.timeline(RUN)[-1].text == "Paused at step 1,000"
-    [notification] = world.table.notifications(RUN)
+    assert world.table.runs.timeline(RUN)[-1].text == "Paused at step 1,000"
+    [notification] = world.table.notifications.of_run(RUN)
     assert (notification.kind.value, notification.attributes["reason"]) == ("stopped", "PAUSED")
     assert "paused at step 1,000" in notification.subject
     assert f"spotkeep resume {RUN} --set pause_at_step=2000" in notification.body
@@ -194,7 +194,7 @@ def test_an_end_waits_for_a_log_that_is_not_answered_and_its_bill_is_whole(
         world.faults.strike(Fault.REFUSED, operation=operation)
         waiting = world.runs.reconcile(RUN)
         assert (waiting.run.state.ended, waiting.changes) == (False, 0)
-        assert not world.table.notifications(RUN)
+        assert not world.table.notifications.of_run(RUN)
     done = world.runs.reconcile(RUN).run
     assert (done.state, done.cost.redone_steps, done.log_reading) == (RunState.COMPLETED, 20, None)
 
@@ -207,8 +207,8 @@ def test_an_end_is_not_held_up_by_a_log_that_is_never_answered_and_says_that_it_
         world.faults.strike(Fault.REFUSED, operation="FilterLogEvents")
         run = world.runs.reconcile(RUN).run
     assert (run.state, run.cost.redone_steps, run.log_reading) == (RunState.COMPLETED, None, None)
-    assert not world.table.attempt(RUN, 1).usage.log_complete
-    assert len(world.table.notifications(RUN)) == 1
+    assert not world.table.runs.attempt(RUN, 1).usage.log_complete
+    assert len(world.table.notifications.of_run(RUN)) == 1
 
 
 def test_an_end_does_not_wait_for_a_log_that_cannot_be_asked_for(world: Any, make: Any) -> None:
@@ -233,7 +233,7 @@ def test_an_answer_lost_after_the_write_is_found_written(
         with pytest.raises(ConnectionError):
             world.runs.reconcile(RUN)
     assert world.runs.reconcile(RUN).changes == 0
-    assert len(world.table.notifications(RUN)) == 1
+    assert len(world.table.notifications.of_run(RUN)) == 1
 
 
 def measures(world: Any, make: Any, **fields: Any) -> Any:
@@ -252,12 +252,12 @@ def test_metrics_that_the_job_file_names_are_followed_while_it_trains(world: Any
     measures(world, make, metrics={"loss": {"goal": "minimize"}})
     world.clock.pass_by(minutes=9)
     world.runs.reconcile(RUN)
-    assert world.table.metrics(RUN) is None
+    assert world.table.runs.metrics(RUN) is None
     world.clock.pass_by(minutes=1)
     world.runs.reconcile(RUN)
-    followed = world.table.metrics(RUN).metrics["loss"]
+    followed = world.table.runs.metrics(RUN).metrics["loss"]
     assert (followed.last_step, followed.best, followed.goal) == (59, 41, "minimize")
-    assert world.table.attempt(RUN, 1).log_read_at == world.clock()
+    assert world.table.runs.attempt(RUN, 1).log_read_at == world.clock()
     asked = len(world.logs.queries)
     world.clock.pass_by(minutes=5)
     world.runs.reconcile(RUN)
@@ -268,11 +268,11 @@ def test_any_metrics_are_in_the_record_when_it_ends_and_in_its_notification(worl
     run = measures(world, make)
     world.clock.pass_by(minutes=30)
     world.runs.reconcile(RUN)
-    assert world.table.metrics(RUN) is None
+    assert world.table.runs.metrics(RUN) is None
     world.sagemaker.has_job(run.job_name, ("Training", 0.0), ("Completed", 60.0), TrainingTimeInSeconds=3600)
     world.runs.reconcile(RUN)
-    assert world.table.metrics(RUN).metrics["loss"].last == 41
-    [notification] = world.table.notifications(RUN)
+    assert world.table.runs.metrics(RUN).metrics["loss"].last == 41
+    [notification] = world.table.notifications.of_run(RUN)
     assert "Metrics\n  loss         41 at step 59" in notification.body
     loss = {"goal": None, "last_step": 59, "last": 41.0, "best_step": None, "best": None}
     assert notification.facts["metrics"]["loss"] == loss
@@ -282,15 +282,15 @@ def test_metrics_of_the_attempts_of_a_run_are_one_curve(world: Any, make: Any) -
     run = measures(world, make, metrics=["loss"])
     world.sagemaker.has_job(run.job_name, ("Training", 0.0), ("Failed", 60.0), FailureReason="AlgorithmError: 1")
     failed = world.runs.reconcile(RUN).run
-    second = make.attempt(attempt=2, job_arn=make.arn(f"{RUN}-2"))
-    world.table.begin_attempt(run=failed, attempt=second)
+    second = make.attempt(attempt=2, job_id=make.arn(f"{RUN}-2"))
+    world.table.runs.begin_attempt(run=failed, attempt=second)
     world.sagemaker.has_job(second.job_name, ("Training", 61.0), ("Completed", 70.0))
     world.logs.lines[second.job_name] = [
         make.line("start", 61), make.line("resume", 61, step=50),
         make.line("progress", 62, step=51, metrics={"loss": 7}),
     ]  # fmt: skip
     world.runs.reconcile(RUN)
-    loss = world.table.metrics(RUN).metrics["loss"]
+    loss = world.table.runs.metrics(RUN).metrics["loss"]
     assert (loss.last_step, loss.last) == (51, 7)
     assert [step for step, _ in loss.points] == list(range(1, 52))
 
@@ -299,10 +299,10 @@ def test_a_log_that_is_not_answered_leaves_the_metrics_as_they_were(world: Any, 
     run = measures(world, make, metrics=["loss"])
     world.clock.pass_by(minutes=10)
     world.runs.reconcile(RUN)
-    known = world.table.metrics(RUN)
+    known = world.table.runs.metrics(RUN)
     world.sagemaker.has_job(run.job_name, ("Training", 0.0), ("Completed", 60.0))
     for _ in range(MOST_UNFINISHED_READINGS):
         world.faults.strike(Fault.REFUSED, operation="FilterLogEvents")
         world.runs.reconcile(RUN)
-    assert world.table.metrics(RUN) == known
-    assert "loss         41 at step 59" in world.table.notifications(RUN)[0].body
+    assert world.table.runs.metrics(RUN) == known
+    assert "loss         41 at step 59" in world.table.notifications.of_run(RUN)[0].body

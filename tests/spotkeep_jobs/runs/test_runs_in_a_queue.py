@@ -67,7 +67,7 @@ class Site:
 
     @property
     def run(self) -> Run:
-        return self.table.get(RUN)  # type: ignore[return-value]
+        return self.table.runs.get(RUN)  # type: ignore[return-value]
 
     @property
     def service_job(self) -> ModelServiceJob:
@@ -95,7 +95,7 @@ class Site:
         self.batch.catches_up()
 
     def timeline(self) -> list[str]:
-        return [entry.text for entry in self.table.timeline(RUN)]
+        return [entry.text for entry in self.table.runs.timeline(RUN)]
 
 
 @pytest.fixture(params=[False, True], ids=["training jobs without tags", "tags handed on"])
@@ -112,7 +112,7 @@ def test_the_launcher_submits_and_batch_makes_the_training_job(site: Site) -> No
     assert (job.name, job.queue, job.share, job.priority) == ("first-1", "spotkeep_gpu", "vision", 7)
     assert job.tags["spotkeep:run"] == RUN
     assert job.request["Environment"]["SPOTKEEP_RUN"] == RUN
-    assert run.job_arn == job.arn
+    assert run.job_id == job.arn
     assert not site.sagemaker.requests
     waits = site.passes(minutes=1)
     assert (waits.state, waits.place.queue and waits.place.queue.share) == (RunState.WAITING, "vision")
@@ -146,9 +146,9 @@ def test_a_preempted_run_goes_back_to_the_queue_and_goes_on(site: Site) -> None:
     assert ended.cost.redone_steps == site.sagemaker.redone[RUN]
     assert ended.cost.waited_seconds > 3_600
     assert ended.cost.saved_seconds <= 0
-    kinds = [entry.kind for entry in site.table.timeline(RUN)]
+    kinds = [entry.kind for entry in site.table.runs.timeline(RUN)]
     assert kinds.count(TimelineKind.INTERRUPTED) == kinds.count(TimelineKind.RESUMED) == 2
-    sent = sorted(each.notification_id for each in site.table.notifications(RUN))
+    sent = sorted(each.notification_id for each in site.table.notifications.of_run(RUN))
     assert sent == [
         "first/completed/1", "first/interrupted/1-1", "first/interrupted/1-2", "first/resumed/1-1", "first/resumed/1-2",
     ]  # fmt: skip
@@ -197,13 +197,13 @@ def test_a_stop_ends_it_wherever_it_is_and_no_training_job_follows(site: Site, p
     assert site.service_job.terminated
     if phase == "trains":
         assert site.passes(seconds=10).state is RunState.STOPPING, "it is not over while it saves"
-        assert site.table.checkpoint_lock_owner(site.run.checkpoint_uri) == RUN
+        assert site.table.claims.checkpoint_lock_owner(site.run.checkpoint_uri) == RUN
         site.sagemaker.ends(site.service_job.training_job, "Stopped")
     ended = site.passes(minutes=1)
     assert (ended.state, ended.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
     assert ended.interruptions == (phase == "waits again")
     assert not site.batch.unfinished
-    assert site.table.checkpoint_lock_owner(ended.checkpoint_uri) is None
+    assert site.table.claims.checkpoint_lock_owner(ended.checkpoint_uri) is None
 
 
 def test_the_end_of_a_training_job_is_not_the_end_before_batch_says_so(site: Site) -> None:
@@ -241,7 +241,7 @@ class TestAnErrorOfSageMakersOwn:
         assert (ended.state, ended.interruptions, ended.attempt) == (RunState.COMPLETED, 1, 1)
         assert ended.cost.billed_seconds == sum(job.billable_seconds for job in site.service_job.made)
         assert ended.cost.redone_steps == site.sagemaker.redone[RUN] == 2
-        (sent,) = [each for each in site.table.notifications(RUN) if each.kind.value == "interrupted"]
+        (sent,) = [each for each in site.table.notifications.of_run(RUN) if each.kind.value == "interrupted"]
         assert "InternalServerError" in sent.body
         assert "another job of the queue" not in sent.body
 
@@ -253,9 +253,9 @@ class TestAnErrorOfSageMakersOwn:
         assert (again.attempt, again.state.ended) == (2, False)
         first, second = site.batch.jobs.values()
         assert (first.status, second.name) == ("FAILED", "first-2")
-        assert site.table.checkpoint_lock_owner(again.checkpoint_uri) == RUN, "I1"
-        assert not site.table.notifications(RUN) or "first/failed/1" not in [
-            each.notification_id for each in site.table.notifications(RUN)
+        assert site.table.claims.checkpoint_lock_owner(again.checkpoint_uri) == RUN, "I1"
+        assert not site.table.notifications.of_run(RUN) or "first/failed/1" not in [
+            each.notification_id for each in site.table.notifications.of_run(RUN)
         ]
 
     def test_a_user_who_stops_it_then_has_stopped_it(self, site: Site) -> None:
@@ -314,7 +314,7 @@ class TestALongRequest:
         site.faults.strike(Fault.REFUSED, operation="PutObject")
         with pytest.raises(LaunchUnfinishedError):
             site.launch(environment=MANY)
-        assert (site.table.get(RUN), site.batch.jobs) == (None, {})
+        assert (site.table.runs.get(RUN), site.batch.jobs) == (None, {})
         assert site.launch(environment=MANY).state is RunState.LAUNCHING
 
     @pytest.mark.parametrize("asks", ["launch", "validate"])
@@ -329,7 +329,7 @@ class TestALongRequest:
             "takes requests of 10,240 bytes at most (AWS Batch), and of 30,720 with tags; the largest parts of this "
             "job's have InputDataConfig 1"
         )
-        assert (site.table.get(RUN), site.batch.jobs, site.objects.contents) == (None, {}, {})
+        assert (site.table.runs.get(RUN), site.batch.jobs, site.objects.contents) == (None, {}, {})
 
     @pytest.mark.parametrize("letter", ["x", "é"])
     def test_so_are_tags_that_the_whole_call_has_no_room_for(self, site: Site, letter: str) -> None:
@@ -340,7 +340,7 @@ class TestALongRequest:
         with pytest.raises(RequestRefusedError) as refused:
             site.launch(tags=tags)
         assert "the largest parts of this job's have Tags 3" in refused.value.problems[0].problem
-        assert (site.table.get(RUN), site.batch.jobs) == (None, {})
+        assert (site.table.runs.get(RUN), site.batch.jobs) == (None, {})
 
 
 def test_what_batch_refuses_ends_the_launch(site: Site) -> None:
@@ -359,7 +359,7 @@ class TestOneWriter:
         site.faults.strike(Fault.ANSWER_LOST, operation="SubmitServiceJob")
         with pytest.raises(LaunchUnfinishedError):
             site.launch()
-        assert site.launch().job_arn == site.service_job.arn
+        assert site.launch().job_id == site.service_job.arn
 
     @pytest.mark.parametrize("rejects", [False, True])
     @pytest.mark.parametrize("later", [{"seconds": 5}, {"minutes": 6}, {"hours": 30}])
@@ -374,14 +374,14 @@ class TestOneWriter:
         site.clock.time += timedelta(minutes=6)
         site.full_pass.run()
         assert len(site.batch.jobs) == 1
-        assert site.run.job_arn == site.service_job.arn
+        assert site.run.job_id == site.service_job.arn
 
     def test_a_function_that_dies_before_it_submits_leaves_it_to_the_next(self, site: Site) -> None:
         site.faults.strike(Fault.REFUSED, operation="SubmitServiceJob")
         with pytest.raises(LaunchUnfinishedError):
             site.launch()
         assert not site.batch.jobs
-        assert site.passes(minutes=6).job_arn == site.service_job.arn
+        assert site.passes(minutes=6).job_id == site.service_job.arn
 
     def test_a_service_job_of_the_same_name_is_a_strangers(self, site: Site) -> None:
         stranger = {
@@ -398,7 +398,7 @@ class TestOneWriter:
         not_json = site.batch.submit_service_job(**{**stranger, **no_request})["jobId"]
         run = site.launch()
         (ours,) = [job for job in site.batch.jobs.values() if job.job_id not in (theirs, not_json)]
-        assert run.job_arn == ours.arn
+        assert run.job_id == ours.arn
         RunActions(site.launcher).stop(RUN)
         assert [job.terminated for job in site.batch.jobs.values()] == [False, False, True]
 
@@ -413,7 +413,7 @@ class TestOneWriter:
         site.clock.time += timedelta(minutes=6)
         site.full_pass.run()
         assert (first.terminated, twice.terminated) == (False, True)
-        assert site.run.job_arn == first.arn
+        assert site.run.job_id == first.arn
 
     def test_a_training_job_of_the_runs_name_is_not_taken_for_it(self, site: Site) -> None:
         site.launch()
@@ -437,9 +437,9 @@ def test_i1_a_live_service_job_is_not_resumed_beside(site: Site) -> None:
     """Its run ended in the record, whatever the reason."""
     site.launch()
     site.trains()
-    run, attempt = site.run, site.table.attempt(RUN, 1)
+    run, attempt = site.run, site.table.runs.attempt(RUN, 1)
     end = {"state": RunState.FAILED, "end_reason": EndReason.JOB_VANISHED, "ended_at": site.clock()}
-    site.table.commit(RunChange(run=run.model_copy(update=end), attempt=attempt.model_copy(update=end)))
+    site.table.runs.commit(RunChange(run=run.model_copy(update=end), attempt=attempt.model_copy(update=end)))
     with pytest.raises(RequestRefusedError, match="is not over"):
         RunActions(site.launcher).resume(RUN)
 
@@ -453,7 +453,7 @@ class TestAtTheFront:
             site.batch.never_fits(site.service_job)
             site.passes(minutes=5)
         assert site.run.waits_because is not None
-        (sent,) = site.table.notifications(RUN)
+        (sent,) = site.table.notifications.of_run(RUN)
         assert sent.notification_id == "first/queue-blocked/1"
         body = " ".join(sent.body.split())
         assert "at the front of share vision of the queue gpu and can never have its turn" in body
@@ -476,7 +476,7 @@ class TestAtTheFront:
         site.sagemaker.ends(job, "Failed", failure="CapacityError: no instances")
         site.passes(minutes=5)
         assert site.run.waits_because.startswith("CAPACITY:")
-        assert not site.table.notifications(RUN)
+        assert not site.table.notifications.of_run(RUN)
 
     @pytest.mark.parametrize("terminated", [False, True])
     @pytest.mark.parametrize(
@@ -495,7 +495,7 @@ class TestAtTheFront:
         ended = site.passes(minutes=1)
         assert (ended.state, ended.end_reason) == (state, end_reason)
         assert reason in (ended.failure_reason or "")
-        assert site.table.checkpoint_lock_owner(ended.checkpoint_uri) is None
+        assert site.table.claims.checkpoint_lock_owner(ended.checkpoint_uri) is None
         assert len(site.batch.jobs) == 1, "no other follows"
 
     def test_one_that_was_preempted_before_is_named_the_same(self, site: Site) -> None:

@@ -45,7 +45,7 @@ class Deployment:
 
     def __init__(self) -> None:
         self.sagemaker, self.sessions = SageMaker(), Sessions()
-        self.table = RunTable(client=InMemoryDynamoDb(), table_name="runs")  # type: ignore[arg-type]
+        self.table = RunTable.of(client=InMemoryDynamoDb(), table_name="runs")  # type: ignore[arg-type]
         self.launcher: Deployment[LauncherSettings] = launcher_on(
             self.table, self.sagemaker, sessions=self.sessions, defaults=replace(DEFAULTS, shells=True)
         )
@@ -110,7 +110,7 @@ def test_a_job_that_ends_before_remote_debugging_is_on_takes_no_session(deployme
 
 def test_a_container_of_an_algorithm_takes_none(deployment: Deployment) -> None:
     deployment.trains()
-    run = deployment.table.get("first")
+    run = deployment.table.runs.get("first")
     assert isinstance(run, Run)
     algorithm = run.model_copy(update={"request": {**run.request, "algorithm": "xgboost-1.7"}})
     view = jobs_of(deployment.sagemaker).observe("first-1")
@@ -139,7 +139,7 @@ def test_a_host_that_is_not_there_is_refused(deployment: Deployment) -> None:
 
 def test_a_deployment_without_shells_opens_none() -> None:
     sagemaker = SageMaker()
-    table = RunTable(client=InMemoryDynamoDb(), table_name="runs")  # type: ignore[arg-type]
+    table = RunTable.of(client=InMemoryDynamoDb(), table_name="runs")  # type: ignore[arg-type]
     parts = launcher_on(table, sagemaker)
     Launcher(parts).launch(DOCUMENT, default_token="t")
     with pytest.raises(RequestRefusedError, match="-c shells=true"):
@@ -165,7 +165,7 @@ def test_an_agent_without_a_connection_is_worth_a_second_try(deployment: Deploym
 
 def test_on_an_instance_no_word_of_the_job_file_is_needed_and_root_is_not_given(deployment: Deployment) -> None:
     deployment.trains()
-    run = deployment.table.get("first")
+    run = deployment.table.runs.get("first")
     assert isinstance(run, Run)
     view = jobs_of(deployment.sagemaker).observe("first-1")
     assert isinstance(view, JobView)

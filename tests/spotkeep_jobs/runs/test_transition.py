@@ -44,8 +44,8 @@ LIFE = (
 
 def launched(make: Any, **fields: Any) -> tuple[Run, Attempt]:
     arn = make.arn("digits-1a2b3c4d-1")
-    run = make.run(job_arn=arn, **fields)
-    return run, make.attempt(job_arn=arn, launched_at=make.noon)
+    run = make.run(job_id=arn, **fields)
+    return run, make.attempt(job_id=arn, launched_at=make.noon)
 
 
 def decided(run: Run, attempt: Attempt, job: Any, make: Any, **more: Any) -> list[RunChange]:
@@ -110,7 +110,7 @@ class TestWhereARunIs:
 
     def test_a_launch_that_was_cut_short_after_create_finds_its_job(self, make: Any) -> None:
         [change] = decided(make.run(), make.attempt(), make.job(*LIFE[:2]), make)
-        assert change.run.job_arn == change.attempt.job_arn == make.arn("digits-1a2b3c4d-1")
+        assert change.run.job_id == change.attempt.job_id == make.arn("digits-1a2b3c4d-1")
 
     @pytest.mark.parametrize("story", [LIFE[:2], LIFE * 8], ids=["short", "more phases than one change holds"])
     def test_the_timeline_says_once_that_the_job_was_created_whichever_function_records_it_first(
@@ -263,7 +263,7 @@ class TestTheTimeline:
         observed = world.runs.reconcile(run.run)
         assert observed.run.state is RunState.COMPLETED
         assert observed.run.interruptions == 50
-        entries = world.table.timeline(run.run)
+        entries = world.table.runs.timeline(run.run)
         assert sum(entry.kind is TimelineKind.INTERRUPTED for entry in entries) == 50
         assert sum(entry.kind is TimelineKind.STEP_RESUMED for entry in entries) == 51
         world.outbox.deliver_all()
@@ -291,10 +291,10 @@ def all_that_is_recorded(world: Any, run: str) -> dict[str, Any]:
     """All of a record that may not depend on how, when and how often the events came."""
     transient = {"created_at", "claimed_at", "sent_at", "state", "message_id", "deliveries"}
     return {
-        "run": world.table.get(run).model_dump(exclude={"version", "updated_at"}),
-        "attempts": world.table.attempts(run),
-        "timeline": world.table.timeline(run),
-        "notifications": [each.model_dump(exclude=transient) for each in world.table.notifications(run)],
+        "run": world.table.runs.get(run).model_dump(exclude={"version", "updated_at"}),
+        "attempts": world.table.runs.attempts(run),
+        "timeline": world.table.runs.timeline(run),
+        "notifications": [each.model_dump(exclude=transient) for each in world.table.notifications.of_run(run)],
         "published": sorted((each.notification_id, each.body) for each in world.topic.published),
     }
 
@@ -348,7 +348,7 @@ class TestAnyOrderOfEvents:
             for _ in range(count):
                 world.clock.pass_by(seconds=7)
                 with_fault(world, faults.pop() if faults else "fine", an_event)
-        for run in list(world.table.in_flight()):
+        for run in list(world.table.runs.in_flight()):
             world.runs.reconcile(run)
         world.clock.pass_by(hours=1)
         world.outbox.deliver_all()

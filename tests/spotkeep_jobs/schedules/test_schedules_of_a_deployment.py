@@ -62,13 +62,13 @@ class Deployment(ControlPlane):
 
     @property
     def schedule(self) -> Schedule:
-        schedule = self.record.schedule("nightly")
+        schedule = self.record.schedules.get("nightly")
         assert schedule is not None
         return schedule
 
     @property
     def runs(self) -> list[str]:
-        return sorted(run.run for run in self.record.list(limit=100))
+        return sorted(run.run for run in self.record.runs.list(limit=100))
 
     def at(self, days: float) -> str:
         """A time so many days from now, as Scheduler writes it, when it has come."""
@@ -182,7 +182,7 @@ def test_what_would_be_refused_today_is_not_scheduled_and_every_problem_is_named
         "schedule.expression", "schedule.timezone", "schedule.every", "max_run", "deadline"
     }  # fmt: skip
     assert deployment.service.schedules.recurring == {}
-    assert list(deployment.record.schedules()) == []
+    assert list(deployment.record.schedules.list()) == []
 
 
 def test_a_schedule_that_never_fires_any_more_is_refused(deployment: Deployment) -> None:
@@ -230,7 +230,7 @@ def test_what_aws_refuses_is_not_recorded(deployment: Deployment) -> None:
     deployment.service.schedules.refuses = "Invalid Schedule Expression"
     [(field, problem)] = refusal(deployment)
     assert (field, "Invalid Schedule Expression" in problem) == ("schedule", True)
-    assert list(deployment.record.schedules()) == []
+    assert list(deployment.record.schedules.list()) == []
 
 
 def test_a_schedule_whose_making_has_no_answer_is_made_by_the_same_call_again(
@@ -282,7 +282,7 @@ class TestAFiringThatIsRefused:
         return deployment
 
     def sent(self, deployment: Deployment) -> list[str]:
-        return [each.notification_id for each in deployment.record.notifications("nightly")]
+        return [each.notification_id for each in deployment.record.notifications.of_run("nightly")]
 
     def test_says_why_and_is_notified_once_while_the_reason_is_the_same(self, refused: Deployment) -> None:
         first = refused.at(days=1)
@@ -291,7 +291,7 @@ class TestAFiringThatIsRefused:
         assert len(refused.runs) == 1
         assert refused.schedule.last_launched is None
         assert "belongs to the live run" in (refused.schedule.last_refusal or "")
-        (notification,) = refused.record.notifications("nightly")
+        (notification,) = refused.record.notifications.of_run("nightly")
         assert notification.subject == "[spotkeep] nightly launched nothing: its job file is refused"
         assert "belongs to the live run nightly-" in " ".join(notification.body.split())
         assert "It fires again at " in notification.body
@@ -327,7 +327,7 @@ class TestAFiringThatIsRefused:
         firing = refused.firing_tomorrow()
         ScheduledLaunches(refused.launcher).remove(firing.schedule)
         ScheduledLaunches(refused.launcher).keep(firing, refusal="its image is not allowed")
-        assert (self.sent(refused), refused.record.schedule("nightly")) == ([], None)
+        assert (self.sent(refused), refused.record.schedules.get("nightly")) == ([], None)
 
 
 class TestWhereCallersAreVerified:
@@ -338,7 +338,7 @@ class TestWhereCallersAreVerified:
     def test_each_launch_is_its_callers_alone(self, deployment: Deployment) -> None:
         deployment.asked(ADA)
         assert (deployment.schedule.owner, deployment.schedule.launched_by) == ("ada", ADA)
-        run = deployment.record.get(deployment.fires(deployment.at(days=1))["run"])
+        run = deployment.record.runs.get(deployment.fires(deployment.at(days=1))["run"])
         assert run is not None
         assert (run.owner, run.launched_by) == ("ada", ADA)
 
@@ -380,7 +380,7 @@ def test_a_caller_who_was_not_verified_when_they_asked_is_unknown_to_a_deploymen
 def test_the_deletion_of_the_deployment_forgets_its_schedules(deployment: Deployment) -> None:
     deployment.asked()
     deployment.shutdown(Stacks(lambda: pytest.fail("no stack is asked for"))).stop_everything()
-    assert list(deployment.record.schedules()) == []
+    assert list(deployment.record.schedules.list()) == []
     assert "ignored" in deployment.fires(deployment.at(days=1))
 
 
@@ -392,7 +392,7 @@ def test_the_source_of_a_schedule_is_no_orphan_before_its_first_run(deployment: 
     report = deployment.pass_over_orphans()
     assert report is not None
     assert report.handled == ()
-    deployment.record.forget_schedule("nightly")
+    deployment.record.schedules.forget("nightly")
     deployment.service.seconds += timedelta(days=1).total_seconds()
     report = deployment.pass_over_orphans()
     assert report is not None

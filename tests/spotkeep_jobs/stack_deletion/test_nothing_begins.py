@@ -15,7 +15,7 @@ from launcher.actions import ActionContext
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.record.record import Run
-from spotkeep_jobs.record.run_table import NewRun
+from spotkeep_jobs.record.run_store import NewRun
 from spotkeep_jobs.record.run_table_errors import DeploymentIsBeingDeletedError
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
@@ -41,7 +41,7 @@ class Deployment(ControlPlane):
         return handler.answer_to(document, ActionContext(deployment=self.launcher, request_id="request"))
 
     def is_being_deleted(self) -> None:
-        self.record.keep_deletion(
+        self.record.deployment.keep_deletion(
             StackRequest(
                 kind="Delete", request_id="r-1", stack_id="stack", logical_resource_id="Shutdown",
                 physical_resource_id="Shutdown", response_url="https://answers.example.com/1",
@@ -61,7 +61,7 @@ class Deployment(ControlPlane):
         return job
 
     def run(self, run: str) -> Run:
-        found = self.record.get(run)
+        found = self.record.runs.get(run)
         assert found is not None
         return found
 
@@ -89,13 +89,13 @@ def test_no_run_no_sweep_and_no_schedule(deployment: Deployment, document: dict[
     before = dict(deployment.service.dynamodb.items)
     refused(lambda: deployment.asked(document))
     assert (deployment.service.dynamodb.items, deployment.live) == (before, [])
-    deployment.record.forget_deletion()
+    deployment.record.deployment.forget_deletion()
     deployment.asked(document)
 
 
 def test_no_several_runs_of_one_document(deployment: Deployment) -> None:
     deployment.asked(JOB)
-    attempt = deployment.record.attempt("digits", 1)
+    attempt = deployment.record.runs.attempt("digits", 1)
     assert attempt is not None
     deployment.is_being_deleted()
     new = [
@@ -108,8 +108,8 @@ def test_no_several_runs_of_one_document(deployment: Deployment) -> None:
         for number in (1, 2)
     ]
     with pytest.raises(DeploymentIsBeingDeletedError):
-        deployment.record.open_runs(new)
-    assert deployment.record.get("d-1") is None
+        deployment.record.runs.open(new)
+    assert deployment.record.runs.get("d-1") is None
 
 
 def test_a_launch_that_is_repeated_is_answered_with_the_run_that_it_launched_before(deployment: Deployment) -> None:
@@ -147,10 +147,10 @@ def test_a_sweep_begins_no_trial_and_none_of_them_counts_as_failed(deployment: D
     deployment.passes()
     deployment.passes()
     assert deployment.live == []
-    deployment.record.forget_deletion()
+    deployment.record.deployment.forget_deletion()
     deployment.passes()
     assert deployment.live == ["swp-2-1"]
-    sweep = deployment.record.sweep("swp")
+    sweep = deployment.record.sweeps.get("swp")
     assert sweep is not None
     assert (sweep.counts.failed, sweep.counts.completed) == (0, 1)
 
@@ -162,7 +162,7 @@ def test_no_sweep_is_resumed(deployment: Deployment) -> None:
     deployment.passes()
     deployment.is_being_deleted()
     refused(lambda: deployment.asked({"action": "resume", "sweep": "swp"}))
-    sweep = deployment.record.sweep("swp")
+    sweep = deployment.record.sweeps.get("swp")
     assert sweep is not None
     assert sweep.state is SweepState.STOPPED
 
@@ -173,7 +173,7 @@ def test_no_other_job_follows_one_that_failed_and_the_run_ends_when_it_is_asked_
     deployment.ends("digits")
     assert "DeploymentIsBeingDeletedError" in deployment.passes()["run digits"]
     assert deployment.live == []
-    deployment.record.request_stop(run="digits", now=deployment.service.clock())
+    deployment.record.runs.request_stop(run="digits", now=deployment.service.clock())
     assert deployment.passes() == {}
     assert deployment.run("digits").state.ended
     assert deployment.live == []
@@ -195,7 +195,7 @@ def test_no_pass_completes_a_launch_that_was_cut_short(deployment: Deployment) -
     assert "DeploymentIsBeingDeletedError" in deployment.passes()["run digits"]
     refused(lambda: deployment.asked(JOB))
     assert deployment.live == []
-    deployment.record.request_stop(run="digits", now=deployment.service.clock())
+    deployment.record.runs.request_stop(run="digits", now=deployment.service.clock())
     deployment.service.seconds += LAUNCH_SETTLES.total_seconds()
     assert deployment.passes() == {}
     assert deployment.run("digits").end_reason is EndReason.STOPPED_BY_USER

@@ -46,9 +46,9 @@ class Deletion:
     def stop(self, run: str, /) -> Any:
         if run in self.refuses:
             raise ConnectionError("slow down")
-        self.world.table.request_stop(run=run, now=self.world.clock())
+        self.world.table.runs.request_stop(run=run, now=self.world.clock())
         self.asked_to_stop.append(run)
-        return self.world.table.get(run)
+        return self.world.table.runs.get(run)
 
     @property
     def shutdown(self) -> Shutdown:
@@ -127,7 +127,7 @@ def test_a_run_that_no_index_shows_yet_is_not_missed(deletion: Deletion, make: A
     assert not deletion.shutdown.stop_everything().anything
     assert deletion.shutdown.answer_if_over(request).runs == ["late"]
     assert (deletion.stacks.answers, deletion.asked_to_stop) == ([], ["late"])
-    assert world.table.get("late").asked_to_end is not None
+    assert world.table.runs.get("late").asked_to_end is not None
 
 
 def test_the_runs_of_other_clients_are_left_alone_readable_or_not(deletion: Deletion, make: Any) -> None:
@@ -167,13 +167,13 @@ def test_it_stays_recorded_after_the_answer_and_asks_nothing_more(deletion: Dele
     deletion.shutdown.begin(request)
     deletion.shutdown.answer_if_over(request)
     assert deletion.stacks.answers == [None]
-    recorded = deletion.world.table.deletion()
+    recorded = deletion.world.table.deployment.deletion()
     assert recorded is not None
     assert recorded.answered_at is not None
     assert deletion.shutdown.pending() is None
     deletion.world.clock.pass_by(hours=2)
     assert deletion.shutdown.pending() is None
-    assert deletion.world.table.deletion() is not None
+    assert deletion.world.table.deployment.deletion() is not None
 
 
 @pytest.mark.parametrize("kind", ["Create", "Update"])
@@ -182,25 +182,25 @@ def test_the_next_deployment_clears_it(deletion: Deletion, kind: str) -> None:
     deletion.shutdown.begin(request)
     deletion.shutdown.answer_if_over(request)
     assert not deletion.shutdown.begin(deletion.request(kind))
-    assert deletion.world.table.deletion() is None
+    assert deletion.world.table.deployment.deletion() is None
 
 
 def test_who_runs_the_deployment_clears_one_that_failed_and_none_that_is_under_way(deletion: Deletion) -> None:
     assert deletion.shutdown.clear() == "no deletion of the deployment is recorded"
     deletion.shutdown.begin(deletion.request())
     assert "wait until it has ended or failed" in deletion.shutdown.clear()
-    assert deletion.world.table.deletion() is not None
+    assert deletion.world.table.deployment.deletion() is not None
     deletion.stacks.has_failed = True
     assert "is cleared: work may begin again" in deletion.shutdown.clear()
-    assert deletion.world.table.deletion() is None
+    assert deletion.world.table.deployment.deletion() is None
 
 
 def test_an_answer_that_comes_late_brings_back_no_deletion_that_was_cleared(deletion: Deletion) -> None:
     request = deletion.request()
     deletion.shutdown.begin(request)
-    deletion.world.table.forget_deletion()
+    deletion.world.table.deployment.forget_deletion()
     deletion.shutdown.answer_if_over(request)
-    assert deletion.world.table.deletion() is None
+    assert deletion.world.table.deployment.deletion() is None
 
 
 def test_it_is_recorded_although_a_launch_is_at_it_in_that_moment(deletion: Deletion, make: Any) -> None:
@@ -214,7 +214,7 @@ def test_it_is_recorded_although_a_launch_is_at_it_in_that_moment(deletion: Dele
 
     deletion.world.dynamodb.before_call = meet
     assert deletion.shutdown.begin(deletion.request())
-    assert deletion.world.table.deletion() is not None
+    assert deletion.world.table.deployment.deletion() is not None
 
 
 def test_with_nothing_alive_it_is_answered_at_once(deletion: Deletion) -> None:
@@ -248,7 +248,7 @@ def test_a_request_that_cloudformation_no_longer_waits_for_stops_nothing(deletio
     deletion.shutdown.begin(deletion.request())
     deletion.world.clock.pass_by(seconds=(WAITS + timedelta(seconds=1)).total_seconds())
     assert deletion.shutdown.pending() is None
-    assert deletion.world.table.deletion() is None
+    assert deletion.world.table.deployment.deletion() is None
 
 
 def test_a_pool_that_is_over_stays_so_although_the_index_still_shows_it(make: Any) -> None:
@@ -279,10 +279,10 @@ def test_warm_pools_are_ended_too(make: Any) -> None:
 def test_a_sweep_that_is_over_and_awaits_the_bill_of_a_pool_keeps_no_deployment(deletion: Deletion) -> None:
     world, now = deletion.world, deletion.world.clock()
     over = {"state": SweepState.COMPLETED, "ended_at": now, "awaits_pools": True}
-    world.table.open_sweep(
+    world.table.sweeps.open(
         Sweep(sweep="s", name="s", created_at=now, updated_at=now, token="t", document={"sweep": {}}, **over)
     )
-    assert list(world.table.sweeps_in_flight()) == ["s"]
+    assert list(world.table.sweeps.in_flight()) == ["s"]
     assert deletion.shutdown.stop_everything().sweeps == []
     deletion.shutdown.answer_if_over(deletion.request())
     assert deletion.stacks.answers == [None]

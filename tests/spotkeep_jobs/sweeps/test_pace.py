@@ -134,7 +134,7 @@ def test_what_a_function_has_no_time_for_has_its_job_later() -> None:
     deployment = Deployment()
     assert deployment.advance(seconds_left=lambda: 2 - deployment.service.seconds) == "there is no time left"
     assert list(deployment.service.jobs) == ["s-1-1", "s-2-1"]
-    recorded = deployment.plane.record.sweep_and_trials("s")[1]
+    recorded = deployment.plane.record.sweeps.with_trials("s")[1]
     assert [trial.state for trial in recorded] == [TrialState.RUNNING] * 4
     deployment.service.seconds += 300
     assert deployment.advance() is None

@@ -122,19 +122,19 @@ class Deployment(ControlPlane):
         return self.service.jobs[self.run(number).job_name]
 
     def run(self, number: int) -> Run:
-        run = self.record.get(f"digits-{number}")
+        run = self.record.runs.get(f"digits-{number}")
         assert run is not None
         return run
 
     @property
     def sweep(self) -> Sweep:
-        sweep = self.record.sweep("digits")
+        sweep = self.record.sweeps.get("digits")
         assert sweep is not None
         return sweep
 
     @property
     def trials(self) -> dict[int, Trial]:
-        return {trial.number: trial for trial in self.record.sweep_and_trials("digits")[1]}
+        return {trial.number: trial for trial in self.record.sweeps.with_trials("digits")[1]}
 
     def states(self, state: TrialState) -> list[int]:
         return [number for number, trial in self.trials.items() if trial.state is state]
@@ -211,8 +211,8 @@ def test_a_trial_is_a_run_with_parameters_of_its_own_and_no_notifications(deploy
     assert second.trial is not None
     assert (second.trial.sweep, second.trial.number) == ("digits", 2)
     assert second.request["metrics"] == {"loss": {"goal": "minimize"}}
-    assert deployment.record.list() == []
-    assert {run.run for run in deployment.record.list(trials=True)} == {"digits-1", "digits-2"}
+    assert deployment.record.runs.list() == []
+    assert {run.run for run in deployment.record.runs.list(trials=True)} == {"digits-1", "digits-2"}
 
 
 def test_a_launch_that_is_repeated_launches_nothing_again_and_its_token_is_for_no_other(deployment: Deployment) -> None:
@@ -892,7 +892,7 @@ def test_the_bill_of_a_sweep_that_is_over_has_what_its_warm_pools_cost(
     assert cost is not None
     assert of_trial is not None
     assert (cost.idle_pool_seconds, cost.billed_usd) == (50 * 60, of_trial.billed_usd)
-    assert list(deployment.record.sweeps_in_flight()) == []
+    assert list(deployment.record.sweeps.in_flight()) == []
 
 
 def test_a_trial_that_a_user_resumes_after_its_sweep_has_ended_is_its_users_and_goes_on(deployment: Deployment) -> None:

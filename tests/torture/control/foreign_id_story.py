@@ -98,14 +98,14 @@ class ForeignIdStory(SweepStory):
     def another_client_creates_a_job_that_is_called_like_a_trial(self, trial: tuple[str, int]) -> None:
         """Let SageMaker have a tagged job whose name is free, and the controller hear of it in its next pass."""
         name = run_of_trial(*trial)
-        if name not in self.service.jobs and self.record.get(name) is None:
+        if name not in self.service.jobs and self.record.runs.get(name) is None:
             self.service.is_made_by_hand(name, tags={DEPLOYMENT_TAG: "spotkeep"})
 
     @rule(how=circumstances)
     def a_user_launches_a_late_sweep(self, how: Circumstances = QUIET) -> None:
         self.a_user_launches_a_sweep(name=_LATE, how=how)
 
-    @precondition(lambda self: self.record.sweep(_LATE) is not None)
+    @precondition(lambda self: self.record.sweeps.get(_LATE) is not None)
     @rule(action=st.sampled_from(["stop", "pause", "resume"]), how=circumstances)
     def a_user_asks_of_the_late_sweep(self, action: str, how: Circumstances = QUIET) -> None:
         self.a_user_asks_of_a_sweep(name=_LATE, action=action, command=None, how=how)
@@ -136,13 +136,13 @@ class ForeignIdStory(SweepStory):
         else:
             self._others_launch(run, token=f"{_THEIRS}/{run}", how=how)
 
-    @precondition(lambda self: self.record.schedule(_NIGHTLY) is not None)
+    @precondition(lambda self: self.record.schedules.get(_NIGHTLY) is not None)
     @rule(minute=st.integers(1, 4), others_try=st.sampled_from([None, "its id", "its token"]), how=circumstances)
     def the_schedule_fires(self, minute: int, others_try: str | None, how: Circumstances = QUIET) -> None:
         """Let it fire. What it launches is refused neither for its id nor for its token; others may have tried both."""
         if others_try is not None:
             self.others_launch_what_a_schedule_would_launch(minute=minute, uses_token=others_try == "its token")
-        schedule = self.record.schedule(_NIGHTLY)
+        schedule = self.record.schedules.get(_NIGHTLY)
         at = self.service.now().replace(second=0, microsecond=0) + timedelta(minutes=minute)
         if schedule is None or _NIGHTLY not in self.service.schedules.recurring or at <= schedule.created_at:
             return
@@ -181,7 +181,7 @@ class ForeignIdStory(SweepStory):
         super()._deletion_comes_to_its_end()
 
     def _note_what_is_deleted(self) -> None:
-        if self.record.deletion() is not None:
+        if self.record.deployment.deletion() is not None:
             self.deleted |= {run.run for run in self._runs()}
 
     def _was_left_alone(self, run: Run) -> None:

@@ -215,7 +215,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
     @precondition(lambda self: any(job.pool == "Available" for job in self.service.launched))
     @rule(which=st.integers(0, 1), how=circumstances)
     def a_next_job_looks_for_a_pool(self, which: int, how: Circumstances = QUIET) -> None:
-        run_items = {name: self.record.get(name) for name in _LEAVE_A_POOL}
+        run_items = {name: self.record.runs.get(name) for name in _LEAVE_A_POOL}
         free = [name for name, run_item in run_items.items() if run_item is None or run_item.state.ended]
         if not free:
             return
@@ -437,7 +437,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         else:
             self.service.dynamodb.let_indexes_catch_up()
 
-    @precondition(lambda self: self.record.deletion() is None)
+    @precondition(lambda self: self.record.deployment.deletion() is None)
     @rule(late=st.none() | names, how=circumstances)
     def cloudformation_deletes_the_stack(self, late: str | None, how: Circumstances = QUIET) -> None:
         """Ask the controller to end what runs; launches may be under way, or so late that no index shows them."""
@@ -464,7 +464,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
                 process.die()
         self._settle()
         self.stacks.answered = False
-        self.record.forget_deletion()
+        self.record.deployment.forget_deletion()
 
     @rule(which=st.lists(st.integers(0, 200), min_size=1, max_size=2), form=st.booleans(), listed=st.booleans())
     def a_newer_version_writes_records(self, which: list[int], form: bool, listed: bool) -> None:
@@ -519,7 +519,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     def _deletion_comes_to_its_end(self) -> None:
         """Let a deletion that is under way end what runs, and the deployment be made again."""
-        if self.record.deletion() is None:
+        if self.record.deployment.deletion() is None:
             return
         self.service.unreadable.clear()
         for number in range(_PASSES_OF_A_DELETION):
@@ -527,14 +527,14 @@ class ControlPlaneStory(RuleBasedStateMachine):
                 self.service.dynamodb.let_indexes_catch_up()
             self._invoke("controller", self._pass_over_runs)
             self.i1_i4_i6_i8_hold()
-            if self.record.deletion() is None or self.stacks.answered:
+            if self.record.deployment.deletion() is None or self.stacks.answered:
                 break
             for job in self.service.launched:
                 if job.status == "Stopping":
                     self.service.ends(job, "Stopped")
             self.service.batch.catches_up()
             self.service.seconds += _SECONDS_BETWEEN_PASSES
-        assert self.record.deletion() is None or self.stacks.answered, "the deletion comes to no end"
+        assert self.record.deployment.deletion() is None or self.stacks.answered, "the deletion comes to no end"
         self.happenings["deletions answered"] += self.stacks.answered
         self.the_stack_is_made_again()
 
@@ -593,7 +593,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             assert run_item.job_name == service_job.name, (
                 f"{service_job.name} is not over; {run_item.job_name} is its run's"
             )
-            assert run_item.job_arn in (None, service_job.arn)
+            assert run_item.job_id in (None, service_job.arn)
 
     def _i4_notified_once(self, runs: dict[str, Run]) -> None:
         for notification_id, times in self.service.published.items():
@@ -622,7 +622,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             run_item = runs[service_job.request["Environment"][RUN_VARIABLE]]
             assert not run_item.state.ended, f"{service_job.name} is not over, but its run is {run_item.state}"
         for run in runs.values():
-            owner = self.record.checkpoint_lock_owner(run.checkpoint_uri)
+            owner = self.record.claims.checkpoint_lock_owner(run.checkpoint_uri)
             assert (owner == run.run) == (not run.state.ended), f"{run.run} is {run.state}; the lock is {owner}'s"
 
     def _no_record_outgrows_its_bound(self) -> None:
@@ -634,7 +634,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         if any(job in self.service.deleted for job in jobs):
             return  # What is no longer known is said to be unknown.
         assert run.cost is not None, f"{run.run} has no bill"
-        recorded = {attempt.job_name: attempt for attempt in self.record.attempts(run.run)}
+        recorded = {attempt.job_name: attempt for attempt in self.record.runs.attempts(run.run)}
         idle = {job.name: (recorded[self._attempts_job(job)].usage or _NO_USAGE).pool_idle_seconds for job in jobs}
         assert run.cost.idle_pool_seconds == sum(idle.values())
         assert run.cost.billed_seconds == sum(job.billable_seconds + idle[job.name] for job in jobs)
@@ -670,7 +670,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
                 self._ending_is_true(run, job)
             else:
                 self._state_is_true(run, job)
-            attempts = self.record.attempts(run.run)
+            attempts = self.record.runs.attempts(run.run)
             assert [attempt.attempt for attempt in attempts] == list(range(1, run.attempt + 1))
             assert all(attempt.state.ended for attempt in attempts[:-1])
             known = [each for each in self._jobs_of(run) if each not in self.service.deleted]
@@ -683,7 +683,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
                     self._pool_is_true(run, recorded, each)
             left = [
                 notification.notification_id
-                for notification in self.record.notifications(run.run)
+                for notification in self.record.notifications.of_run(run.run)
                 if notification.state is not NotificationState.SENT
             ]
             assert not left, f"not sent: {left}"
@@ -700,7 +700,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             if lost and self.service.seconds - job.created >= GRACE[OrphanKind.UNRECORDED_JOB].total_seconds():
                 assert job.status != "InProgress", f"{name} runs for no run"
             if job.live and self._is_to_be_adopted(job):
-                assert self.record.get(name) is not None, f"{name} is another client's, and no run"
+                assert self.record.runs.get(name) is not None, f"{name} is another client's, and no run"
 
     def _judge_report(self, report: OrphanReport) -> None:
         """Check that no objects are found of what was recorded before the pass began."""
@@ -708,7 +708,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             if finding.kind is not OrphanKind.ORPHANED_CHECKPOINTS:
                 continue
             name = finding.subject.rstrip("/").rpartition("/")[2]
-            recorded = self.record.get(name) or self.record.sweep(name)
+            recorded = self.record.runs.get(name) or self.record.sweeps.get(name)
             known = recorded is not None and recorded.created_at < report.begun_at
             assert not known, f"{finding.says}, which is {name}'s"
 
@@ -727,7 +727,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             self._judge_removal_in_a_queue(what, name)
             return
         job = self.service.jobs[name]
-        run_item, pool = self.record.get(job.run), self.record.pool(job.run, int(name.rpartition("-")[2]))
+        run_item, pool = self.record.runs.get(job.run), self.record.pools.get(job.run, int(name.rpartition("-")[2]))
         theirs = job.by_hand and RUN_VARIABLE not in job.request["Environment"]
         live = run_item is not None and run_item.job_name == name and not run_item.state.ended
         kept = what == "pool" and pool is not None and pool.state is PoolState.AVAILABLE
@@ -738,7 +738,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         """Record what a pass removes although it works on the current attempt of a run that has not ended."""
         service_job = self.service.batch.jobs.get(name) or self._service_job_of(self.service.jobs[name])
         assert service_job is not None
-        run_item = self.record.get(service_job.request["Environment"][RUN_VARIABLE])
+        run_item = self.record.runs.get(service_job.request["Environment"][RUN_VARIABLE])
         if run_item is not None and run_item.job_name == service_job.name and not run_item.state.ended:
             self.wrongly_removed.append(f"{what} {name}")
 
@@ -751,7 +751,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             return
         (service_job,) = found
         training = service_job.training_job
-        attempt = self.record.attempt(run.run, run.attempt)
+        attempt = self.record.runs.attempt(run.run, run.attempt)
         assert attempt is not None
         assert attempt.interruptions == service_job.lost_instances, f"preemptions of {service_job.name}"
         if run.state.ended:
@@ -759,7 +759,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             if service_job.status == "SUCCEEDED":
                 assert run.state is RunState.COMPLETED
             return
-        assert run.job_arn == service_job.arn
+        assert run.job_id == service_job.arn
         if service_job.stopped == self.service.seconds:
             assert run.state is RunState.STOPPING  # This very pass ended it while it waited.
             return
@@ -787,7 +787,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     def _pool_is_true(self, run: Run, attempt: Attempt, job: ModelJob) -> None:
         self.service.pools_expire()
-        pool = self.record.pool(run.run, attempt.attempt)
+        pool = self.record.pools.get(run.run, attempt.attempt)
         if job.pool is None:
             assert pool is None or pool.state is PoolState.NOT_KEPT, f"{job.name} left no pool, {pool} is recorded"
             return
@@ -825,7 +825,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             self._waits_for_its_time(run)
             return
         assert job.live, f"{run.run} is {run.state}, its job is {job.status}"
-        assert run.job_arn == job.arn
+        assert run.job_id == job.arn
         if run.asked_to_end is not None:
             assert (run.state, job.status) == (RunState.STOPPING, "Stopping")
             return
@@ -836,7 +836,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             "Restarting": {RunState.INTERRUPTED if job.interruptions else RunState.WAITING},
             "Stopping": {RunState.STOPPING, RunState.WAITING, RunState.INTERRUPTED},
         }[job.secondary]
-        attempt = self.record.attempt(run.run, run.attempt)
+        attempt = self.record.runs.attempt(run.run, run.attempt)
         if job.secondary == "Stopping" and attempt is not None and attempt.asked_to_end is not None:
             # The stop of a job that waited too long was refused, and capacity came before this pass asked again. The
             # decision stands: a stop that was refused and one whose answer was lost are the same to who asked.
@@ -847,7 +847,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     def _waits_for_its_time(self, run: Run) -> None:
         """Hold a run without a job against the clock: SageMaker had no capacity, and is asked again later."""
-        attempt = self.record.attempt(run.run, run.attempt)
+        attempt = self.record.runs.attempt(run.run, run.attempt)
         assert attempt is not None
         assert attempt.begins_at is not None, f"{run.run} is {run.state} and has no job"
         assert (run.state, run.asked_to_end) == (RunState.WAITING, None)
@@ -953,8 +953,8 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self.service.pools_expire()
         if self._service_job_of(job) is not None or job.pool == "Available":
             return False  # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DeleteTrainingJob.html
-        attempt = self.record.attempt(job.run, int(job.name.rpartition("-")[2]))
-        return not job.live and attempt is not None and attempt.job_arn is not None
+        attempt = self.record.runs.attempt(job.run, int(job.name.rpartition("-")[2]))
+        return not job.live and attempt is not None and attempt.job_id is not None
 
     def _runs(self) -> list[Run]:
         """Return every run there is, read where no index lags."""
@@ -966,7 +966,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         item = self.service.dynamodb.items.get((f"run#{name}", "item"))
         read = self._read_runs.get(name)
         if read is None or read[0] is not item:
-            read = self._read_runs[name] = (item, self.record.get(name))
+            read = self._read_runs[name] = (item, self.record.runs.get(name))
         return read[1]
 
     def _jobs_of(self, run: Run) -> list[ModelJob]:

@@ -228,7 +228,7 @@ class SweepStory(ControlPlaneStory):
             self._advance_until_quiet()
         super()._record_equals_what_happened()
         for sweep, trials in self._sweeps():
-            runs = {trial.number: self.record.trial_run(trial.sweep, trial.number) for trial in trials}
+            runs = {trial.number: self.record.runs.trial_run(trial.sweep, trial.number) for trial in trials}
             for trial in trials:
                 self._trial_is_true(trial, runs[trial.number])
                 self._trial_has_what_changed(trial, runs[trial.number], sweep)
@@ -269,7 +269,7 @@ class SweepStory(ControlPlaneStory):
 
     def _may_still_begin(self, trial: Trial, sweep: Sweep) -> bool:
         """Whether a launcher that began before its sweep was asked to stop may be about to open or resume its run."""
-        run = self.record.trial_run(trial.sweep, trial.number)
+        run = self.record.runs.trial_run(trial.sweep, trial.number)
         begins = trial.state is TrialState.RUNNING and (run is None or run.attempt < trial.attempt)
         return begins and sweep.stop_requested_at is not None
 
@@ -319,7 +319,7 @@ class SweepStory(ControlPlaneStory):
         return Sweeps(self.launcher).advance(asked["sweep"], ended_runs=asked.get("runs"))
 
     def _sweeps(self) -> list[tuple[Sweep, list[Trial]]]:
-        found = [self.record.sweep_and_trials(name) for name in self.searches]
+        found = [self.record.sweeps.with_trials(name) for name in self.searches]
         return [(sweep, trials) for sweep, trials in found if sweep is not None]
 
     def _submitted(self, sweep: str) -> list[ModelServiceJob]:

@@ -22,9 +22,13 @@ from spotkeep_jobs.cost import run_cost
 from spotkeep_jobs.orphans import sources
 from spotkeep_jobs.orphans.sources import OrphanSearch
 from spotkeep_jobs.pools import warm_pool
-from spotkeep_jobs.record import claim_table, orphan_report, run_table, table_client
+from spotkeep_jobs.record import claim_store, orphan_report, run_table, table_client
+from spotkeep_jobs.record.claim_store import ClaimStore
+from spotkeep_jobs.record.deployment_store import DeploymentStore
 from spotkeep_jobs.record.ids import run_of_trial
+from spotkeep_jobs.record.notification_store import NotificationStore
 from spotkeep_jobs.record.record import RunChange
+from spotkeep_jobs.record.run_store import PoolStore, RunStore
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 from spotkeep_jobs.record.sweep import Trial
@@ -134,7 +138,7 @@ def test_a_problem_says_first_what_broke_however_long_the_way_to_it() -> None:
 
 def sent_notifications_are_offered_again(patch: pytest.MonkeyPatch) -> None:
     """A notification that went out goes back into the outbox."""
-    patch.setattr(RunTable, "mark_sent", lambda self, notification, **how: self.release_notification(notification))
+    patch.setattr(NotificationStore, "mark_sent", lambda self, notification, **how: self.release(notification))
 
 
 def endings_keep_their_checkpoint_prefix(patch: pytest.MonkeyPatch) -> None:
@@ -155,7 +159,7 @@ def idle_pools_cost_nothing(patch: pytest.MonkeyPatch) -> None:
 
 def passes_do_not_read_the_record(patch: pytest.MonkeyPatch) -> None:
     """A job that is in progress belongs to no run, however young it is."""
-    patch.setattr(RunTable, "run_items_in_flight", lambda self: iter(()))
+    patch.setattr(RunStore, "items_in_flight", lambda self: iter(()))
     patch.setattr(sources, "run_of_job", lambda job_name: None)
     patch.setattr(OrphanSearch, "run_marked", lambda self, environment: None)
     patch.setitem(orphan_report.GRACE, orphan_report.OrphanKind.UNRECORDED_JOB, timedelta(0))
@@ -164,7 +168,7 @@ def passes_do_not_read_the_record(patch: pytest.MonkeyPatch) -> None:
 def passes_know_runs_alone(patch: pytest.MonkeyPatch) -> None:
     """What is stored for a sweep is of no run."""
     patch.setattr(run_table, "SWEEPS", "no sweeps")
-    patch.setattr(RunTable, "is_recorded", lambda self, run: self.get(run) is not None)
+    patch.setattr(RunTable, "is_recorded", lambda self, run: self.runs.get(run) is not None)
 
 
 def records_list_all_there_ever_was(patch: pytest.MonkeyPatch) -> None:
@@ -186,18 +190,18 @@ def trials_begin_whatever_runs(patch: pytest.MonkeyPatch) -> None:
 def a_run_is_a_trial_by_its_id(patch: pytest.MonkeyPatch) -> None:
     """A sweep takes any run that is called like a trial for one."""
     patch.setattr(Trial, "has", lambda self, run: True)
-    patch.setattr(RunTable, "trial_run", lambda self, sweep, number: self.get(run_of_trial(sweep, number)))
+    patch.setattr(RunStore, "trial_run", lambda self, sweep, number: self.get(run_of_trial(sweep, number)))
 
 
 def ids_are_not_claimed(patch: pytest.MonkeyPatch) -> None:
     """What opens a run or a sweep does not look at what reserves its id."""
-    patch.setattr(RunTable, "_take_ids_of", lambda self, run: iter(()))
-    patch.setattr(RunTable, "_take_sweep_id", lambda self, sweep, **how: iter(()))
+    patch.setattr(ClaimStore, "take_ids_of", lambda self, run: iter(()))
+    patch.setattr(ClaimStore, "take_sweep_id", lambda self, sweep, **how: iter(()))
 
 
 def all_tokens_are_users(patch: pytest.MonkeyPatch) -> None:
     """A user's token claims what follows from a record."""
-    patch.setattr(claim_table, "_partition_of_token", lambda run: f"token#{run.token}")
+    patch.setattr(claim_store, "_partition_of_token", lambda run: f"token#{run.token}")
 
 
 def live_trials_cost_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -248,7 +252,7 @@ def test_that_its_record_grows_or_its_bill_shrinks_is_noticed(
 def launches_do_not_ask_for_a_deletion(patch: pytest.MonkeyPatch) -> None:
     """What was under way when the deployment was deleted begins afterwards."""
     check = {"Key": {"pk": {"S": "nothing"}, "sk": {"S": "nothing"}}, "ConditionExpression": "attribute_not_exists(pk)"}
-    patch.setattr(RunTable, "_unless_being_deleted", lambda self: {"ConditionCheck": check})
+    patch.setattr(DeploymentStore, "unless_being_deleted", lambda self: {"ConditionCheck": check})
 
 
 def the_last_look_reads_an_index(patch: pytest.MonkeyPatch) -> None:
@@ -273,13 +277,13 @@ def what_cannot_be_read_is_not_alive(patch: pytest.MonkeyPatch) -> None:
 
 def one_unreadable_record_stops_a_pass(patch: pytest.MonkeyPatch) -> None:
     """A pool, a wait for quota or a notification that cannot be read keeps all that comes after it from its turn."""
-    for name in ("kept_pools", "waiting_for_quota", "_oldest"):
-        read = getattr(RunTable, name)
+    for store, name in ((PoolStore, "kept"), (RunStore, "waiting_for_quota"), (NotificationStore, "_oldest")):
+        read = getattr(store, name)
 
-        def strictly(table: RunTable, *part: str, read: Callable[..., Any] = read, **how: Any) -> Any:
-            return read(table, *part, **{**how, "unreadable": None})
+        def strictly(self: Any, *part: str, read: Callable[..., Any] = read, **how: Any) -> Any:
+            return read(self, *part, **{**how, "unreadable": None})
 
-        patch.setattr(RunTable, name, strictly)
+        patch.setattr(store, name, strictly)
 
 
 def records_are_written_unread(patch: pytest.MonkeyPatch) -> None:

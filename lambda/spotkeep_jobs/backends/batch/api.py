@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from spotkeep_jobs.backends.batch.service_job import ServiceJob, service_job_of
-from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError, TrainingJobNotFoundError
+from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError, JobNotFoundError
 from spotkeep_jobs.temporary_errors import typed_errors
 
 _SERVER_ERROR: Final = "ServerException"
@@ -54,7 +54,7 @@ class ServiceJobsApi:
         """Describe a service job. None if no job has that id, or AWS Batch no longer keeps it."""
         try:
             return service_job_of(self._call("describe_service_job", jobId=job_id))
-        except TrainingJobNotFoundError:
+        except JobNotFoundError:
             return None
 
     def named(self, name: str, /, *, job_queue: str) -> Iterator[ServiceJob]:
@@ -78,7 +78,7 @@ class ServiceJobsApi:
         """Ask AWS Batch to end a service job. Batch stops its training job and creates no other.
 
         Raises:
-            TrainingJobNotFoundError: No service job has that id.
+            JobNotFoundError: No service job has that id.
             AwsCallError: AWS refused or could not answer.
         """
         self._call("terminate_service_job", jobId=job_id, reason=reason)
@@ -87,7 +87,7 @@ class ServiceJobsApi:
         """Give a service job another priority.
 
         Raises:
-            TrainingJobNotFoundError: There is none of that id.
+            JobNotFoundError: There is none of that id.
             AwsCallError: AWS refused or could not answer.
         """
         self._call("update_service_job", jobId=job_id, schedulingPriority=priority)
@@ -116,4 +116,4 @@ def _kind_of_submission(code: str, reason: str) -> type[AwsCallError]:
 def _kind_of(code: str, reason: str) -> type[AwsCallError]:
     if code == _SERVER_ERROR:
         return AwsBusyError
-    return TrainingJobNotFoundError if _SAYS_NOT_FOUND.search(reason) else AwsRefusedError
+    return JobNotFoundError if _SAYS_NOT_FOUND.search(reason) else AwsRefusedError

@@ -128,7 +128,7 @@ def as_job_view(
     said = [view for view in seen.values() if view is not None]
     return JobView(
         name=service_job.name,
-        arn=service_job.arn,
+        job_id=service_job.arn,
         phase=_phase(service_job, newest, jobs=jobs, ended=ended),
         end_reason=_end_reason(service_job, last, was_preempted=was_preempted) if ended else None,
         created_at=service_job.created_at,

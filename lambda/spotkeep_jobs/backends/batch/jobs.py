@@ -23,7 +23,7 @@ from spotkeep_jobs.backends.batch.service_job import ServiceJob, job_id_of, subm
 from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_TAG, RUN_VARIABLE, is_same_launch
 from spotkeep_jobs.document.queue import job_queue_name
-from spotkeep_jobs.errors import TrainingJobNotFoundError
+from spotkeep_jobs.errors import JobNotFoundError
 from spotkeep_jobs.record.record import Attempt, QueuePlace, Run
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class ServiceJobs:
             known = KnownTrainingJobs(listed=attempt.training_jobs, earlier=attempt.earlier_training_jobs)
         request = attempt.job_request if isinstance(attempt, Attempt) else None
         return ServiceJobOfAttempt(
-            jobs=self, place=place, job_arn=attempt.job_arn, known=known, recorded_request=request
+            jobs=self, place=place, job_arn=attempt.job_id, known=known, recorded_request=request
         )
 
 
@@ -158,7 +158,7 @@ class ServiceJobOfAttempt:
         """Terminate the service job. AWS Batch stops its training job, which saves, and creates no other."""
         service_job, others = self._service_job(job_name)
         if service_job is None:
-            raise TrainingJobNotFoundError(
+            raise JobNotFoundError(
                 operation="DescribeServiceJob", code="NotFound", reason=f"no service job {job_name} of this launch"
             )
         stopped = False

@@ -41,7 +41,7 @@ def as_job_view(history: FleetHistory, record: FleetRecord | None) -> JobView:
     volume = record.volume.id if record is not None and record.volume is not None else None
     return JobView(
         name=history.job_name,
-        arn=history.fleet_id or "",
+        job_id=history.fleet_id or "",
         phase=phase,
         end_reason=_END_REASONS[outcome] if over else None,
         created_at=history.created_at,

@@ -116,7 +116,7 @@ class FleetOrphans:
             if run is None:
                 continue
             try:
-                item = self.table.get(run)
+                item = self.table.runs.get(run)
             except Exception as error:  # noqa: BLE001 - reported by the caller
                 failed(fleet.id, error)
                 continue
@@ -138,7 +138,7 @@ class FleetOrphans:
         record = self.records.record(run)
         if record is None:
             return
-        item = self.table.get(run)
+        item = self.table.runs.get(run)
         keep = keeps_volume(record, item, retention=self.retention, now=self.now())
         described = tuple(
             Resource(kind=found.kind, id=found.id, operation=operation_of(found.tags), attached=found.attached)

@@ -49,11 +49,10 @@ from spotkeep_jobs.backends.ec2.history import (
 from spotkeep_jobs.backends.ec2.launch import FleetLaunch, brought, create_fleet_request, launch_of
 from spotkeep_jobs.backends.ec2.steps import LEAVING_TAKES, FleetStep, steps_due, to_terminate
 from spotkeep_jobs.backends.job_view import JobView
-from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError, TrainingJobNotFoundError
+from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError, JobNotFoundError
 from spotkeep_jobs.record.deployment_records import StoragePrices
 from spotkeep_jobs.record.record import Charges
-from spotkeep_jobs.record.table_client import RecordRefusedError
-from spotkeep_jobs.record.until_written import until_written
+from spotkeep_jobs.record.table_client import RecordRefusedError, until_written
 from spotkeep_jobs.with_changes import with_changes
 
 T = TypeVar("T")
@@ -172,9 +171,7 @@ class FleetJobs:
         def stop() -> bool:
             history = self.records.history(run, attempt)
             if history is None:
-                raise TrainingJobNotFoundError(
-                    operation="DeleteFleets", code="NotFound", reason=f"{job_name} is no fleet"
-                )
+                raise JobNotFoundError(operation="DeleteFleets", code="NotFound", reason=f"{job_name} is no fleet")
             if history.over_at is not None:
                 return False
             record, _ = self._record(run)
@@ -520,7 +517,7 @@ def _session_targets(seen: FleetReading, *, record: FleetRecord | None) -> tuple
 def _named(job_name: str) -> tuple[str, int]:
     match = _JOB_NAME.fullmatch(job_name)
     if match is None:
-        raise TrainingJobNotFoundError(operation="DescribeFleets", code="NotFound", reason=f"{job_name} is no attempt")
+        raise JobNotFoundError(operation="DescribeFleets", code="NotFound", reason=f"{job_name} is no attempt")
     return match["run"], int(match["attempt"])
 
 

@@ -26,8 +26,8 @@ from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, traits_of
 from spotkeep_jobs.errors import (
     AwsCallError,
     AwsRefusedError,
+    JobNotFoundError,
     TrainingJobNameTakenError,
-    TrainingJobNotFoundError,
 )
 from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.temporary_errors import typed_errors
@@ -94,7 +94,7 @@ class SageMakerTrainingJobs:
         """Describe a job. None if there is none of that name."""
         try:
             return _job_view_of(self._call("describe_training_job", TrainingJobName=job_name))
-        except TrainingJobNotFoundError:
+        except JobNotFoundError:
             return None
 
     def adoptable(self, job_name: str, /) -> AdoptableJob | None:
@@ -105,7 +105,7 @@ class SageMakerTrainingJobs:
         """
         try:
             answer = self._call("describe_training_job", TrainingJobName=job_name)
-        except TrainingJobNotFoundError:
+        except JobNotFoundError:
             return None
         return _adoptable_job_of(answer)
 
@@ -252,7 +252,7 @@ def _job_view_of(answer: Mapping[str, Any]) -> JobView:
             reason = EndReason.MAX_WAIT_EXCEEDED
     return JobView(
         name=answer["TrainingJobName"],
-        arn=answer["TrainingJobArn"],
+        job_id=answer["TrainingJobArn"],
         phase=phase,
         end_reason=reason,
         created_at=answer["CreationTime"],
@@ -350,5 +350,5 @@ def _kind_of_creation(code: str, _reason: str) -> type[AwsCallError]:
 def _kind_of(code: str, reason: str) -> type[AwsCallError]:
     # DescribeTrainingJob answers "Requested resource not found." as a ValidationException.
     if code == "ResourceNotFound" or (code == "ValidationException" and _SAYS_NOT_FOUND.search(reason)):
-        return TrainingJobNotFoundError
+        return JobNotFoundError
     return AwsRefusedError

@@ -58,7 +58,7 @@ class Story:
             job_request=REQUEST,
         )
         arn = self.queues.of(self.attempt, PLACE).create(REQUEST)
-        self.attempt = self.attempt.model_copy(update={"job_arn": arn})
+        self.attempt = self.attempt.model_copy(update={"job_id": arn})
 
     @property
     def job(self) -> ModelServiceJob:
@@ -216,7 +216,7 @@ class TestFieldByField:
         trains = PhaseChange(phase=JobPhase.TRAINING, started_at=NOON + 3 * self.MINUTE, ended_at=None, text="trains")
         return replace(
             JobView(
-                name="AWSBatch-1", arn="arn:aws:sagemaker:training-job/AWSBatch-1", phase=JobPhase.TRAINING,
+                name="AWSBatch-1", job_id="arn:aws:sagemaker:training-job/AWSBatch-1", phase=JobPhase.TRAINING,
                 created_at=NOON + self.MINUTE, last_modified_at=NOON + 3 * self.MINUTE, instance_type="ml.g5.xlarge",
                 instance_count=2, transitions=(loads, trains), environment={}, session_targets=("container",),
             ),
@@ -241,7 +241,7 @@ class TestFieldByField:
 
     def test_while_it_waits(self) -> None:
         view = self.view(self.WAITS)
-        assert (view.name, view.arn, view.phase) == ("digits-1", "arn:aws:batch:service-job/0f", JobPhase.WAITING)
+        assert (view.name, view.job_id, view.phase) == ("digits-1", "arn:aws:batch:service-job/0f", JobPhase.WAITING)
         assert (view.created_at, view.waits_because) == (NOON, "queue full")
         assert view.environment == {"SPOTKEEP_RUN": "digits"}
         assert (view.instance_type, view.instance_count, view.training_jobs) == (None, 1, ())

@@ -78,7 +78,7 @@ def test_a_live_attempt_is_shown_with_its_instance_its_times_and_its_volume() ->
     found = absorb(history(), seen=seen(a), record=trains("a", since=4), now=at(5))
     kept = CurrentVolume(id="vol-1", zone="us-east-1a", size_gb=8)
     job = as_job_view(found, replace(trains("a", since=4), volume=kept))
-    assert (job.name, job.arn, job.phase, job.environment) == ("count-1", "fleet-1", JobPhase.TRAINING, MARKS)
+    assert (job.name, job.job_id, job.phase, job.environment) == ("count-1", "fleet-1", JobPhase.TRAINING, MARKS)
     assert (job.created_at, job.training_started_at, job.training_ended_at) == (NOON, at(1), None)
     assert (job.end_reason, job.failure_reason, job.last_modified_at) == (None, None, None)
     assert (job.instance_type, job.volume_id, job.volume_is_for_a_person) == ("g5.xlarge", "vol-1", False)

@@ -218,7 +218,7 @@ def billed(charges: Charges) -> Cost:
         state=RunState.COMPLETED,
         end_reason=EndReason.COMPLETED,
         job_name="count-1",
-        job_arn="fleet-1",
+        job_id="fleet-1",
         place=Place(backend="ec2", capacity="spot", instance_type="g5.xlarge"),
         created_at=NOON,
         usage=usage,

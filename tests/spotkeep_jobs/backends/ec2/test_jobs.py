@@ -50,7 +50,7 @@ def test_a_fleet_whose_launcher_died_before_it_could_write_its_id_is_found_by_it
     with pytest.raises(AwsBusyError):
         world.jobs.create(asked())
     found = world.jobs.settle("count-1")
-    assert (found.arn, found.environment["SPOTKEEP_ATTEMPT"]) == ("fleet-1", "1")
+    assert (found.job_id, found.environment["SPOTKEEP_ATTEMPT"]) == ("fleet-1", "1")
     assert world.history.template_version is not None
 
 

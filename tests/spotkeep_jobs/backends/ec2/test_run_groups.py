@@ -45,7 +45,7 @@ class Aws:
         self.ec2 = Ec2(self.faults, time=self.clock)
         dynamodb: Any = InMemoryDynamoDb(self.faults)
         ec2: Any = self.ec2
-        self.table = RunTable(client=dynamodb, table_name="runs")
+        self.table = RunTable.of(client=dynamodb, table_name="runs")
         records = FleetTable(dynamodb, table_name="runs", retention_days=90)
         self.jobs = FleetJobs(
             ec2=Ec2Api(lambda: ec2), records=records, deployment="spotkeep", prices={}, now=self.clock
@@ -62,11 +62,11 @@ class Aws:
     def reconcile(self) -> None:
         """What the controller does with the runs that are being launched, once the launcher that began them is over."""
         self.clock.time += LAUNCH_SETTLES
-        for run in list(self.table.in_flight()):
+        for run in list(self.table.runs.in_flight()):
             completion_on(self.table, NoFleets(), fleets=self.jobs, now=self.clock, prices={}).complete(run)
 
     def recorded(self) -> list[Run]:
-        return [run for number in range(1, MAX_RUNS + 1) if (run := self.table.get(f"seeds-{number}")) is not None]
+        return [run for number in range(1, MAX_RUNS + 1) if (run := self.table.runs.get(f"seeds-{number}")) is not None]
 
 
 @pytest.fixture
@@ -78,9 +78,9 @@ def test_three_runs_have_an_id_a_record_a_checkpoint_prefix_a_fleet_and_a_number
     launch = aws.launch()
     assert [run.run for run in launch.runs] == ["seeds-1", "seeds-2", "seeds-3"]
     assert len({run.checkpoint_uri for run in launch.runs}) == 3
-    assert [run.job_arn for run in launch.runs] == ["fleet-1", "fleet-2", "fleet-3"]
+    assert [run.job_id for run in launch.runs] == ["fleet-1", "fleet-2", "fleet-3"]
     for number, run in enumerate(launch.runs, start=1):
-        attempt = aws.table.attempt(run.run, 1)
+        attempt = aws.table.runs.attempt(run.run, 1)
         assert attempt.job_request is not None
         environment = launch_of(attempt.job_request).instance_job.training.script_variables
         assert (environment["SPOTKEEP_RUN_INDEX"], environment["SPOTKEEP_RUN_COUNT"]) == (str(number), "3")
@@ -143,7 +143,7 @@ def test_one_is_stopped_and_resumed_with_its_own_number_and_the_others_go_on(aws
     aws.launch()
     assert RunActions(aws.launcher).stop("seeds-2").state is RunState.STOPPING
     assert [run.state.ended for run in aws.recorded()] == [False] * 3
-    run_item = aws.table.get("seeds-3")
+    run_item = aws.table.runs.get("seeds-3")
     assert run_item.group is not None
     again = validate(run_item.request, defaults=DEFAULTS).accepted()
     [member] = members_of(again)
@@ -169,17 +169,17 @@ def test_wherever_a_launch_is_cut_short_there_is_one_fleet_a_run_or_nothing_at_a
             aws.launch(**fields)
         aws.clock.pass_by(minutes=1)
         if strike is None:
-            assert all(aws.table.get(name) is not None for name in names_of(runs))
+            assert all(aws.table.runs.get(name) is not None for name in names_of(runs))
     aws.faults.strike(None)
-    recorded = [run for name in names_of(runs) if (run := aws.table.get(name)) is not None]
+    recorded = [run for name in names_of(runs) if (run := aws.table.runs.get(name)) is not None]
     assert len(recorded) in (0, runs), "all or none"
     if by_hand:
         launch = aws.launch(**fields)
         assert len(launch.runs) == runs
     else:
         aws.reconcile()
-    recorded = [run for name in names_of(runs) if (run := aws.table.get(name)) is not None]
-    fleets = [run.job_arn for run in recorded]
+    recorded = [run for name in names_of(runs) if (run := aws.table.runs.get(name)) is not None]
+    fleets = [run.job_id for run in recorded]
     assert None not in fleets
     assert sorted(aws.ec2.fleets) == sorted(arn for arn in fleets if arn), "no fleet that no run knows, and none twice"
     expected = ["on-demand"] * min(base, runs) + ["spot"] * runs

@@ -140,6 +140,7 @@ class OneRun:
 
     def __init__(self, run: Run | None) -> None:
         self.run = run
+        self.runs = self
 
     def get(self, run: str) -> Run | None:
         return self.run

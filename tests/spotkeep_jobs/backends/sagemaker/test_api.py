@@ -18,8 +18,8 @@ from spotkeep_jobs.errors import (
     AwsBusyError,
     AwsCallError,
     AwsRefusedError,
+    JobNotFoundError,
     TrainingJobNameTakenError,
-    TrainingJobNotFoundError,
 )
 from spotkeep_jobs.record.states import EndReason
 
@@ -214,10 +214,10 @@ def test_a_job_that_was_pending_for_too_long_was_not_stopped_by_its_user(
 def test_no_such_job_is_none_to_describe_and_an_error_to_stop(wire: Wire, jobs: SageMakerTrainingJobs) -> None:
     wire.answers(NOT_FOUND)
     assert jobs.observe("first-1") is None
-    with pytest.raises(TrainingJobNotFoundError):
+    with pytest.raises(JobNotFoundError):
         jobs.stop("first-1")
     wire.answers(failure("ResourceNotFound", "no"))
-    with pytest.raises(TrainingJobNotFoundError):
+    with pytest.raises(JobNotFoundError):
         jobs.stop("first-1")
 
 

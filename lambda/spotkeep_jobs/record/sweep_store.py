@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from spotkeep_jobs.errors import RunTableError, in_words
-from spotkeep_jobs.record.deployment_table import DeploymentTable
-from spotkeep_jobs.record.id_table import IdTable
-from spotkeep_jobs.record.notification_table import NotificationTable
+from spotkeep_jobs.record.claim_store import ClaimStore
+from spotkeep_jobs.record.deployment_store import DeploymentStore
+from spotkeep_jobs.record.notification_store import NotificationStore
 from spotkeep_jobs.record.record import format_time
 from spotkeep_jobs.record.run_table_errors import DeploymentIsBeingDeletedError, IdReservedError, UnreadableRecordError
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
@@ -17,6 +18,7 @@ from spotkeep_jobs.record.table_client import (
     BY_CREATED_INDEX,
     IN_FLIGHT_INDEX,
     Item,
+    TableClient,
     TransactionCancelled,
     Unreadable,
     epoch_seconds,
@@ -55,10 +57,23 @@ class SweepChangedError(RunTableError):
         self.sweep = sweep
 
 
-class SweepTable(NotificationTable, IdTable, DeploymentTable):
-    """Sweeps: an item each, and an item for each trial."""
+@dataclass(frozen=True, kw_only=True)
+class SweepStore:
+    """Sweeps: an item each, and an item for each trial.
 
-    def open_sweep(self, sweep: Sweep) -> tuple[Sweep, bool]:
+    Attributes:
+        table: The run table.
+        notifications: The outbox.
+        claims: The claims of ids.
+        deployment: The deployment's own items.
+    """
+
+    table: TableClient
+    notifications: NotificationStore
+    claims: ClaimStore
+    deployment: DeploymentStore
+
+    def open(self, sweep: Sweep) -> tuple[Sweep, bool]:
         """Record a new sweep.
 
         Returns:
@@ -71,11 +86,11 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
             SweepChangedError: Another transaction was under way: try again.
         """
         writes = [
-            self._put(self._sweep_item(sweep), condition="attribute_not_exists(pk)"),
-            *self._take_sweep_id(sweep.sweep, schedule=sweep.schedule, created_at=sweep.created_at),
+            self.table.put(self.item(sweep), condition="attribute_not_exists(pk)"),
+            *self.claims.take_sweep_id(sweep.sweep, schedule=sweep.schedule, created_at=sweep.created_at),
         ]
         try:
-            self._transact([*writes, self._unless_being_deleted()])
+            self.table.transact([*writes, self.deployment.unless_being_deleted()])
         except TransactionCancelled as cancelled:
             if cancelled.refused(len(writes)) and not cancelled.refused(0):
                 raise DeploymentIsBeingDeletedError from cancelled
@@ -83,13 +98,13 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
                 if any(cancelled.refused(position) for position in range(1, len(writes))):
                     raise IdReservedError(sweep.sweep) from cancelled
                 raise SweepChangedError(sweep.sweep) from cancelled
-            known = self.sweep(sweep.sweep)
+            known = self.get(sweep.sweep)
             if known is None or known.token != sweep.token:
                 raise SweepExistsError(sweep.sweep) from cancelled
             return known, True
         return sweep, False
 
-    def commit_sweep(self, change: SweepChange, *, goes_on: bool = False) -> Sweep:
+    def commit(self, change: SweepChange, *, goes_on: bool = False) -> Sweep:
         """Write a change of a sweep and its trials in one transaction.
 
         Args:
@@ -106,17 +121,14 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
         """
         written = with_changes(change.sweep, version=change.sweep.version + 1)
         try:
-            self._transact(
+            self.table.transact(
                 [
-                    self._put(
-                        self._sweep_item(written), condition="version = :seen", values={":seen": change.sweep.version}
+                    self.table.put(
+                        self.item(written), condition="version = :seen", values={":seen": change.sweep.version}
                     ),
-                    *(self._put(self._trial_item(trial, written)) for trial in change.trials),
-                    *(
-                        self._put(self._notification_item(notification), condition="attribute_not_exists(pk)")
-                        for notification in change.notifications
-                    ),
-                    *([self._unless_being_deleted()] if goes_on else []),
+                    *(self.table.put(self.trial_item(trial, written)) for trial in change.trials),
+                    *self.notifications.writes(change.notifications),
+                    *([self.deployment.unless_being_deleted()] if goes_on else []),
                 ]
             )
         except TransactionCancelled as cancelled:
@@ -126,11 +138,11 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
             raise SweepChangedError(change.sweep.sweep) from cancelled
         return written
 
-    def sweep(self, sweep: str) -> Sweep | None:
+    def get(self, sweep: str) -> Sweep | None:
         """Return the item of a sweep (strongly consistent), or None."""
-        return self._read(Sweep, f"sweep#{sweep}", "item")
+        return self.table.read(Sweep, f"sweep#{sweep}", "item")
 
-    def sweep_and_trials(self, sweep: str, *, unreadable: Unreadable | None = None) -> tuple[Sweep | None, list[Trial]]:
+    def with_trials(self, sweep: str, *, unreadable: Unreadable | None = None) -> tuple[Sweep | None, Sequence[Trial]]:
         """Return a sweep's item (strongly consistent) and its trials in the order of their numbers, in one query.
 
         Args:
@@ -139,7 +151,7 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
         """
         item: Sweep | None = None
         trials: list[Trial] = []
-        for found in self._query(
+        for found in self.table.query(
             KeyConditionExpression="pk = :pk AND sk >= :first",
             ExpressionAttributeValues=to_dynamodb({":pk": f"sweep#{sweep}", ":first": "item"}),
             ConsistentRead=True,
@@ -155,15 +167,15 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
                 unreadable[error.what] = in_words(error)
         return item, trials
 
-    def sweeps_in_flight(self) -> Iterator[str]:
+    def in_flight(self) -> Iterator[str]:
         """Yield ids of the sweeps that have not ended, or that have an incomplete bill (eventually consistent).
 
         The longest untouched come first.
         """
-        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", SWEEP_IN_FLIGHT, forward=True):
+        for item in self.table.query_index(IN_FLIGHT_INDEX, "in_flight", SWEEP_IN_FLIGHT, forward=True):
             yield str(item["sweep"])
 
-    def sweeps(
+    def list(
         self, *, owner: str | None = None, limit: int = 50, unreadable: Unreadable | None = None
     ) -> Sequence[Sweep]:
         """Return sweeps, newest first (eventually consistent).
@@ -174,7 +186,7 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
             unreadable: Takes those that cannot be read. None to raise at the first.
         """
         found: list[Sweep] = []
-        items = self._query_index(BY_CREATED_INDEX, "listing", SWEEPS, forward=False)
+        items = self.table.query_index(BY_CREATED_INDEX, "listing", SWEEPS, forward=False)
         for sweep in readable(Sweep, items, unreadable=unreadable):
             if owner is None or sweep.owner == owner:
                 found.append(sweep)
@@ -182,15 +194,16 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
                 break
         return found
 
-    def _sweep_item(self, sweep: Sweep) -> Item:
+    def item(self, sweep: Sweep) -> Item:
+        """Return the item of a sweep."""
         item = fields_of(sweep) | {"pk": f"sweep#{sweep.sweep}", "sk": "item", "listing": SWEEPS}
         if sweep.state.ended:
-            item["expires_at"] = epoch_seconds((sweep.ended_at or sweep.updated_at) + self._retention)
+            item["expires_at"] = epoch_seconds((sweep.ended_at or sweep.updated_at) + self.table.retention)
         if not sweep.state.ended or sweep.awaits_pools:
             item["in_flight"] = SWEEP_IN_FLIGHT
         return item
 
-    def _trial_item(self, trial: Trial, sweep: Sweep) -> Item:
+    def trial_item(self, trial: Trial, sweep: Sweep) -> Item:
         """Return the item of a trial, which is one text. All trials of a sweep are read at each of its steps."""
         return {
             "pk": f"sweep#{trial.sweep}",
@@ -198,5 +211,5 @@ class SweepTable(NotificationTable, IdTable, DeploymentTable):
             "trial": json.dumps(trial.model_dump(mode="json")),
             "form": Trial.FORM,
             "updated_at": format_time(sweep.updated_at),
-            "expires_at": self._outlives_run(sweep.updated_at),
+            "expires_at": self.table.outlives_run(sweep.updated_at),
         }

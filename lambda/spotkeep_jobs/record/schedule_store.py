@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from spotkeep_jobs.errors import RunTableError
-from spotkeep_jobs.record.deployment_table import DeploymentTable
-from spotkeep_jobs.record.notification_table import NotificationTable
+from spotkeep_jobs.record.deployment_store import DeploymentStore
+from spotkeep_jobs.record.notification_store import NotificationStore
 from spotkeep_jobs.record.record import Notification, format_time
 from spotkeep_jobs.record.run_table_errors import DeploymentIsBeingDeletedError, RunChangedError
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.record.table_client import (
     BY_CREATED_INDEX,
     Item,
+    TableClient,
     TransactionCancelled,
     Unreadable,
     fields_of,
@@ -32,10 +34,21 @@ class ScheduleExistsError(RunTableError):
         self.schedule = schedule
 
 
-class ScheduleTable(NotificationTable, DeploymentTable):
-    """Schedules: an item each, which is there until the schedule is removed."""
+@dataclass(frozen=True, kw_only=True)
+class ScheduleStore:
+    """Schedules: an item each, which is there until the schedule is removed.
 
-    def open_schedule(self, schedule: Schedule) -> tuple[Schedule, bool]:
+    Attributes:
+        table: The run table.
+        notifications: The outbox.
+        deployment: The deployment's own items.
+    """
+
+    table: TableClient
+    notifications: NotificationStore
+    deployment: DeploymentStore
+
+    def open(self, schedule: Schedule) -> tuple[Schedule, bool]:
         """Record a new schedule.
 
         Returns:
@@ -46,9 +59,9 @@ class ScheduleTable(NotificationTable, DeploymentTable):
             DeploymentIsBeingDeletedError: No schedule begins any more.
             RunChangedError: Another transaction was under way: try again.
         """
-        item = self._put(self._schedule_item(schedule), condition="attribute_not_exists(pk)")
+        item = self.table.put(self._item(schedule), condition="attribute_not_exists(pk)")
         try:
-            self._transact([item, self._unless_being_deleted()])
+            self.table.transact([item, self.deployment.unless_being_deleted()])
         except TransactionCancelled as cancelled:
             if cancelled.refused(1) and not cancelled.refused(0):
                 raise DeploymentIsBeingDeletedError from cancelled
@@ -56,7 +69,7 @@ class ScheduleTable(NotificationTable, DeploymentTable):
                 raise RunChangedError(schedule.schedule) from cancelled
         else:
             return schedule, False
-        known = self.schedule(schedule.schedule)
+        known = self.get(schedule.schedule)
         if known is None or known.token != schedule.token:
             raise ScheduleExistsError(schedule.schedule)
         return known, True
@@ -71,35 +84,33 @@ class ScheduleTable(NotificationTable, DeploymentTable):
         """
         # Only what is made anew has another time: to the millisecond, of which an id has one.
         same = {":made": format_time(schedule.created_at)}
-        writes = [self._put(self._schedule_item(schedule), condition="created_at = :made", values=same)]
-        writes += [
-            self._put(self._notification_item(each), condition="attribute_not_exists(pk)") for each in notifications
-        ]
+        writes = [self.table.put(self._item(schedule), condition="created_at = :made", values=same)]
+        writes += self.notifications.writes(notifications)
         try:
-            self._transact(writes)
+            self.table.transact(writes)
         except TransactionCancelled as cancelled:
             if not any(cancelled.refused(position) for position in range(len(writes))):
                 raise RunChangedError(schedule.schedule) from cancelled
 
-    def schedule(self, schedule: str) -> Schedule | None:
+    def get(self, schedule: str) -> Schedule | None:
         """Return the item of a schedule (strongly consistent), or None."""
-        return self._read(Schedule, f"schedule#{schedule}", "item")
+        return self.table.read(Schedule, f"schedule#{schedule}", "item")
 
-    def schedules(self, *, unreadable: Unreadable | None = None) -> Sequence[Schedule]:
+    def list(self, *, unreadable: Unreadable | None = None) -> Sequence[Schedule]:
         """Return all schedules, newest first (eventually consistent)."""
-        items = self._query_index(BY_CREATED_INDEX, "listing", SCHEDULES, forward=False)
+        items = self.table.query_index(BY_CREATED_INDEX, "listing", SCHEDULES, forward=False)
         return list(readable(Schedule, items, unreadable=unreadable))
 
-    def schedule_ids(self) -> Sequence[str]:
+    def ids(self) -> Sequence[str]:
         """Return the ids of all schedules, readable or not (eventually consistent)."""
-        items = self._query_index(BY_CREATED_INDEX, "listing", SCHEDULES, forward=False)
+        items = self.table.query_index(BY_CREATED_INDEX, "listing", SCHEDULES, forward=False)
         return [str(item["schedule"]) for item in items]
 
-    def forget_schedule(self, schedule: str) -> None:
+    def forget(self, schedule: str) -> None:
         """Remove the item of a schedule. A later firing of it does nothing."""
         key = to_dynamodb({"pk": f"schedule#{schedule}", "sk": "item"})
-        self._client.delete_item(TableName=self._table, Key=key)
+        self.table.dynamodb.delete_item(TableName=self.table.name, Key=key)
 
     @staticmethod
-    def _schedule_item(schedule: Schedule) -> Item:
+    def _item(schedule: Schedule) -> Item:
         return fields_of(schedule) | {"pk": f"schedule#{schedule.schedule}", "sk": "item", "listing": SCHEDULES}

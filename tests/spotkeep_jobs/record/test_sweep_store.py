@@ -28,20 +28,20 @@ TRIALS = (
 
 
 def table_with(*trials: Trial) -> RunTable:
-    table = RunTable(client=InMemoryDynamoDb(), table_name="runs")  # type: ignore[arg-type]
-    sweep, _ = table.open_sweep(
+    table = RunTable.of(client=InMemoryDynamoDb(), table_name="runs")  # type: ignore[arg-type]
+    sweep, _ = table.sweeps.open(
         Sweep(sweep="s", name="s", created_at=NOON, updated_at=NOON, token="token", document={"sweep": {}})
     )
-    table.commit_sweep(SweepChange(sweep=sweep, trials=trials))
+    table.sweeps.commit(SweepChange(sweep=sweep, trials=trials))
     return table
 
 
 def test_trials_are_read_back_to_the_last_digit_in_the_order_of_their_numbers() -> None:
-    sweep, trials = table_with(*reversed(TRIALS)).sweep_and_trials("s")
+    sweep, trials = table_with(*reversed(TRIALS)).sweeps.with_trials("s")
     assert sweep.version == 1
     assert trials == list(TRIALS)
 
 
 def test_what_is_no_number_is_read_back_too() -> None:
-    [trial] = table_with(TRIALS[0].model_copy(update={"values": {3: math.nan}})).sweep_and_trials("s")[1]
+    [trial] = table_with(TRIALS[0].model_copy(update={"values": {3: math.nan}})).sweeps.with_trials("s")[1]
     assert math.isnan(trial.values[3])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -18,8 +19,8 @@ from spotkeep_jobs.record.table_client import (
     Write,
     record_of_text,
     to_dynamodb,
+    until_written,
 )
-from spotkeep_jobs.record.until_written import until_written
 from spotkeep_jobs.with_changes import with_changes
 
 _DEPLOYMENT: Final = "deployment"
@@ -31,8 +32,15 @@ Each launch checks one of them. DynamoDB refuses one of two transactions that na
 only check it. Several copies keep launches from refusing each other."""
 
 
-class DeploymentTable(TableClient):
-    """Prices, the report on orphans, and CloudFormation's request to delete the deployment."""
+@dataclass(frozen=True, kw_only=True)
+class DeploymentStore:
+    """Prices, the report on orphans, and CloudFormation's request to delete the deployment.
+
+    Attributes:
+        table: The run table.
+    """
+
+    table: TableClient
 
     def price_book(self, region: str) -> PriceBook | None:
         """Return a region's prices as they were kept last, or None.
@@ -40,13 +48,13 @@ class DeploymentTable(TableClient):
         Raises:
             UnreadableRecordError: Another version wrote them.
         """
-        item = self._get_item(f"prices#{region}", "book")
+        item = self.table.get_item(f"prices#{region}", "book")
         return None if item is None else record_of_text(PriceBook, item, "book")
 
     def keep_price_book(self, book: PriceBook) -> None:
         """Keep a region's prices in the place of those that were there."""
         item = {"pk": f"prices#{book.region}", "sk": "book", "book": book.model_dump_json(), "form": PriceBook.FORM}
-        self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
+        self.table.dynamodb.put_item(TableName=self.table.name, Item=to_dynamodb(item))
 
     def last_orphan_report(self) -> OrphanReport | None:
         """Return the report of the last pass over orphans, or None when there has been none.
@@ -54,7 +62,7 @@ class DeploymentTable(TableClient):
         Of a report that another version wrote, the time is known. The report states that it cannot be read, and the
         next pass replaces it.
         """
-        item = self._get_item("orphans", "report")
+        item = self.table.get_item("orphans", "report")
         if item is None:
             return None
         try:
@@ -81,9 +89,9 @@ class DeploymentTable(TableClient):
             "form": OrphanReport.FORM,
         }
         if replaces is None:
-            return self._put_if(item, "attribute_not_exists(pk)")
+            return self.table.put_if(item, "attribute_not_exists(pk)")
         before = {":before": format_time(replaces.begun_at)}
-        return self._put_if(item, "#at = :before", names={"#at": "at"}, values=before)
+        return self.table.put_if(item, "#at = :before", names={"#at": "at"}, values=before)
 
     def pass_places(self) -> PassPlaces:
         """Return where the passes over everything stand.
@@ -91,7 +99,7 @@ class DeploymentTable(TableClient):
         Raises:
             UnreadableRecordError: Another version wrote it.
         """
-        item = self._get_item(_DEPLOYMENT, _PLACES)
+        item = self.table.get_item(_DEPLOYMENT, _PLACES)
         return PassPlaces() if item is None else record_of_text(PassPlaces, item, "places")
 
     def keep_pass_places(self, places: PassPlaces) -> None:
@@ -105,7 +113,7 @@ class DeploymentTable(TableClient):
             "places": places.model_dump_json(),
             "form": PassPlaces.FORM,
         }
-        self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
+        self.table.dynamodb.put_item(TableName=self.table.name, Item=to_dynamodb(item))
 
     def deletion(self) -> StackRequest | None:
         """Return CloudFormation's request to delete the deployment, answered or not. Or None.
@@ -113,7 +121,7 @@ class DeploymentTable(TableClient):
         Raises:
             UnreadableRecordError: Another version wrote it.
         """
-        item = self._get_item(_DEPLOYMENT, _deletion_key(0))
+        item = self.table.get_item(_DEPLOYMENT, _deletion_key(0))
         return None if item is None else record_of_text(StackRequest, item, "request")
 
     def keep_deletion(self, request: StackRequest) -> None:
@@ -125,12 +133,12 @@ class DeploymentTable(TableClient):
         Raises:
             RunChangedError: Launches were at the item at every try.
         """
-        self._change_deletion([self._put(_deletion_item(request, copy)) for copy in range(_COPIES)])
+        self._change_deletion([self.table.put(_deletion_item(request, copy)) for copy in range(_COPIES)])
 
     def mark_deletion_answered(self, request: StackRequest, *, now: datetime) -> None:
         """Record that a request was answered. Nothing where it was forgotten, or another one came, meanwhile."""
         answered = _deletion_item(with_changes(request, answered_at=now), 0)
-        self._put_if(answered, "request_id = :id", values={":id": request.request_id})
+        self.table.put_if(answered, "request_id = :id", values={":id": request.request_id})
 
     def forget_deletion(self) -> None:
         """Forget the request. The deployment stays, or is there again, and work may begin.
@@ -139,27 +147,21 @@ class DeploymentTable(TableClient):
             RunChangedError: Launches were at the item at every try.
         """
         keys = [to_dynamodb({"pk": _DEPLOYMENT, "sk": _deletion_key(copy)}) for copy in range(_COPIES)]
-        self._change_deletion([{"Delete": {"TableName": self._table, "Key": key}} for key in keys])
+        self._change_deletion([{"Delete": {"TableName": self.table.name, "Key": key}} for key in keys])
 
     def _change_deletion(self, writes: Sequence[Write]) -> None:
         def change() -> None:
             try:
-                self._transact(writes)
+                self.table.transact(writes)
             except TransactionCancelled as cancelled:
                 raise RunChangedError(_DEPLOYMENT) from cancelled
 
         until_written(change)
 
-    def _unless_being_deleted(self) -> Write:
+    def unless_being_deleted(self) -> Write:
         """Return the part of a transaction that refuses it while a deletion of the deployment is recorded."""
         copy = random.randrange(_COPIES)  # noqa: S311 - nothing is secret
-        return {
-            "ConditionCheck": {
-                "TableName": self._table,
-                "Key": to_dynamodb({"pk": _DEPLOYMENT, "sk": _deletion_key(copy)}),
-                "ConditionExpression": "attribute_not_exists(pk)",
-            }
-        }
+        return self.table.absent(_DEPLOYMENT, _deletion_key(copy))
 
 
 def _deletion_key(copy: int) -> str:
