@@ -86,8 +86,7 @@ def drill(
 ) -> None:
     """Take a run's instance away, as EC2 would, and see it come back. Needs the setting drills."""
     from spotkeep_cli.drill import on_aws
-    from spotkeep_cli.drill.recovery import Phase, Recovery, absorb
-    from spotkeep_cli.drill.view import drill_report, phase_line
+    from spotkeep_cli.drill.recovery import Phase, Recovery, absorb, drill_report, phase_line
     from spotkeep_cli.errors import DrillFailedError
 
     invocation = invocation_of(context)
