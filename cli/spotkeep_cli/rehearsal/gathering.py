@@ -17,7 +17,7 @@ from spotkeep_cli.rehearsal.model_comparison import model_files_of
 from spotkeep_jobs.backends.sagemaker.request import launch_id_of
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, lines_of, parse_line
 from spotkeep_jobs.record.record import Attempt
-from spotkeep_local.training.facts import ProcessLifetime
+from spotkeep_local.training.job import ProcessLifetime
 
 if TYPE_CHECKING:
     from spotkeep_cli.rehearsal.engine import Rehearsal

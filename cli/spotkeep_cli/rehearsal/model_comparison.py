@@ -23,7 +23,7 @@ from spotkeep_cli.rehearsal import value_comparison
 from spotkeep_cli.rehearsal.evidence import FileComparison, ModelFile, RunEvidence, ValueDifference
 from spotkeep_jobs.document.shell_text import programs_of
 from spotkeep_local.hosts.written_files import read_end
-from spotkeep_local.training.process_environment import job_path
+from spotkeep_local.training.job_host import job_path
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
