@@ -63,8 +63,7 @@ from .errors import (
 )
 from .gpus import count_nvidia_gpus, require_driver
 from .identity import InstanceIdentity, read_identity
-from .leaving import divide
-from .notices import NoticeBoard
+from .notices import NoticeBoard, divide
 from .settings import AgentSettings
 from .training.checkpoint_copies import CheckpointCopies
 from .training.metadata_door import close_metadata
