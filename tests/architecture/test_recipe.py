@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -88,6 +89,29 @@ def test_a_field_added_by_the_recipe_reaches_the_script(changed_sources: Path, t
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stderr
     assert "7" in said.stdout.splitlines()
+
+
+def test_a_field_added_by_the_recipe_has_a_description_and_takes_none_away(changed_sources: Path) -> None:
+    code = (
+        "import json; from spotkeep_jobs.document.reading import described_fields; "
+        "from spotkeep_jobs.document.request import JobRequest; "
+        "print(json.dumps({name: field.description for name, field in described_fields(JobRequest).items()}))"
+    )
+    fields = [
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-c", code],
+                env={**os.environ, "PYTHONPATH": f"{sources / 'lambda'}:{sources / 'training'}"},
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+        )
+        for sources in (ROOT, changed_sources)
+    ]
+    before, after = fields
+    assert after.pop("seed")
+    assert after == before
 
 
 def test_files_that_the_recipes_name_exist() -> None:

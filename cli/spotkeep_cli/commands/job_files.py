@@ -11,11 +11,11 @@ import typer
 
 from spotkeep_cli.commands.parameters import AsJson, AssumeYes, Detach, JobFile, Overrides, invocation_of
 from spotkeep_cli.errors import NoConnectionError, OrphanError, UsageError
+from spotkeep_cli.seams import Invocation
 from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
     from spotkeep_cli.importing.training_job import ImportedJob
-    from spotkeep_cli.seams import Invocation
 
 Like = Annotated[
     str | None,
@@ -343,6 +343,7 @@ def import_job(
         if not is_file and "." in job:  # No training job has a dot in its name.
             raise UsageError(f"{job} is neither a .py script nor a .json file", hint=_OTHER_FILES)
         request = _read_request(Path(job)) if is_file else invocation.deployment().training_job_request(job)
+        _refuse_launched(job, request, invocation)
         try:
             imported = import_request(request, name=_name_of(Path(job)))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -370,6 +371,24 @@ def import_job(
         terminal.show(line)
     quoted = shlex.quote(str(output))
     terminal.show_next(NextStep(command=invocation.command(f"doctor {quoted}"), what="what is missing, or refused"))
+
+
+def _refuse_launched(job: str, request: Any, invocation: Invocation) -> None:
+    """Refuse a job that the launcher made with a training spec. The request alone has no command.
+
+    Raises:
+        UsageError: It is such a job.
+    """
+    from spotkeep_fleet.training_spec import SPEC_VARIABLE
+
+    environment = request.get("Environment") if isinstance(request, dict) else None
+    if not isinstance(environment, dict) or SPEC_VARIABLE not in environment:
+        return
+    run = str(environment.get("SPOTKEEP_RUN") or "RUN")
+    raise UsageError(
+        f"{job} is a job of Spotkeep, and its command is in the training spec of run {run}",
+        hint=f"{invocation.command(f'describe {shlex.quote(run)} --json')} has the job file of the run, as run.request",
+    )
 
 
 def _other_document(request: Any) -> str | None:

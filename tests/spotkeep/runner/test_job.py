@@ -227,6 +227,21 @@ def test_a_command_by_hand_goes_before_the_spec(start, tmp_path):
     assert "by hand" in job.lines
 
 
+def test_a_command_that_calls_the_runner_without_one_of_its_own_does_not_run_itself(start, pyz):
+    script = f"""
+        import os, subprocess, sys
+        depth = int(os.environ.get("DEPTH", "0"))
+        print("depth", depth, flush=True)
+        if depth == 0:
+            nested = [sys.executable, {str(pyz)!r}, "run"]
+            sys.exit(subprocess.call(nested, env={{**os.environ, "DEPTH": "1"}}))
+    """
+    job = start(["python", "train.py"], script=script, spec={})
+    assert job.finish() == 64
+    assert "depth 1" not in job.lines
+    assert "no command after `run --`" in job.stderr
+
+
 SPEC = encode_spec(TrainingSpec(("true",)))
 
 

@@ -83,6 +83,23 @@ def test_each_part_that_is_left_out_is_named_with_why_and_in_the_file(imported: 
         assert f"# not imported: {field}: " in output.read_text()
 
 
+def test_a_job_that_a_launcher_made_is_refused_and_its_runs_job_file_named(imported: Any) -> None:
+    result, output = imported(
+        AlgorithmSpecification={
+            "TrainingImage": REQUEST["AlgorithmSpecification"]["TrainingImage"],
+            "ContainerEntrypoint": ["python3", "/opt/ml/input/data/spotkeep/spotkeep.pyz", "run"],
+        },
+        Environment={
+            "SPOTKEEP_RUN": "digits-0123",
+            "SPOTKEEP_TRAINING_SPEC": f"/opt/ml/input/data/spotkeep-spec/{'0' * 64}.json",
+        },
+    )
+    assert result.exit_code == ExitCode.USAGE
+    assert not output.exists()
+    assert "its command is in the training spec of run digits-0123" in result.stderr
+    assert "spotkeep describe digits-0123 --json" in result.stderr
+
+
 def test_the_tracking_server_of_a_job_is_taken_over_and_the_name_of_its_run_is_not(imported: Any) -> None:
     arn = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-app/app-0A1B2C3D"
     result, output = imported(

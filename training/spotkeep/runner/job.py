@@ -73,6 +73,8 @@ def run_job(spec: TrainingSpec | None = None) -> int:
         spec = spec or _read_spec(layout, os.environ)
     except JobError as error:
         return _not_begun(layout, error)
+    # The command does not get it. A runner that it starts without a command would run this same job again, without end.
+    os.environ.pop(SPEC_VARIABLE, None)
     os.environ.update(spec.script_variables)
     os.environ.setdefault("SPOTKEEP_EVENTS", "stdout")
     scratch = Path(tempfile.mkdtemp(prefix="spotkeep-"))
