@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import botocore.session
 
+from spotkeep_local.service_base.clients import with_shared_models
 from spotkeep_local.service_base.model_check import problems_of_answer
-from spotkeep_local.service_base.service_models import with_shared_models
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

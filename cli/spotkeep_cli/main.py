@@ -14,28 +14,9 @@ import typer
 from typer.core import TyperGroup
 
 from spotkeep_cli.aws.connection_options import ConnectionOptions
-from spotkeep_cli.commands import (
-    best,
-    describe,
-    doctor,
-    drill,
-    import_job,
-    launch,
-    logs,
-    pause,
-    plan,
-    priority,
-    ps,
-    rehearse,
-    resume,
-    savings,
-    schema,
-    shell,
-    stop,
-)
 from spotkeep_cli.commands import checkpoints as checkpoint_commands
+from spotkeep_cli.commands import instances, job_files, rehearse, runs, savings, steering
 from spotkeep_cli.commands import local as local_commands
-from spotkeep_cli.commands import local_ec2 as local_ec2_commands
 from spotkeep_cli.commands import notifications as notification_commands
 from spotkeep_cli.commands import pool as pool_commands
 from spotkeep_cli.commands import schedules as schedule_commands
@@ -143,33 +124,33 @@ _RUNS = "Runs"
 _JOB_FILES = "Job files"
 _LOCAL = "Without an AWS account"
 
-app.command(rich_help_panel=_RUNS)(launch.launch)
-app.command(rich_help_panel=_RUNS)(ps.ps)
-app.command(rich_help_panel=_RUNS)(describe.describe)
-app.command(rich_help_panel=_RUNS)(logs.logs)
-app.command(rich_help_panel=_RUNS)(shell.shell)
-app.command(rich_help_panel=_RUNS)(stop.stop)
-app.command(rich_help_panel=_RUNS)(resume.resume)
-app.command(rich_help_panel=_RUNS)(pause.pause)
-app.command(rich_help_panel=_RUNS)(best.best)
-app.command(rich_help_panel=_RUNS)(priority.priority)
-app.command(rich_help_panel=_RUNS)(drill.drill)
+app.command(rich_help_panel=_RUNS)(job_files.launch)
+app.command(rich_help_panel=_RUNS)(runs.ps)
+app.command(rich_help_panel=_RUNS)(runs.describe)
+app.command(rich_help_panel=_RUNS)(runs.logs)
+app.command(rich_help_panel=_RUNS)(instances.shell)
+app.command(rich_help_panel=_RUNS)(steering.stop)
+app.command(rich_help_panel=_RUNS)(steering.resume)
+app.command(rich_help_panel=_RUNS)(steering.pause)
+app.command(rich_help_panel=_RUNS)(runs.best)
+app.command(rich_help_panel=_RUNS)(steering.priority)
+app.command(rich_help_panel=_RUNS)(instances.drill)
 app.command(rich_help_panel=_RUNS)(savings.savings)
 app.add_typer(schedule_commands.app, name="schedules", rich_help_panel=_RUNS)
 app.add_typer(pool_commands.app, name="pool", rich_help_panel=_RUNS)
 app.add_typer(notification_commands.app, name="notifications", rich_help_panel=_RUNS)
 app.add_typer(checkpoint_commands.app, name="checkpoints", rich_help_panel=_RUNS)
-app.command(rich_help_panel=_JOB_FILES)(doctor.doctor)
+app.command(rich_help_panel=_JOB_FILES)(job_files.doctor)
 # What users of other launchers type first.
-app.command("validate", hidden=True)(doctor.doctor)
-app.command(rich_help_panel=_JOB_FILES)(plan.plan)
+app.command("validate", hidden=True)(job_files.doctor)
+app.command(rich_help_panel=_JOB_FILES)(job_files.plan)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse_pool)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse_fleet)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse_sweep)
-app.command(rich_help_panel=_JOB_FILES)(schema.schema)
-app.command("import", rich_help_panel=_JOB_FILES)(import_job.import_job)
-local_commands.app.add_typer(local_ec2_commands.app, name="ec2")
+app.command(rich_help_panel=_JOB_FILES)(job_files.schema)
+app.command("import", rich_help_panel=_JOB_FILES)(job_files.import_job)
+local_commands.app.add_typer(local_commands.ec2_app, name="ec2")
 app.add_typer(local_commands.app, name="local", rich_help_panel=_LOCAL)
 
 

@@ -18,7 +18,7 @@ from spotkeep_local.ec2.records import InstanceFacts, Platform
 from spotkeep_local.errors import LocalAwsError
 from spotkeep_local.iam.report import REPORTS
 from spotkeep_local.iam.uses import JUDGING_TIME
-from spotkeep_local.training.facts import LocalJobFacts
+from spotkeep_local.training.job import LocalJobFacts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
@@ -32,9 +32,6 @@ from spotkeep_jobs.runs.launch import ValidDocument
 from spotkeep_jobs.runs.launch_completion import Launched, LaunchUnfinishedError
 from spotkeep_jobs.runs.shells import Shell
 from tests.models.functions import Context
-
-if TYPE_CHECKING:
-    pass
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 DOCUMENT = {"name": "first", "command": "python train.py", "environment": {"HF_TOKEN": "hunter2"}}

@@ -14,7 +14,7 @@ from botocore.session import Session
 
 from spotkeep_local.iam.calls import INVOKE_BY_URL
 from spotkeep_local.service_base.aws_service import HttpRequest
-from spotkeep_local.service_base.service_models import with_shared_models
+from spotkeep_local.service_base.clients import with_shared_models
 from tests.models.iam_account import ACCOUNT_ID, REGION, ROLE
 
 _ITEM: Final = {"pk": {"S": "run#a"}, "sk": {"S": "run"}, "state": {"S": "Running"}}

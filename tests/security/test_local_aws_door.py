@@ -33,7 +33,7 @@ from botocore.exceptions import ClientError
 from spotkeep_local.access.admission import HEALTH_PATH, Refusal, Request, refusal
 from spotkeep_local.daemon.state_directory import StateDirectory
 from spotkeep_local.hosts.isolation import Isolation
-from spotkeep_local.hosts.metadata_service import MetadataService
+from spotkeep_local.hosts.metadata import MetadataService
 from spotkeep_local.principals import AccessKey, CredentialRegistry, PersonKeys, Principal, make_person_keys
 from spotkeep_local.training.job_host import resolve_isolation, start_host
 from tests.models.granted import make_role

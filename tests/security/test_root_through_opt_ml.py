@@ -40,7 +40,7 @@ from spotkeep_agent.training.process import TrainingProcess
 from spotkeep_agent.training.script_files import ScriptFiles
 from spotkeep_agent.training.supplies import Supplies, clear_failure, read_failure
 from spotkeep_agent.training.user import TrainingUser
-from spotkeep_agent.volume.ownership import KEPT_NAME, divide_volume
+from spotkeep_agent.volume.machine import KEPT_NAME, divide_volume
 from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_fleet.training_spec import JobSource
 from tests.instance_jobs import instance_job

@@ -174,8 +174,8 @@ def test_all_output_passes_the_one_place() -> None:
     known = {
         ("spotkeep_cli/main.py", "echo"),  # the version
         ("spotkeep_cli/terminal.py", "write"),  # JSON; what the console captured
-        ("spotkeep_cli/commands/local.py", "echo"),  # quoted for a shell, and the local AWS's own
-        ("spotkeep_cli/commands/local_ec2.py", "echo"),  # an instance's console, printable
+        # Text that is quoted for a shell, the local AWS's own, and an instance's console, printable.
+        ("spotkeep_cli/commands/local.py", "echo"),
     }
     found = set()
     for path in (ROOT / "cli").rglob("*.py"):

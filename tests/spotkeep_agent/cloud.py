@@ -28,11 +28,11 @@ from xml.sax.saxutils import escape
 from botocore import xform_name
 from botocore.exceptions import ClientError
 
-from spotkeep_agent.volume.device_links import link_name
+from spotkeep_agent.volume.machine import link_name
 from spotkeep_fleet.instance_job import InstanceJob, encode_job, fleet_job_key
 from spotkeep_fleet.record import FleetRecord, decode, encode, fleet_key
 from spotkeep_local.ec2.errors import Ec2Error
-from spotkeep_local.ec2.query_protocol import Ec2QueryProtocol
+from spotkeep_local.ec2.service import Ec2QueryProtocol
 from spotkeep_local.service_base.aws_service import HttpRequest
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.ec2 import Ec2, ModelInstance, ModelSnapshot, ModelVolume

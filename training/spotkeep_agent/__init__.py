@@ -3,7 +3,6 @@
 The parts, from the started one down to those that it uses:
 
     agent.py        one instance from boot to end
-    leaving.py      the division of a notice's time
     training/       the training process, its checkpoints' second tier, its logs
     volume/         the volume protocol, a pure state machine, and the executor of its actions
     aws/            the few calls to AWS, signed by hand, without SDK or AWS CLI

@@ -63,8 +63,7 @@ from .errors import (
 )
 from .gpus import count_nvidia_gpus, require_driver
 from .identity import InstanceIdentity, read_identity
-from .leaving import divide
-from .notices import NoticeBoard
+from .notices import NoticeBoard, divide
 from .settings import AgentSettings
 from .training.checkpoint_copies import CheckpointCopies
 from .training.metadata_door import close_metadata
@@ -80,14 +79,10 @@ from .training.script_files import SCAN_SECONDS
 from .training.supplies import Supplies, clear_failure, is_for_good, put_spec, read_failure, with_hint
 from .training.user import current_user, find_user
 from .volume import actions as do
-from .volume.block_device import BlockDeviceMachine
 from .volume.controller import LeaseLostError, VolumeController
-from .volume.device_links import DeviceLinks
 from .volume.executor import Executor
-from .volume.machine import VolumeMachine
-from .volume.ownership import KEPT_NAME, divide_volume
+from .volume.machine import KEPT_NAME, BlockDeviceMachine, DeviceLinks, DirectoryMachine, VolumeMachine, divide_volume
 from .volume.protocol import Leaving
-from .volume.volume_directory import DirectoryMachine
 
 EXIT_LEFT, EXIT_FAILED = 0, 3
 HEARTBEAT_SECONDS = 20.0

@@ -1,7 +1,11 @@
-"""A listener for the ends of this instance's work, such as EC2's notices, SIGTERM and a rebalance recommendation.
+"""Notices that end this instance's work, such as EC2's, SIGTERM and a rebalance recommendation, and their time.
 
 Only the metadata service says that EC2 takes the capacity. SIGTERM says that systemd stops the agent, for a person or
 because the machine shuts down.
+
+Saving has the first part of the time, S3 the next. The release of the volume has its time in any case. The volume
+survives the instance, so a checkpoint on it is safe once it is unmounted. An unmount that comes too late is a crash of
+the file system, which costs the next instance a check, and no data.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ import queue
 import signal
 import threading
 import time
+from dataclasses import dataclass
 from types import FrameType
 from typing import Callable
 
@@ -20,6 +25,37 @@ from spotkeep.notices.instance_metadata import (
     poll_metadata,
 )
 from spotkeep.notices.notice import Notice, notice_seconds
+
+_SPARE_SECONDS = 3.0
+_LET_GO_SECONDS = 12.0
+_SAVE_SHARE = 0.7
+
+
+@dataclass(frozen=True)
+class NoticeBox:
+    """The end of each part, in seconds from the moment the agent saw the notice.
+
+    Attributes:
+        save: End of the training's save and exit, after which it is killed.
+        copy: End of the copy of the newest checkpoint to S3.
+        let_go: End of unmounting, detaching and giving the lease back.
+    """
+
+    save: float
+    copy: float
+    let_go: float
+
+
+def divide(seconds: float) -> NoticeBox:
+    """Divide the time that a notice leaves.
+
+    Args:
+        seconds: Seconds until the machine is gone.
+    """
+    let_go = max(seconds - min(_SPARE_SECONDS, seconds * 0.05), 0.0)
+    copy = max(let_go - min(_LET_GO_SECONDS, let_go * 0.2), 0.0)
+    return NoticeBox(save=copy * _SAVE_SHARE, copy=copy, let_go=let_go)
+
 
 _POLL_SECONDS = (
     5.0  # as AWS advises; also while the metadata are silent, for a notice may be in them when they are back

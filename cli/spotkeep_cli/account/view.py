@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-from spotkeep_cli.account.quotas import Usage
+from spotkeep_cli.account.check import Usage
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import Column, table_that_fits
 from spotkeep_jobs.record.orphan_report import OrphanOutcome, OrphanRule
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from spotkeep_cli.account.check import AccountCheck
-    from spotkeep_cli.account.quotas import Quota
+    from spotkeep_cli.account.check import AccountCheck, Quota
     from spotkeep_jobs.record.orphan_report import Finding, OrphanReport
 
 _DOES = {OrphanRule.REPORT: "reports it", OrphanRule.REMOVE: "removes it", OrphanRule.RECONCILE: "deletes it"}

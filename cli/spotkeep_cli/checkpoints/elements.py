@@ -1,4 +1,4 @@
-"""The elements of a stored array, with their type names and the distance between two arrays of one type.
+"""The elements of a stored array and the plain values of a state, as text, as JSON and compared.
 
 NumPy and torch spell types differently. Here each has one name. Elements are compared with NumPy where it is installed.
 
@@ -9,8 +9,10 @@ NaN with other bits differs too.
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 import struct
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -195,3 +197,37 @@ def _array(raw: bytes, elements: ElementType) -> Any:
     if elements.name in _VALUE_CODES or elements.name in _COMPLEX_CODES:
         return np.frombuffer(raw, np.dtype(elements.name).newbyteorder(">" if elements.big_endian else "<"))
     return None
+
+
+def as_text(value: Any) -> str:
+    """Write a value as JSON where that says the same, else as Python writes it."""
+    if _is_json(value):
+        return json.dumps(value)
+    return _written(value)
+
+
+def as_json(value: Any) -> Any:
+    """Return the value itself where JSON has it, else the text Python would write."""
+    return value if _is_json(value) else _written(value)
+
+
+def _written(value: Any) -> str:
+    try:
+        return repr(value)
+    except ValueError:
+        # Numbers beyond these digits cost too much time to write.
+        return f"holds an integer of more than {sys.get_int_max_str_digits():,} digits"
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        return _same(json.loads(json.dumps(value, allow_nan=False)), value)
+    except (ValueError, TypeError, RecursionError):
+        return False
+
+
+def _same(read: Any, value: Any) -> bool:
+    # JSON would take a tuple for a list, and 1.0 is equal to 1.
+    if isinstance(value, list):
+        return isinstance(read, list) and all(map(_same, read, value))
+    return type(read) is type(value) and bool(read == value)

@@ -12,9 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from spotkeep_cli.checkpoints.difference import ChangeKind
-from spotkeep_cli.checkpoints.elements import element_type
+from spotkeep_cli.checkpoints.elements import as_json, as_text, element_type
 from spotkeep_cli.checkpoints.listing import CheckpointState, damage_text
-from spotkeep_cli.checkpoints.state_values import as_json, as_text
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import Column, Fact, facts, table_that_fits
 from spotkeep_cli.rendering.printable import printable_line

@@ -125,7 +125,7 @@ def verify(
 @app.command()
 def show(context: typer.Context, target: Target, step: Step = None, *, as_json: AsJson = False) -> None:
     """Show what is in a checkpoint: names, types, shapes, sizes, values. Data are not read."""
-    from spotkeep_cli.checkpoints import state_values
+    from spotkeep_cli.checkpoints import elements
     from spotkeep_cli.checkpoints.listing import moment_of
     from spotkeep_cli.checkpoints.places import step_of
     from spotkeep_cli.checkpoints.view import checkpoint_tree, entry_document
@@ -145,7 +145,7 @@ def show(context: typer.Context, target: Target, step: Step = None, *, as_json: 
                 "created": created.isoformat() if created else None,
                 "library": manifest.library,
                 "ranks": manifest.world_size,
-                "metrics": {name: state_values.as_json(value) for name, value in manifest.metrics.items()},
+                "metrics": {name: elements.as_json(value) for name, value in manifest.metrics.items()},
                 "entries": [entry_document(entry) for entry in entries],
             }
         )

@@ -31,7 +31,7 @@ from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.document.request import kind_of
 from spotkeep_jobs.schedules.document import launched_by_a_schedule
 from spotkeep_local.errors import LocalAwsError
-from spotkeep_local.training.process_environment import path_with
+from spotkeep_local.training.job_host import path_with
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

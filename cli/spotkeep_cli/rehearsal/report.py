@@ -11,7 +11,7 @@ from typing import Any
 
 from spotkeep_cli.rehearsal.evidence import FileComparison, ReceivedNotification, RehearsalCheck, RunEvidence
 from spotkeep_cli.rehearsal.fleet_verdict import FleetEvidence, RehearsedInstance
-from spotkeep_cli.rehearsal.model_files import hash_of_hashes
+from spotkeep_cli.rehearsal.model_comparison import hash_of_hashes
 from spotkeep_cli.rehearsal.pool_verdict import PoolEvidence
 from spotkeep_cli.rehearsal.sweep_verdict import (
     RehearsedTrial,

@@ -22,7 +22,7 @@ from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.progress.job_events import MARKER
 from spotkeep_jobs.record.states import RunState
 from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
-from spotkeep_local.training.facts import LocalJobFacts, ProcessLifetime
+from spotkeep_local.training.job import LocalJobFacts, ProcessLifetime
 
 if TYPE_CHECKING:
     from spotkeep_cli.rehearsal.evidence import FileComparison, RunEvidence

@@ -49,7 +49,7 @@ from spotkeep_jobs.record.ids import run_of_trial
 from spotkeep_jobs.sweeps.document import Objective, SweepRequest, read_sweep
 from spotkeep_local.capacity import CallFaults, CapacityScript, EventFaults, Interruption, belongs_to_run
 from spotkeep_local.control import LocalControl
-from spotkeep_local.training.process_environment import job_path
+from spotkeep_local.training.job_host import job_path
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
-"""The programs that read a text as a shell does. The runner knows the same ones (`spotkeep.runner.behind_shells`)."""
+"""The programs that read a text as a shell does. The runner knows the same ones (`spotkeep.runner.supervision`)."""
 _BLANKS: Final = " \t"
 _OPERATORS: Final = re.compile(r"&&|\|\||;;|>>|<<|[0-9]*>&[0-9]|[;&|<>]")
 _NAMED: Final = r"\{[#!]?(?:[A-Za-z_]\w*|[0-9@*#?$!-]+)(?:\[[^\]]*\])?[}:%#/^,@+=?-]"

@@ -142,7 +142,7 @@ class SweepStore:
         """Return the item of a sweep (strongly consistent), or None."""
         return self.table.read(Sweep, f"sweep#{sweep}", "item")
 
-    def with_trials(self, sweep: str, *, unreadable: Unreadable | None = None) -> tuple[Sweep | None, Sequence[Trial]]:
+    def with_trials(self, sweep: str, *, unreadable: Unreadable | None = None) -> tuple[Sweep | None, list[Trial]]:
         """Return a sweep's item (strongly consistent) and its trials in the order of their numbers, in one query.
 
         Args:

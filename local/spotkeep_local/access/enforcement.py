@@ -21,8 +21,8 @@ from spotkeep_local.iam.calls import needs_body, read_call, service_of
 from spotkeep_local.iam.denial import denial_answer
 from spotkeep_local.principals import access_key_id_of
 from spotkeep_local.service_base.aws_service import HttpRequest
+from spotkeep_local.service_base.clients import service_model
 from spotkeep_local.service_base.error_answers import BUSY_ERRORS, error_answer, error_form
-from spotkeep_local.service_base.service_models import service_model
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

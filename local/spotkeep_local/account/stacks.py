@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from spotkeep_local.batch.request_rules import ClientError
 from spotkeep_local.principals import ServiceCall
 from spotkeep_local.service_base.aws_service import HttpRequest
+from spotkeep_local.service_base.clients import service_model
 from spotkeep_local.service_base.query_parameters import form_parameters
-from spotkeep_local.service_base.service_models import service_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,13 +17,12 @@ from spotkeep_local.access.call_rates import CALLS_A_SECOND, CallRates
 from spotkeep_local.access.enforcement import Enforcement, UnsureCalls
 from spotkeep_local.account import price_list
 from spotkeep_local.account import service_quotas as quotas
-from spotkeep_local.account.new_account import missing_from_account
 from spotkeep_local.account.session_manager import LocalSessionManager
 from spotkeep_local.account.stacks import RESOURCE_TYPES, BatchResource, ExperimentTemplateResource, StackRoles
 from spotkeep_local.batch.service import BatchService
 from spotkeep_local.capacity import EventFaults
 from spotkeep_local.daemon.state_directory import CONTROL_TARGET
-from spotkeep_local.ec2 import events as ec2_events
+from spotkeep_local.ec2 import records as ec2_records
 from spotkeep_local.ec2.catalog import PYTORCH
 from spotkeep_local.ec2.service import Ec2Service
 from spotkeep_local.ec2.surroundings import Surroundings
@@ -35,6 +34,7 @@ from spotkeep_local.iam.reference import Reference
 from spotkeep_local.ministack import application as ministack
 from spotkeep_local.ministack import cloudformation, ec2, functions, identities, messages, storage
 from spotkeep_local.ministack.functions import UnpackedArchives
+from spotkeep_local.ministack.identities import missing_from_account
 from spotkeep_local.principals import CredentialRegistry
 from spotkeep_local.service_base.aws_service import control_service
 from spotkeep_local.service_base.clients import LocalSession
@@ -113,7 +113,7 @@ class LocalServices:
                 credentials=self._registry,
             ),
             publish_event=lambda detail, detail_type, resources: _publish_event(
-                ec2_events.source_of(detail_type), detail, detail_type, resources
+                ec2_records.source_of(detail_type), detail, detail_type, resources
             ),
             ministack=ministack.handler_of("ec2"),
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from spotkeep_local.ec2.cloud import zone_id
 from spotkeep_local.ec2.filters import in_one_page, matches
-from spotkeep_local.service_base.service_models import service_model
+from spotkeep_local.service_base.clients import service_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local.ec2 import events
+from spotkeep_local.ec2 import records
 from spotkeep_local.ec2.catalog import PYTORCH
 from spotkeep_local.ec2.cloud import tag_list, zone_id
 from spotkeep_local.ec2.errors import Ec2Error
@@ -180,7 +180,7 @@ class Instances:
         now = self._cloud.now()
         interruption = AnnouncedInterruption(notice_at=now, at=now + notice_seconds, takes_place=takes_place)
         warned = self._cloud.instances.put(replace(instance, interruption=interruption))
-        self._cloud.send_event(*events.interruption_warning(instance_id=instance_id, zone=instance.zone))
+        self._cloud.send_event(*records.interruption_warning(instance_id=instance_id, zone=instance.zone))
         self._on_notice(warned)
         self._cloud.wake()
         return interruption
@@ -202,7 +202,7 @@ class Instances:
         """
         instance = self._live_spot(instance_id)
         self._cloud.instances.put(replace(instance, rebalance_at=self._cloud.now()))
-        self._cloud.send_event(*events.rebalance_recommendation(instance_id=instance_id, zone=instance.zone))
+        self._cloud.send_event(*records.rebalance_recommendation(instance_id=instance_id, zone=instance.zone))
 
     def forget_the_old(self) -> None:
         """Remove terminated instances after an hour, as AWS does."""
@@ -263,7 +263,7 @@ class Instances:
 
     def _announce(self, instance: LocalInstance) -> None:
         arn = self._cloud.arn("instance", instance.instance_id)
-        self._cloud.send_event(*events.state_change(instance_id=instance.instance_id, state=instance.state, arn=arn))
+        self._cloud.send_event(*records.state_change(instance_id=instance.instance_id, state=instance.state, arn=arn))
 
     def _specification(self, instance: LocalInstance) -> HostSpecification:
         image = PYTORCH if instance.image_id == PYTORCH.image_id else None

@@ -19,8 +19,7 @@ from spotkeep_local.hosts.host import Host, HostRefusedError, process_group
 from spotkeep_local.hosts.images import BlockImages, DirectoryImages
 from spotkeep_local.hosts.instance_host import HostSpecification, InstanceHost, by_id_name
 from spotkeep_local.hosts.isolation import Isolation
-from spotkeep_local.hosts.metadata import InstanceMetadata
-from spotkeep_local.hosts.metadata_service import MetadataService
+from spotkeep_local.hosts.metadata import InstanceMetadata, MetadataService
 from spotkeep_local.hosts.namespaces import LoopDevice, NamespaceHost
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from spotkeep_local.hosts.host import Host
 from spotkeep_local.hosts.instance_host import InstanceHost, by_id_name
-from spotkeep_local.hosts.metadata_service import MetadataService
+from spotkeep_local.hosts.metadata import MetadataService
 
 if TYPE_CHECKING:
     from collections.abc import Callable

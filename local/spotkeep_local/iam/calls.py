@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from spotkeep_local.iam.authorization import Call, UnknownCall
+from spotkeep_local.service_base.clients import service_model
 from spotkeep_local.service_base.query_parameters import (
     UnreadableParameterError,
     form_parameters,
     read_query_parameters,
     read_scalar,
 )
-from spotkeep_local.service_base.service_models import service_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -24,8 +24,8 @@ from botocore.exceptions import UnknownServiceError
 from botocore.model import OperationNotFoundError
 
 from spotkeep_local.iam.evaluation import Reason, is_assuming
+from spotkeep_local.service_base.clients import service_model
 from spotkeep_local.service_base.error_answers import ErrorForm, error_answer, error_form
-from spotkeep_local.service_base.service_models import service_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

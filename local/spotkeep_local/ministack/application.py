@@ -12,7 +12,7 @@ from ministack.core import responses as _responses  # type: ignore[import-untype
 from ministack.core import router as _router
 
 from spotkeep_local.errors import IncompatibleMinistackError
-from spotkeep_local.service_base.service_models import service_model
+from spotkeep_local.service_base.clients import service_model
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence

@@ -1,4 +1,7 @@
-"""ministack's IAM and STS, with users, roles, instance profiles, sessions, and each resource's policies and tags."""
+"""ministack's IAM and STS, with users, roles, instance profiles, sessions, and each resource's policies and tags.
+
+A new local AWS has an administrator, a developer, and the service-linked roles of fleets, spot instances and FIS.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,12 @@ from ministack.services import iam as _iam
 from ministack.services import sts as _sts
 from ministack.services import tagging as _tagging
 
-from spotkeep_local.principals import AccessKey, Principal
+from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLES
+from spotkeep_local.principals import ADMINISTRATOR, PEOPLE, AccessKey, Principal
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 StoredPolicy: TypeAlias = "str | Mapping[str, Any]"
 """A policy document, as text or read, because ministack keeps it as it came."""
@@ -208,3 +212,27 @@ def role_id(name: str) -> str:
     """Return the unique id of a role. An invented one where there is no such role, as STS does here."""
     role = _iam._roles.get(name) or {}
     return str(role.get("RoleId") or f"AROA{name.upper()[:17]}")
+
+
+_ADMINISTRATOR_ACCESS = "arn:aws:iam::aws:policy/AdministratorAccess"
+
+
+def missing_from_account() -> Iterator[dict[str, str]]:
+    """Yield the calls of IAM that make the missing principals, as operation and form parameters.
+
+    The administrator may do everything. A developer waits for a policy.
+    """
+    for name in PEOPLE:
+        if stored_user(name) is None:
+            yield {"Action": "CreateUser", "UserName": name}
+            if name == ADMINISTRATOR:
+                yield {"Action": "AttachUserPolicy", "UserName": name, "PolicyArn": _ADMINISTRATOR_ACCESS}
+    for service, name in {**FLEET_SERVICE_ROLES, **DRILL_SERVICE_ROLES}.items():
+        if stored_role(name) is None:
+            trusted = {"Effect": "Allow", "Principal": {"Service": service}, "Action": "sts:AssumeRole"}
+            yield {
+                "Action": "CreateRole",
+                "RoleName": name,
+                "Path": f"/aws-service-role/{service}/",
+                "AssumeRolePolicyDocument": json.dumps({"Version": "2012-10-17", "Statement": [trusted]}),
+            }

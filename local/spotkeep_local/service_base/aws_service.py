@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from urllib.parse import unquote
 
 from spotkeep_local.errors import LocalAwsError
+from spotkeep_local.service_base.clients import service_model
 from spotkeep_local.service_base.error_answers import ErrorForm, error_answer
 from spotkeep_local.service_base.model_check import WrongTypeError, check, problems_of_answer
-from spotkeep_local.service_base.service_models import service_model
 
 if TYPE_CHECKING:
     from botocore.model import OperationModel, Shape

@@ -1,18 +1,65 @@
-"""boto3 clients of one local AWS, whatever credentials and settings this machine has."""
+"""boto3 clients of one local AWS, whatever credentials and settings this machine has.
+
+botocore's descriptions of AWS's services are read once in a process. A session that reads them for itself takes 130 ms
+of CPU for a client, against 20 ms with the descriptions at hand.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import boto3
 import botocore.session
 from botocore.config import Config
-
-from spotkeep_local.service_base.service_models import with_shared_models
+from botocore.loaders import Loader
 
 if TYPE_CHECKING:
+    from botocore.model import ServiceModel
+    from botocore.session import Session
+
     from spotkeep_local.principals import AccessKey
+
+
+class _SharedModels(Loader):
+    """A loader that has boto3's folder already. Otherwise each `boto3.Session` would add it to the list again."""
+
+    @property
+    def search_paths(self) -> list[str]:
+        return list(super().search_paths)
+
+
+@functools.cache
+def _models() -> Loader:
+    return _SharedModels(extra_search_paths=[str(Path(boto3.__file__).parent / "data")])
+
+
+def with_shared_models(session: Session) -> Session:
+    """Make a session, before its first client, read the descriptions that all such sessions of this process share.
+
+    Returns:
+        The session itself.
+    """
+    session.register_component("data_loader", _models())
+    return session
+
+
+@functools.cache
+def service_model(service: str) -> ServiceModel:
+    """Return a service's model in the installed botocore.
+
+    Args:
+        service: botocore's name, for example `sagemaker`.
+    """
+    return _session().get_service_model(service)
+
+
+@functools.cache
+def _session() -> Session:
+    return with_shared_models(botocore.session.Session())
+
 
 # (name in a configuration file, environment variable, default, conversion): no profile, no files of the user's.
 _NO_CONFIGURATION: Final = {

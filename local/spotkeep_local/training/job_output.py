@@ -25,7 +25,7 @@ from spotkeep_local.training.object_store import ObjectStore, S3Location
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from spotkeep_local.training.facts import ProcessLifetime
+    from spotkeep_local.training.job import ProcessLifetime
     from spotkeep_local.training.opt_ml import OptMl
 
 PREFIX = "spotkeep-event:"

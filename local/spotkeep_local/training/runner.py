@@ -21,7 +21,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 from spotkeep_local.service_base.clients import FROM_INSIDE, LocalSession
 from spotkeep_local.training.checkpoint_sync import CheckpointSync
 from spotkeep_local.training.errors import JobFailedError
-from spotkeep_local.training.facts import ProcessLifetime
 from spotkeep_local.training.job import (
     CAPACITY_ERROR,
     FAILURE_REASON_CHARACTERS,
@@ -29,16 +28,16 @@ from spotkeep_local.training.job import (
     NO_CAPACITY_MESSAGE,
     Ending,
     PoolStatus,
+    ProcessLifetime,
     SecondaryStatus,
     TrainingJob,
     advance,
     exit_ending,
 )
-from spotkeep_local.training.job_host import resolve_isolation, start_host
+from spotkeep_local.training.job_host import SESSION_NAME, job_environment, resolve_isolation, start_host
 from spotkeep_local.training.job_output import JobLogWriter, observe, upload_model, upload_output_data
 from spotkeep_local.training.object_store import ObjectStore, S3Location
 from spotkeep_local.training.opt_ml import HOST_NAME, OptMl, download_channels
-from spotkeep_local.training.process_environment import SESSION_NAME, job_environment
 from spotkeep_local.training.request_rules import (
     DEFAULT_CHECKPOINT_PATH,
     keep_alive_seconds,

@@ -16,8 +16,7 @@ from spotkeep_local.service_base.state_change_events import PublishEvent, StateC
 from spotkeep_local.service_base.state_file import StateFile
 from spotkeep_local.training.description import EVENT_DETAIL_TYPE, describe, event_detail, list_jobs, search_jobs
 from spotkeep_local.training.errors import JobFailedError, ResourceInUseError, ResourceLimitExceededError, not_found
-from spotkeep_local.training.facts import LocalJobFacts
-from spotkeep_local.training.job import PoolStatus, SecondaryStatus, TrainingJob, WarmPool, advance
+from spotkeep_local.training.job import LocalJobFacts, PoolStatus, SecondaryStatus, TrainingJob, WarmPool, advance
 from spotkeep_local.training.job_host import resolve_isolation
 from spotkeep_local.training.object_store import S3Location
 from spotkeep_local.training.opt_ml import no_objects_message

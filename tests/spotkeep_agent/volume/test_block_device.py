@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from spotkeep_agent.errors import DamagedFilesystemError, VolumeError
-from spotkeep_agent.volume import block_device
+from spotkeep_agent.volume import machine as machine_module
 from spotkeep_agent.volume.actions import MachineVolumes
-from spotkeep_agent.volume.block_device import BlockDeviceMachine
-from spotkeep_agent.volume.device_links import DeviceLinks, link_name
+from spotkeep_agent.volume.machine import BlockDeviceMachine, DeviceLinks, link_name
 
 MIB = 2**20
 
@@ -156,8 +155,8 @@ def test_a_file_system_that_fits_its_volume_is_not_checked_again(
     attach("vol-1")
     machine.format("vol-1")
     ran: list[str] = []
-    run = block_device._run
-    monkeypatch.setattr(block_device, "_run", lambda command, **how: ran.append(command[0]) or run(command, **how))
+    run = machine_module._run
+    monkeypatch.setattr(machine_module, "_run", lambda command, **how: ran.append(command[0]) or run(command, **how))
     machine.mount("vol-1")
     assert ran == ["blkid", "mount"]
 
@@ -168,14 +167,14 @@ def test_what_cannot_be_grown_is_mounted_as_it_is(
     attach("vol-1")
     machine.format("vol-1")
     attach("vol-1", size=128 * MIB)
-    run = block_device._run
+    run = machine_module._run
 
     def without_resize(command: Sequence[str], **how: Any) -> Any:
         if command[0] == "resize2fs":
             raise VolumeError("resize2fs is not on this machine; use an image that has it")
         return run(command, **how)
 
-    monkeypatch.setattr(block_device, "_run", without_resize)
+    monkeypatch.setattr(machine_module, "_run", without_resize)
     machine.mount("vol-1")
     assert machine.survey().mounted == "vol-1"
 

@@ -13,10 +13,9 @@ from spotkeep_agent.aws.volumes import RunVolumes
 from spotkeep_agent.volume import actions as do
 from spotkeep_agent.volume import protocol
 from spotkeep_agent.volume.controller import VolumeController
-from spotkeep_agent.volume.device_links import DeviceLinks
 from spotkeep_agent.volume.executor import Executor
+from spotkeep_agent.volume.machine import MARK, DeviceLinks, DirectoryMachine
 from spotkeep_agent.volume.protocol import FORCE_SECONDS, Leaving
-from spotkeep_agent.volume.volume_directory import MARK, DirectoryMachine
 from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_fleet.record import INPUT_ERROR, MOST_SETBACKS, fleet_key, new_record
 from tests.instance_jobs import instance_job

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spotkeep_agent.errors import VolumeError
-from spotkeep_agent.volume.device_links import DeviceLinks, link_name, volume_of_link
+from spotkeep_agent.volume.machine import DeviceLinks, link_name, volume_of_link
 
 
 def test_the_link_of_a_volume_names_it() -> None:

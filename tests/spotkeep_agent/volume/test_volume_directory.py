@@ -8,8 +8,7 @@ import pytest
 
 from spotkeep_agent.errors import DamagedFilesystemError, VolumeError
 from spotkeep_agent.volume.actions import MachineVolumes
-from spotkeep_agent.volume.device_links import DeviceLinks, link_name
-from spotkeep_agent.volume.volume_directory import MARK, DirectoryMachine
+from spotkeep_agent.volume.machine import MARK, DeviceLinks, DirectoryMachine, link_name
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spotkeep_cli.aws.connection_options import ConnectionOptions
-from spotkeep_cli.aws.dead_letters import DeadLetters
+from spotkeep_cli.aws.deployment import DeadLetters
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_jobs.notifications.notification_topic import DeadNotificationQueue
 from spotkeep_jobs.notifications.texts.endings import ending_notification

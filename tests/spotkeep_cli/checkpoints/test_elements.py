@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spotkeep_cli.checkpoints.elements import Distance, ElementType, distance
+from spotkeep_cli.checkpoints.elements import Distance, ElementType, as_json, as_text, distance
 
 SIZES = {
     "bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
@@ -55,3 +57,40 @@ def test_differences_are_those_of_the_values(with_numpy: bool) -> None:
 def test_two_parts_are_one_distance() -> None:
     joined = Distance(changed=1, largest=0.5).joined(Distance(changed=2, not_numbers=True))
     assert joined == Distance(changed=3, largest=0.5, not_numbers=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1, "1"),
+        (1.0, "1.0"),
+        ("a", '"a"'),
+        (None, "null"),
+        ([1, [2]], "[1, [2]]"),
+        ((1, 2), "(1, 2)"),
+        ([(1,)], "[(1,)]"),
+        (float("inf"), "inf"),
+        (1j, "1j"),
+        ({}, "{}"),
+    ],
+)
+def test_what_is_written(value: Any, text: str) -> None:
+    assert as_text(value) == text
+
+
+def test_a_number_without_end_is_not_written() -> None:
+    assert as_text(10**5000) == as_text([10**5000]) == "holds an integer of more than 4,300 digits"
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.complex_numbers(),
+    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner),
+    max_leaves=8,
+)
+
+
+@given(plain)
+def test_whatever_it_is_json_takes_it(value: Any) -> None:
+    read = json.loads(json.dumps(as_json(value), allow_nan=False))
+    assert read == value or read == repr(value)
+    assert as_text(value)

@@ -16,8 +16,8 @@ from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.inspection import InspectedCheckpoint
 from spotkeep.errors import DamagedCheckpointError
 from spotkeep.state.encoding import encode_state
-from spotkeep_cli.checkpoints import safetensors_file
-from spotkeep_cli.checkpoints.export import Exported, ExportFormat, export
+from spotkeep_cli.checkpoints.elements import element_type
+from spotkeep_cli.checkpoints.export import Exported, ExportFormat, export, in_row_major, row_major
 from spotkeep_cli.errors import CommandLineError, UsageError
 
 NUMPY_DTYPES = ["b1", "i1", "<i2", ">i4", "<i8", "u1", "<u2", "<u4", ">u8", "<f2", ">f4", "<f8"]
@@ -184,7 +184,7 @@ def test_the_file_has_the_rights_of_any_new_file(tmp_path: Path) -> None:
 
 
 def test_a_header_that_no_reader_takes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(safetensors_file, "MAX_HEADER_BYTES", 1000)
+    monkeypatch.setattr("spotkeep_cli.checkpoints.export.MAX_HEADER_BYTES", 1000)
     with pytest.raises(CommandLineError, match="cannot hold this state"):
         exported(tmp_path, {"text": "x" * 1000}, ExportFormat.SAFETENSORS)
     assert not (tmp_path / "out").exists()
@@ -196,3 +196,28 @@ def test_what_does_not_fit_into_memory_is_refused(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "sysconf", lambda _: 10)
     with pytest.raises(CommandLineError, match="more than this machine's memory"):
         exported(tmp_path, {"w": np.ones(300)}, ExportFormat.TORCH)
+
+
+@given(
+    shape=st.lists(st.integers(0, 4), min_size=1, max_size=4),
+    item=st.sampled_from(["u1", "u2", "u4", "u8"]),
+    data=st.data(),
+)
+def test_any_order_of_the_dimensions_becomes_rows(shape: list[int], item: str, data: st.DataObject) -> None:
+    order = tuple(data.draw(st.permutations(range(len(shape)))))
+    array = np.arange(np.prod(shape), dtype=item).reshape(shape)
+    raw = array.transpose(order).tobytes()
+    assert in_row_major(raw, shape=tuple(shape), order=order, item_bytes=array.itemsize) == array.tobytes()
+
+
+@pytest.mark.parametrize("dtype", [">f4", "<f4", ">i8", ">u2", "|b1", ">c8"])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (0, 2, 1)], ids=["C", "F", "columns of each matrix"])
+def test_what_was_saved_leaves_as_others_read_it(tmp_path: Path, dtype: str, order: tuple[int, ...]) -> None:
+    # More than one piece of it, so that no element is torn.
+    array = np.arange(600_000).reshape(3, 40, -1).transpose(order).astype(dtype, order="C").transpose(np.argsort(order))
+    CheckpointDirectory(tmp_path).write(encode_state({"x": b"odd", "w": array}), step=1)
+    with InspectedCheckpoint(tmp_path, 1) as checkpoint:
+        entry = checkpoint.entries()[1]
+        raw = b"".join(row_major(checkpoint, entry))
+    assert element_type(entry).name == array.dtype.name
+    assert raw == array.astype(array.dtype.newbyteorder("<")).tobytes()

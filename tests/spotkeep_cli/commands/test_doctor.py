@@ -16,12 +16,14 @@ from syrupy.assertion import SnapshotAssertion
 from spotkeep_cli.account.check import (
     AccountCheck,
     OwnTrainingJobs,
+    Quota,
     ServiceRole,
+    Usage,
     in_order,
+    read_quotas,
     surprises_of_runs,
     wanted_quotas,
 )
-from spotkeep_cli.account.quotas import Quota, Usage, read_quotas
 from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.record.orphan_report import RULES, Finding, Handled, OrphanKind, OrphanOutcome, OrphanReport
 from spotkeep_jobs.record.record import QueuePlace

@@ -7,7 +7,7 @@ import pytest
 from spotkeep_cli.rehearsal.evidence import ProcessEnding
 from spotkeep_cli.rehearsal.gathering import durable_step, process_life
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
-from spotkeep_local.training.facts import ProcessLifetime
+from spotkeep_local.training.job import ProcessLifetime
 
 
 def lifetime(**fields: object) -> ProcessLifetime:

@@ -24,9 +24,11 @@ from spotkeep_cli.rehearsal.model_comparison import (
     compare_files,
     compare_models,
     comparison_of,
+    hash_model_files,
+    hash_of_hashes,
     interpreter_of,
+    model_files_of,
 )
-from spotkeep_cli.rehearsal.model_files import hash_model_files
 
 WEIGHTS = {"kernel": np.arange(6, dtype="f4").reshape(2, 3), "bias": np.array([1.0, np.nan], dtype="f4")}
 
@@ -285,3 +287,49 @@ def test_files_of_both_archives_are_taken_out_and_compared() -> None:
     log, weights = compare_models(*evidence, records=run_items, s3=s3)  # type: ignore[arg-type]
     assert (log.name, bool(log.incomparable)) == ("log", True)
     assert (weights.name, weights.differing) == ("sub/model.npz", 1)
+
+
+def archive(files: dict[str, bytes], *, mtime: int = 0) -> io.BytesIO:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime = len(content), mtime
+            tar.addfile(member, io.BytesIO(content))
+    buffer.seek(0)
+    return buffer
+
+
+def test_the_archives_timestamps_and_order_do_not_matter() -> None:
+    first = hash_model_files(archive({"./a": b"1", "b/c": b"2"}, mtime=1))
+    second = hash_model_files(archive({"b/c": b"2", "a": b"1"}, mtime=2))
+    assert first == second
+    assert hash_of_hashes(first) == hash_of_hashes(second)
+
+
+def test_one_flipped_byte_changes_the_hash_of_its_file_alone() -> None:
+    first = hash_model_files(archive({"a": b"1", "b": b"2"}))
+    second = hash_model_files(archive({"a": b"1", "b": b"3"}))
+    assert [name for name in first if first[name] != second[name]] == ["b"]
+    assert hash_of_hashes(first) != hash_of_hashes(second)
+
+
+def test_the_files_are_those_of_the_archive_in_s3() -> None:
+    def download(bucket: str, key: str, file: io.BytesIO) -> None:
+        assert (bucket, key) == ("models", "run/model.tar.gz")
+        file.write(archive({"./weights.npy": b"abc"}).read())
+
+    s3: Any = SimpleNamespace(download_fileobj=download)
+    found = model_files_of("s3://models/run/model.tar.gz", s3)
+    assert {name: file.size_bytes for name, file in found.items()} == {"weights.npy": 3}
+
+
+def test_no_model_has_no_files_and_no_hash() -> None:
+    s3: Any = None
+    assert model_files_of(None, s3) == {}
+    assert hash_of_hashes({}) is None
+
+
+def test_what_is_no_archive_is_refused() -> None:
+    with pytest.raises(tarfile.TarError):
+        hash_model_files(io.BytesIO(b"not an archive"))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 
-from spotkeep.runner import behind_shells
+from spotkeep.runner import supervision
 from spotkeep_jobs.document.command import read_command, read_setup
 from spotkeep_jobs.document.shell_text import SHELLS, programs_of, reads_hyperparameters
 
@@ -131,7 +131,7 @@ MISPRINTS = {
 
 
 def test_the_shells_are_those_that_the_runner_knows():
-    assert SHELLS == behind_shells._SHELLS
+    assert SHELLS == supervision._SHELLS
 
 
 @pytest.mark.parametrize(("text", "named"), MISPRINTS.items())

@@ -17,7 +17,7 @@ from spotkeep_local import lifecycle
 from spotkeep_local.access.call_rates import CALLS_A_SECOND, SERVICES, CallCounts, CallRates
 from spotkeep_local.control import LocalControl
 from spotkeep_local.options import ServerOptions
-from spotkeep_local.service_base.service_models import service_model
+from spotkeep_local.service_base.clients import service_model
 from tests.discarding import discard
 
 # In eighths of a second, which floats hold exactly.

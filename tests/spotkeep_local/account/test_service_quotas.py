@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeep_cli.account.quotas import Usage, read_quotas
+from spotkeep_cli.account.check import Usage, read_quotas
 from spotkeep_local.account.service_quotas import list_service_quotas
 
 

@@ -13,7 +13,7 @@ import pytest
 from spotkeep_local.batch.service import BatchService
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.service_base.aws_service import HttpRequest
-from spotkeep_local.service_base.service_models import service_model
+from spotkeep_local.service_base.clients import service_model
 from spotkeep_local.training.job import SecondaryStatus, TrainingJob, advance
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_local.ec2.errors import Ec2Error
-from spotkeep_local.ec2.query_protocol import Ec2QueryProtocol
+from spotkeep_local.ec2.service import Ec2QueryProtocol
 from spotkeep_local.service_base.aws_service import HttpRequest
-from spotkeep_local.service_base.service_models import service_model
+from spotkeep_local.service_base.clients import service_model
 from tests.models.aws_requests import CALLS
 
 EC2 = Ec2QueryProtocol()

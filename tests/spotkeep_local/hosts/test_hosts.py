@@ -18,7 +18,7 @@ from spotkeep_local.hosts.host_platform import HostPlatform, host_platform
 from spotkeep_local.hosts.instance_host import HostEnd, HostSpecification, InstanceHost
 from spotkeep_local.hosts.isolation import Isolation
 
-from .test_metadata_service import INSTANCE
+from .test_metadata import INSTANCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

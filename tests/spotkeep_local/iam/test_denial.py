@@ -10,7 +10,7 @@ from botocore.parsers import create_parser
 from spotkeep_local.iam.authorization import Authorization, Call
 from spotkeep_local.iam.denial import Denial, denial_answer, denial_message
 from spotkeep_local.iam.evaluation import AuthorizationDecision, CallingPrincipal, Reason
-from spotkeep_local.service_base.service_models import service_model
+from spotkeep_local.service_base.clients import service_model
 
 JOHN = CallingPrincipal.user("arn:aws:iam::111122223333:user/John", user_id="AIDA")
 QUEUE = "arn:aws:sqs:us-west-1:111122223333:queue"

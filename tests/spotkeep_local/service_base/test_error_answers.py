@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_jobs.temporary_errors import is_temporary
+from spotkeep_local.service_base.clients import service_model
 from spotkeep_local.service_base.error_answers import BUSY_ERRORS, ErrorForm, error_answer, error_form
-from spotkeep_local.service_base.service_models import service_model
 
 PARSERS = {
     ErrorForm.JSON: ("json", "rest-json"),

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_local.ec2.query_protocol import Ec2QueryProtocol
+from spotkeep_local.ec2.service import Ec2QueryProtocol
 from spotkeep_local.service_base.aws_service import AwsService, HttpRequest, JsonProtocol
+from spotkeep_local.service_base.clients import service_model
 from spotkeep_local.service_base.model_check import problems_of_answer
-from spotkeep_local.service_base.service_models import service_model
 from tests.answers import AnswerError
 
 STATUS = {"TrainingJobName": "a", "TrainingJobArn": "arn", "CreationTime": 1.5, "TrainingJobStatus": "Completed"}

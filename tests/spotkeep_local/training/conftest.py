@@ -15,7 +15,7 @@ from spotkeep_local.capacity import CapacityScript
 from spotkeep_local.daemon.state_directory import CONTROL_TARGET
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.service_base.aws_service import HttpRequest, control_service
-from spotkeep_local.training.facts import LocalJobFacts
+from spotkeep_local.training.job import LocalJobFacts
 from spotkeep_local.training.service import TrainingService
 
 if TYPE_CHECKING:

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_local.training.facts import LocalJobFacts, ProcessLifetime
 from spotkeep_local.training.job import (
     Ending,
+    LocalJobFacts,
+    ProcessLifetime,
     SecondaryStatus,
     Status,
     TrainingJob,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_local.training.facts import ProcessLifetime
+from spotkeep_local.training.job import ProcessLifetime
 from spotkeep_local.training.job_output import observe
 
 FRESH = ProcessLifetime(pid=1, started_at=0.0)

@@ -20,8 +20,7 @@ from spotkeep.remote.background_upload import BackgroundUpload, UploadOutcome, u
 from spotkeep.remote.remote_checkpoints import RemoteCheckpoints
 from spotkeep.remote.s3_objects import S3Place
 from spotkeep.remote.transfer import TransferCancelledError
-from spotkeep_agent.as_user.files import UserFiles
-from spotkeep_agent.as_user.storage import UserStorage
+from spotkeep_agent.as_user.files import UserFiles, UserStorage
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.object_store import objects_of
 

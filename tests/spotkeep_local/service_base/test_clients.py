@@ -6,7 +6,7 @@ import boto3
 import botocore.session
 import pytest
 
-from spotkeep_local.service_base.service_models import with_shared_models
+from spotkeep_local.service_base.clients import with_shared_models
 
 WHERE = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spotkeep.notices.instance_metadata import InstanceMetadataService
-from spotkeep_local.hosts.metadata import InstanceMetadata, MetadataSettings, RoleCredentials, answer
-from spotkeep_local.hosts.metadata_service import MetadataService
+from spotkeep_local.hosts.metadata import InstanceMetadata, MetadataService, MetadataSettings, RoleCredentials, answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
