@@ -150,7 +150,7 @@ class LaunchCompletion:
             return self._stop(run, attempt), None
         if attempt.job_id is not None:
             return run, None
-        if attempt.begins_at is not None and self.deployment.now() < attempt.begins_at:
+        if attempt.retry is not None and self.deployment.now() < attempt.retry.at:
             return run, None
         if run.quota_wait is not None and not self._is_settled(run, attempt):
             return run, None  # Another function asks for it right now.
@@ -194,7 +194,7 @@ class LaunchCompletion:
         """
         if run.quota_wait is not None and attempt.create_begun_at is None:
             return True
-        if attempt.begins_at is not None and self.deployment.now() < attempt.begins_at:
+        if attempt.retry is not None and self.deployment.now() < attempt.retry.at:
             return True
         return self.deployment.now() - (attempt.create_begun_at or attempt.created_at) >= LAUNCH_SETTLES
 

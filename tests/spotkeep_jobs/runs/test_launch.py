@@ -631,7 +631,7 @@ def test_a_run_whose_job_lives_is_not_resumed_whatever_the_record_says(account: 
 @pytest.mark.parametrize("changes", [{"pause_at_step": 1001}, {"pause_at_step": None}])
 def test_a_paused_run_goes_on_to_a_later_step_or_to_the_end(account: Account, changes: dict[str, Any]) -> None:
     account.launch(pause_at_step=1000)
-    account.end_run(end_reason=EndReason.PAUSED, paused_at_step=1000)
+    account.end_run(paused_at_step=1000)
     resumed = account.runs.resume("first", changes=changes).run
     assert (resumed.attempt, resumed.end_reason, resumed.paused_at_step) == (2, None, None)
     before, after = (spec_in(request).pause_at_step for request in account.requests)
@@ -642,7 +642,7 @@ def test_a_paused_run_goes_on_to_a_later_step_or_to_the_end(account: Account, ch
 @pytest.mark.parametrize("changes", [{}, {"pause_at_step": 1200}])
 def test_a_paused_run_that_would_pause_again_at_once_is_not_resumed(account: Account, changes: dict[str, Any]) -> None:
     account.launch(pause_at_step=1000)
-    account.end_run(end_reason=EndReason.PAUSED, paused_at_step=1200)
+    account.end_run(paused_at_step=1200)
     field, text = problem_of(lambda: account.runs.resume("first", changes=changes))
     assert field == "pause_at_step"
     assert "spotkeep resume first --set pause_at_step=2400" in text
