@@ -1,4 +1,4 @@
-"""Every error of `spotkeep_jobs`, in one tree, so that a caller can see all that it may have to handle.
+"""Every error of `spotkeep_jobs`, in one tree, so that a caller can see all that it may have to handle. Pure.
 
 SpotkeepJobsError
 ├── DurationError                    a duration that cannot be read

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_jobs.backends.job_view import JobView
@@ -31,7 +30,7 @@ from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.record.sweep_store import SweepChangedError
 from spotkeep_jobs.record.table_client import RecordRefusedError, Unreadable, until_written
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
-from spotkeep_jobs.runs.facts import RunFacts
+from spotkeep_jobs.runs.facts import LAUNCH_SETTLES, RunFacts
 from spotkeep_jobs.runs.quota_wait import by_quota, has_waited_enough, is_due, request_after_wait, wait_for_quota
 from spotkeep_jobs.with_changes import with_changes
 
@@ -40,11 +39,6 @@ if TYPE_CHECKING:
     from spotkeep_jobs.settings import DeploymentSettings
 
 
-LAUNCH_SETTLES: Final = timedelta(minutes=5)
-"""The age at which a function that began to create a job is over for certain.
-
-No function runs so long, even with a minute for differences between clocks.
-"""
 _QUOTA_CODE: Final = "ResourceLimitExceeded"
 
 

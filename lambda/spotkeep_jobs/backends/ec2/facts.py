@@ -1,4 +1,4 @@
-"""EC2's description of a fleet and its instances, as far as Spotkeep needs it. Times are aware, in UTC."""
+"""EC2's description of a fleet and its instances, as far as Spotkeep needs it. Times are aware, in UTC. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CreateTrainingJob request of one attempt, a pure function of the run's request and the deployment.
+"""The CreateTrainingJob request of one attempt, a function of the run's request and the deployment. Pure.
 
 The container runs `spotkeep.pyz` from an input channel, so any image with `python3` will do. A second channel brings
 the training spec. An environment variable holds the spec's path. Without a command the image's own entry point runs,
