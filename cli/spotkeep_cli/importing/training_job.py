@@ -45,7 +45,7 @@ class LeftOut:
     Attributes:
         field: Its path in the request.
         why: In words.
-        replaced: True if the job runs as it would with it, because the deployment has a replacement.
+        replaced: True if the deployment has a replacement, so that the job runs alike.
     """
 
     field: str

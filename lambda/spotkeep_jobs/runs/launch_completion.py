@@ -351,7 +351,7 @@ def unfinished_without_an_answer(doing: str, *, then: str) -> Iterator[None]:
 
     Args:
         doing: The action and its subject, such as `launching run 'a'`.
-        then: The state of the records in that case, and the next step of the caller.
+        then: The state of the records, and the caller's next step.
     """
     try:
         yield

@@ -158,7 +158,7 @@ class Sweeps:
 
         Args:
             sweep: The sweep's id.
-            follows: True if another function that had no time left asked this one.
+            follows: True if another function without time asked this one.
             seconds_left: Returns the seconds that this function still has.
 
         Raises:

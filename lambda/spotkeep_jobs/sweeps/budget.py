@@ -198,8 +198,8 @@ def unbilled_usd(trial: Trial, run: Run, *, prices: Mapping[str, float], now: da
     A job that is gone may have had its first instance after a pass last looked at it.
 
     Args:
-        trial: The trial, as it was known.
-        run: The item of its run.
+        trial: The known trial.
+        run: Its run.
         prices: On-demand US dollars per instance and hour, by instance type.
         now: The time.
     """

@@ -191,7 +191,7 @@ def summed_up(
         sweep: The sweep's item.
         request: Its request.
         trials: All its trials.
-        search_is_over: True if no trial can begin or go on any more.
+        search_is_over: True if no trial can follow.
         now: The time.
     """
     counts = _counted(trials)

@@ -59,7 +59,7 @@ def next_moves(plan: SearchPlan, *, trials: Sequence[TrialResult], free: int) ->
 
     Args:
         plan: The plan of the search.
-        trials: Those that were begun, each once, in any order.
+        trials: Those begun, each once, in any order.
         free: The number of further trials that may run.
 
     Returns:
@@ -77,7 +77,7 @@ def is_exhausted(plan: SearchPlan, *, trials: Sequence[TrialResult]) -> bool:
 
     Args:
         plan: The plan of the search.
-        trials: Those that were begun, each once, in any order.
+        trials: Those begun, each once, in any order.
     """
     if plan.search == "tpe":
         return len(trials) >= min(plan.trials, plan.space.size or plan.trials)
