@@ -57,10 +57,10 @@ class Advice:
     """The cheaper choice, and the difference. Instance seconds are at the on-demand price, for one job.
 
     Attributes:
-        cheaper: Spot or pool. None where no spot run shows the cost of spot.
+        cheaper: Spot or pool, or None where no spot run shows the cost of spot.
         habits: The figures behind the advice.
         keep_alive_seconds: Seconds that the pool would be kept.
-        spot_seconds: Cost of a job on spot in instance seconds. None when not known.
+        spot_seconds: Cost of a job on spot in instance seconds, or None when not known.
         pool_seconds: Cost of a job with a pool in instance seconds, including the wait for the next.
         sooner_seconds: Seconds by which the next job starts sooner on a pool.
         usd_per_second: Price in USD of a second, over all instances. None when not known.
