@@ -23,9 +23,8 @@ from spotkeep_cli.rehearsal import engine
 from spotkeep_cli.rehearsal.engine import RehearsalPlan
 from spotkeep_cli.rehearsal.evidence import SCRIPT_FAILED_HINT, RehearsedRunFailedError
 from spotkeep_cli.rehearsal.permissions import FILE_NAME, denials, permission_summary, write_permissions
-from spotkeep_cli.rehearsal.report_view import drawn
 from spotkeep_cli.rehearsal.verdict import missing_module
-from spotkeep_cli.rehearsal.view import RehearsalView
+from spotkeep_cli.rehearsal.view import RehearsalView, drawn
 from spotkeep_cli.signals import unwinding_on_sigterm
 from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.document.request import kind_of
@@ -92,7 +91,7 @@ def rehearse_job(
         overrides: `--set` values.
         timeout_seconds: The longest wait for any one event, in seconds.
         keep_running: True to keep the local AWS up afterwards.
-        report_path: The path of the report. None for its place in the project's state.
+        report_path: The path of the report, or None for its place in the project's state.
         invocation: The command's own words.
         terminal: The terminal that shows the progress.
         deploy: True to deploy the app first.
