@@ -113,8 +113,9 @@ def _sent(site: Site, run: str, kind: str) -> int:
 def _is_resumed(site: Site, run: str, **fields: object) -> str:
     """Let a user resume a run, and return the name of its next job."""
     before = site.run(run)
-    site.asks({"action": "resume", "run": run, **fields})
+    answer = site.asks({"action": "resume", "run": run, **fields})
     after = site.run(run)
+    assert (answer["run"], answer["attempt"]) == (run, after.attempt)
     assert (after.attempt, after.ending, after.checkpoint_uri) == (before.attempt + 1, None, before.checkpoint_uri)
     return after.job_name
 
