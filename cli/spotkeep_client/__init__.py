@@ -18,18 +18,18 @@ from spotkeep_cli.errors import (
     RunStoppedError,
     UsageError,
 )
-from spotkeep_client.client import Measurement, Run, Spotkeep, Sweep
+from spotkeep_client.client import Measurement, RunHandle, Spotkeep, SweepHandle
 
 __all__ = [
     "CommandLineError",
     "Measurement",
     "NoConnectionError",
     "RefusedError",
-    "Run",
     "RunFailedError",
+    "RunHandle",
     "RunNotFoundError",
     "RunStoppedError",
     "Spotkeep",
-    "Sweep",
+    "SweepHandle",
     "UsageError",
 ]

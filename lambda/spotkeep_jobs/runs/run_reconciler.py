@@ -227,7 +227,7 @@ class RunReconciler:
 
     def _described(self, attempt: Attempt) -> JobView | None:
         """Return the present description of the attempt's job, after the steps that were due are done."""
-        backend = self.deployment.backends.of(attempt)
+        backend = self.deployment.backend_of(attempt)
         job = backend.observe(attempt.job_name)
         return backend.settle(attempt.job_name) if job is not None and job.has_more_to_do else job
 

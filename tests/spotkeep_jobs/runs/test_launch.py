@@ -373,7 +373,7 @@ def test_a_resume_that_may_not_ask_for_the_last_job_begins_nothing_and_names_the
     account.has_an_ended_run()
     denied = AwsRefusedError(operation="DescribeTrainingJob", code="AccessDeniedException", reason="may not describe")
     jobs = SimpleNamespace(observe=Mock(side_effect=denied))
-    launcher = account.launcher_with(backends=SimpleNamespace(of=lambda _attempt: jobs))
+    launcher = account.launcher_with(training_jobs=jobs)
     field_name, text = problem_of(lambda: RunActions(launcher).resume("first"))
     assert field_name == "run"
     assert "DescribeTrainingJob" in text
