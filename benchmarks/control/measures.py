@@ -26,7 +26,7 @@ from spotkeep_jobs.record.orphan_report import OrphanOutcome
 from spotkeep_jobs.record.record import Notification, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState
 from spotkeep_jobs.runs.launch import Launcher
-from spotkeep_jobs.runs.log_alerts import METRICS_READ_EVERY
+from spotkeep_jobs.runs.rules import METRICS_READ_EVERY
 from tests.models.clock import NOON
 from tests.models.control_plane import TIMEOUT_SECONDS, ControlPlane
 from tests.models.faults import client_error

@@ -21,7 +21,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from controller.reports import PassReport, write_metrics
+from controller.reconciliation import PassReport, write_metrics
 from spotkeep_jobs.cost.price_list import PricesNotReadError
 from spotkeep_jobs.errors import SpotkeepJobsError, isolated
 from spotkeep_jobs.notifications.outbox import Outbox

@@ -32,8 +32,19 @@ from controller.events import (
     controller_event_of,
 )
 from controller.full_pass import FullPass, PassFailedError
-from controller.reconciliation import Answer, reconcile_batch, reconcile_hint, reconcile_pool
-from controller.reports import PassReport, count, logger, metrics, report_pass, report_prices, report_refusal
+from controller.reconciliation import (
+    Answer,
+    PassReport,
+    count,
+    logger,
+    metrics,
+    reconcile_batch,
+    reconcile_hint,
+    reconcile_pool,
+    report_pass,
+    report_prices,
+    report_refusal,
+)
 from spotkeep_jobs.cost.price_list import PriceList
 from spotkeep_jobs.deployment import Clients, Deployment
 from spotkeep_jobs.errors import isolated

@@ -28,8 +28,8 @@ from launcher.payload import (
     ShellOpening,
     SweepAction,
     SweepAdvance,
+    plan_of,
 )
-from launcher.plan import plan_of
 from spotkeep_jobs.deployment import Deployment
 from spotkeep_jobs.document.request import JobRequest, kind_of
 from spotkeep_jobs.errors import AwsCallError, Problem, RequestRefusedError

@@ -12,7 +12,7 @@ import pytest
 from controller import handler as entry
 from controller.events import CLEAR_DELETION, CLOCK_EVENT
 from controller.full_pass import PassFailedError
-from controller.reports import PassReport
+from controller.reconciliation import PassReport
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.record.orphan_report import Finding, Handled, OrphanKind, OrphanOutcome, OrphanReport, OrphanRule
 from spotkeep_jobs.stack_deletion.shutdown import Alive

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from controller import full_pass
 from controller.full_pass import FullPass, PassFailedError
-from controller.reports import PassReport
+from controller.reconciliation import PassReport
 from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.cost.price_list import PricesNotReadError
 from spotkeep_jobs.document.deployment_facts import DEFAULT_LONG_WAIT, PoolRules

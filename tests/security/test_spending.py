@@ -28,8 +28,8 @@ from spotkeep_jobs.record.record import Cost, JobUsage, Run, RunChange
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.runs.ending import close_attempt, request_of
-from spotkeep_jobs.runs.facts import RunFacts
 from spotkeep_jobs.runs.launch import Launcher
+from spotkeep_jobs.runs.rules import RunFacts
 from spotkeep_jobs.runs.run_actions import RunActions
 from spotkeep_jobs.settings import LauncherSettings
 from spotkeep_jobs.sweeps.document import read_sweep

@@ -25,6 +25,7 @@ from spotkeep_jobs.record.states import RunState, TimelineKind
 from spotkeep_jobs.record.table_client import until_written
 from spotkeep_jobs.runs.acceptance import checkpoint_prefix_taken, is_repeated, runs_in_flight
 from spotkeep_jobs.runs.callers import known_run, unknown_run
+from spotkeep_jobs.runs.launch import NewAttempts, changed_document, fields_that_stay
 from spotkeep_jobs.runs.launch_completion import (
     LaunchCompletion,
     Launched,
@@ -32,8 +33,6 @@ from spotkeep_jobs.runs.launch_completion import (
     refuse_if_its_backend_did,
     unfinished_without_an_answer,
 )
-from spotkeep_jobs.runs.new_attempts import NewAttempts
-from spotkeep_jobs.runs.request_changes import changed_document, fields_that_stay
 from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:

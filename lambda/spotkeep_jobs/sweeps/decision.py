@@ -20,7 +20,7 @@ from spotkeep_jobs.record.record import Metric, Run, ScriptMetrics
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import MOST_POOLS, BestTrial, Sweep, Trial, TrialCounts
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
-from spotkeep_jobs.runs.max_cost import stays_near
+from spotkeep_jobs.runs.rules import stays_near
 from spotkeep_jobs.sweeps.budget import (
     live_spending,
     max_cost_of,

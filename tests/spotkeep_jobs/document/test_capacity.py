@@ -26,7 +26,7 @@ from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.validation import Validation, validate
 from spotkeep_jobs.record.record import Attempt, JobUsage, Place
 from spotkeep_jobs.record.states import EndReason
-from spotkeep_jobs.runs.next_job import NoMoreJobs, next_job
+from spotkeep_jobs.runs.ending import NoMoreJobs, next_job
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 PRICES = {"ml.g5.xlarge": 1.408, "ml.g5.2xlarge": 1.515}

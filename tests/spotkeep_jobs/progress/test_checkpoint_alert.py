@@ -14,7 +14,7 @@ from spotkeep_jobs.progress.checkpoint_alert import MISSED_INTERVALS, SHORTEST, 
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
 from spotkeep_jobs.progress.progress import ProgressFollower
 from spotkeep_jobs.record.record import Progress
-from spotkeep_jobs.runs.log_alerts import CHECKPOINTS_READ_EVERY
+from spotkeep_jobs.runs.rules import CHECKPOINTS_READ_EVERY
 
 RUN = "digits-1a2b3c4d"
 REQUEST = {"name": "digits", "command": ["python", "train.py"], "max_run": 86_400, "max_wait": 172_800}

@@ -25,7 +25,7 @@ from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunNotRecordedError
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
-from spotkeep_jobs.runs import request_changes
+from spotkeep_jobs.runs import launch
 from spotkeep_jobs.runs.launch import Launcher
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, Launched, LaunchUnfinishedError
 from spotkeep_jobs.runs.run_actions import RunActions
@@ -471,7 +471,7 @@ def test_a_changed_request_is_judged_as_a_whole_and_nothing_is_written(account: 
 def test_what_the_run_is_and_whose_stays(account: Account) -> None:
     recorded = account.launch().run.request
     account.end_run()
-    stays = sorted(set(JobRequest.model_fields) & set(request_changes._STAYS))
+    stays = sorted(set(JobRequest.model_fields) & set(launch._STAYS))
     with pytest.raises(RequestRefusedError) as refused:
         account.runs.resume("first", changes={field: recorded.get(field) for field in stays})
     found = {each.field for each in refused.value.problems if "is not changed by a resume" in each.problem}

@@ -17,7 +17,7 @@ from spotkeep_jobs.progress.job_log import JobLog
 from spotkeep_jobs.record.record import AskedToEnd, Attempt, Place, Run, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
-from spotkeep_jobs.runs.facts import JobFacts, RunFacts
+from spotkeep_jobs.runs.rules import JobFacts, RunFacts
 from spotkeep_jobs.runs.transition import VANISHED_AFTER, decide
 from spotkeep_jobs.with_changes import with_changes
 from tests.models.faults import client_error

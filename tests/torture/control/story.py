@@ -48,8 +48,7 @@ from spotkeep_jobs.record.orphan_report import GRACE, OrphanKind, OrphanReport
 from spotkeep_jobs.record.record import Attempt, JobUsage, Run
 from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.record.states import EndReason, NotificationKind, NotificationState, PoolState, RunState
-from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
-from spotkeep_jobs.runs.quota_wait import TRIED_AGAIN_AFTER
+from spotkeep_jobs.runs.launch_completion import TRIED_AGAIN_AFTER, LaunchUnfinishedError
 from spotkeep_jobs.runs.run_reconciler import MOST_UNFINISHED_READINGS
 from tests.models.batch import ModelServiceJob
 from tests.models.control_plane import PRICES, TIMEOUT_SECONDS, ControlPlane
