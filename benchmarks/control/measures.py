@@ -20,9 +20,9 @@ from typing import Any, Final
 from controller.events import EventBatch, PoolCheck, controller_event_of
 from controller.full_pass import FullPass
 from controller.reconciliation import reconcile_batch, reconcile_pool
-from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
+from spotkeep_jobs.backends.sagemaker.training_job import DEPLOYMENT_TAG, RUN_VARIABLE
 from spotkeep_jobs.notifications.outbox import STALE_AFTER
-from spotkeep_jobs.record.orphan_report import OrphanOutcome
+from spotkeep_jobs.record.deployment_records import OrphanOutcome
 from spotkeep_jobs.record.record import Notification, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState
 from spotkeep_jobs.runs.launch import Launcher

@@ -49,8 +49,7 @@ from spotkeep_jobs.cost.price_list import PriceList
 from spotkeep_jobs.deployment import Clients, Deployment
 from spotkeep_jobs.errors import isolated
 from spotkeep_jobs.orphans.collector import orphan_collector
-from spotkeep_jobs.record.deployment_records import StackRequest
-from spotkeep_jobs.record.orphan_report import OrphanOutcome, OrphanReport
+from spotkeep_jobs.record.deployment_records import OrphanOutcome, OrphanReport, StackRequest
 from spotkeep_jobs.settings import ControllerSettings
 from spotkeep_jobs.stack_deletion.shutdown import Shutdown
 from spotkeep_jobs.stack_deletion.stack_requests import Stacks

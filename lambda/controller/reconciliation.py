@@ -18,7 +18,7 @@ from controller.events import EventBatch, Hint, PoolCheck, Subject
 from spotkeep_jobs.errors import AwsCallError
 from spotkeep_jobs.notifications.outbox import Outbox
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
-from spotkeep_jobs.record.orphan_report import OrphanOutcome, OrphanReport
+from spotkeep_jobs.record.deployment_records import OrphanOutcome, OrphanReport
 from spotkeep_jobs.record.run_metrics import UNITS, RunMetrics, happened_between, in_flight_now, total
 from spotkeep_jobs.record.states import PoolState
 from spotkeep_jobs.runs.adoption import Adoption

@@ -24,8 +24,7 @@ from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.cost.price_list import PricesNotReadError
 from spotkeep_jobs.document.deployment_facts import DEFAULT_LONG_WAIT, PoolRules
 from spotkeep_jobs.notifications.outbox import Delivery
-from spotkeep_jobs.record.deployment_records import PassPlaces, PriceBook
-from spotkeep_jobs.record.orphan_report import OrphanReport
+from spotkeep_jobs.record.deployment_records import OrphanReport, PassPlaces, PriceBook
 from spotkeep_jobs.record.states import RunState
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 from tests.models.faults import Fault

@@ -21,7 +21,7 @@ import pytest
 
 from controller.full_pass import FullPass
 from launcher.answers import described
-from spotkeep_jobs.backends.sagemaker.request import without_launch_id
+from spotkeep_jobs.backends.sagemaker.training_job import without_launch_id
 from spotkeep_jobs.document.deployment_facts import PoolRules
 from spotkeep_jobs.progress.job_log import MOST_RESUMES, LogAccount
 from spotkeep_jobs.progress.training_logs import JobLogs

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from spotkeep_fleet.run_prefixes import run_prefix, source_prefix
-from spotkeep_jobs.backends.sagemaker.request import (
+from spotkeep_jobs.backends.sagemaker.training_job import (
     JobPlatform,
     build_training_job_request,
     checkpoint_uri_for,

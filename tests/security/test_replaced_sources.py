@@ -31,7 +31,7 @@ from spotkeep_fleet.training_spec import (
     spec_file_name,
 )
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch
-from spotkeep_jobs.backends.sagemaker.request import (
+from spotkeep_jobs.backends.sagemaker.training_job import (
     JobPlatform,
     build_training_job_request,
     follow_up_request,

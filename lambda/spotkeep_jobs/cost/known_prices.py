@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from spotkeep_jobs.cost.price_list import PricesNotReadError
+from spotkeep_jobs.errors import UnreadableRecordError
 from spotkeep_jobs.record.deployment_records import StoragePrices
-from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 
 if TYPE_CHECKING:
     from spotkeep_jobs.cost.price_list import PriceList

@@ -42,8 +42,7 @@ from spotkeep_jobs.document.times import (
     deadline_can_be_kept,
 )
 from spotkeep_jobs.errors import Problem, RequestRefusedError
-from spotkeep_jobs.record.bounds import MAX_DOCUMENT_BYTES, MAX_DOCUMENTS_BYTES
-from spotkeep_jobs.with_changes import with_changes
+from spotkeep_jobs.record.fields import MAX_DOCUMENT_BYTES, MAX_DOCUMENTS_BYTES, with_changes
 
 
 def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentDefaults) -> JobRequest:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.backends.sagemaker.request import is_same_launch
+from spotkeep_jobs.backends.sagemaker.training_job import is_same_launch
 from spotkeep_jobs.cost.run_cost import bill
 from spotkeep_jobs.document.times import format_duration
 from spotkeep_jobs.notifications.texts.pools import (
@@ -22,9 +22,9 @@ from spotkeep_jobs.notifications.texts.pools import (
     pool_over_notification,
     words_of_pool,
 )
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import Attempt, Pool, PoolChange, Run, TimelineEntry
 from spotkeep_jobs.record.states import EndReason, NotificationKind, PoolEndReason, PoolState, TimelineKind
-from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView

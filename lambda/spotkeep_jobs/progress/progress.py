@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from spotkeep_jobs.progress.job_events import MOST, JobEvent, JobEventKind
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import Attempt, Progress
-from spotkeep_jobs.with_changes import with_changes
 
 UPLOAD_SETTLES_SECONDS: Final = 600.0
 _TIMED_LONG_ENOUGH_SECONDS: Final = 60.0

@@ -13,11 +13,11 @@ from typing import Final
 from pydantic import ValidationError
 
 from spotkeep_jobs.backends.job_phases import end_of
-from spotkeep_jobs.backends.sagemaker.job_status import is_internal_server_error
-from spotkeep_jobs.backends.sagemaker.request import (
+from spotkeep_jobs.backends.sagemaker.training_job import (
     LAUNCH_VARIABLE,
     follow_up_request,
     following_launch_id,
+    is_internal_server_error,
     job_name_for,
     with_less_wait,
 )
@@ -38,10 +38,10 @@ from spotkeep_jobs.notifications.texts.endings import DOUBTFUL_END, ending_notif
 from spotkeep_jobs.notifications.texts.on_the_way import next_fallback_notification
 from spotkeep_jobs.notifications.texts.pools import pool_over_notification
 from spotkeep_jobs.progress.job_log import JobLog
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import Attempt, Cost, Notification, Place, Pool, Run, RunChange, TimelineEntry
 from spotkeep_jobs.record.states import EndReason, NotificationKind, PoolState, RunState, TimelineKind
 from spotkeep_jobs.runs.rules import JobFacts, RunFacts, max_cost_near
-from spotkeep_jobs.with_changes import with_changes
 
 _FIRST_PAUSE_SECONDS: Final = 300
 _LONGEST_PAUSE_SECONDS: Final = 3600

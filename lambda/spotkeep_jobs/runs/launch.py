@@ -42,7 +42,7 @@ from spotkeep_jobs.backends.batch.service_job import (
 )
 from spotkeep_jobs.backends.ec2.checks import Offer
 from spotkeep_jobs.backends.ec2.launch import fleet_launch, job_request_of
-from spotkeep_jobs.backends.sagemaker.request import (
+from spotkeep_jobs.backends.sagemaker.training_job import (
     LAUNCH_ID_HEX_DIGITS,
     build_training_job_request,
     checkpoint_uri_for,
@@ -59,17 +59,18 @@ from spotkeep_jobs.document.reading import outlined, shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.spending import worst_case_usd
 from spotkeep_jobs.document.validation import validate
-from spotkeep_jobs.errors import Problem, RequestRefusedError
-from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
-from spotkeep_jobs.record.record import Attempt, Place, Plan, QueuePlace, Run, RunGroup, Steered, TimelineEntry
-from spotkeep_jobs.record.run_store import NewRun, Opened
-from spotkeep_jobs.record.run_table_errors import (
+from spotkeep_jobs.errors import (
     CheckpointPrefixTakenError,
     IdReservedError,
+    Problem,
+    RequestRefusedError,
     RunExistsError,
     RunsInFlightError,
 )
+from spotkeep_jobs.record.fields import Caller, with_changes
+from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
+from spotkeep_jobs.record.record import Attempt, Place, Plan, QueuePlace, Run, RunGroup, Steered, TimelineEntry
+from spotkeep_jobs.record.run_store import NewRun, Opened
 from spotkeep_jobs.record.states import TimelineKind
 from spotkeep_jobs.record.table_client import until_written
 from spotkeep_jobs.runs.acceptance import (
@@ -94,7 +95,6 @@ from spotkeep_jobs.runs.launch_completion import (
 )
 from spotkeep_jobs.runs.rules import stays_near
 from spotkeep_jobs.runs.steering import no_time_for_spot, steered_entry
-from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment

@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_jobs.backends.job_view import JobView
-from spotkeep_jobs.backends.sagemaker.request import is_same_launch, with_less_wait
+from spotkeep_jobs.backends.sagemaker.training_job import is_same_launch, with_less_wait
 from spotkeep_jobs.document.capacity import MAX_FALLBACKS, fallbacks_of, longest_wait_without_a_job
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import (
@@ -31,17 +31,19 @@ from spotkeep_jobs.errors import (
     JobNotFoundError,
     Problem,
     RequestRefusedError,
+    RunChangedError,
+    RunNotRecordedError,
     SpotkeepJobsError,
     TrainingJobNameTakenError,
+    UnreadableRecordError,
     in_words,
 )
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import Attempt, QuotaWait, Run, RunChange, TimelineEntry
-from spotkeep_jobs.record.run_table_errors import RunChangedError, RunNotRecordedError, UnreadableRecordError
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 from spotkeep_jobs.record.table_client import RecordRefusedError, Unreadable, until_written
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
 from spotkeep_jobs.runs.rules import RunFacts
-from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment

@@ -32,9 +32,9 @@ from spotkeep_jobs.notifications.texts.on_the_way import (
 )
 from spotkeep_jobs.progress.checkpoint_alert import Freshness, freshness_of
 from spotkeep_jobs.progress.job_log import Extent, JobLog
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import Attempt, StaleCheckpointNotice, TimelineEntry, in_utc_milliseconds
 from spotkeep_jobs.record.states import EndReason, NotificationKind, TimelineKind
-from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.document.deployment_facts import DeploymentPolicy

@@ -12,15 +12,18 @@ from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.spending import cost_problems
 from spotkeep_jobs.document.validation import Validation, validate
-from spotkeep_jobs.errors import JobNotFoundError, Problem, RequestRefusedError
-from spotkeep_jobs.record.record import Attempt, Run, RunChange, ScriptMetrics, TimelineEntry
-from spotkeep_jobs.record.run_table_errors import (
+from spotkeep_jobs.errors import (
     AttemptStillLiveError,
     CheckpointPrefixTakenError,
+    JobNotFoundError,
+    Problem,
+    RequestRefusedError,
     RunChangedError,
     RunNotRecordedError,
     RunsInFlightError,
 )
+from spotkeep_jobs.record.fields import with_changes
+from spotkeep_jobs.record.record import Attempt, Run, RunChange, ScriptMetrics, TimelineEntry
 from spotkeep_jobs.record.states import RunState, TimelineKind
 from spotkeep_jobs.record.table_client import until_written
 from spotkeep_jobs.runs.acceptance import checkpoint_prefix_taken, is_repeated, runs_in_flight
@@ -33,7 +36,6 @@ from spotkeep_jobs.runs.launch_completion import (
     refuse_if_its_backend_did,
     unfinished_without_an_answer,
 )
-from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment

@@ -18,10 +18,10 @@ from spotkeep_jobs.document.capacity import fallbacks_of, on_demand_below
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.times import format_duration
 from spotkeep_jobs.progress.progress import WorkLeft, work_left
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import Plan, Progress, Steered, TimelineEntry
 from spotkeep_jobs.record.states import EndReason, TimelineKind
 from spotkeep_jobs.runs.rules import JobFacts, RuleResult
-from spotkeep_jobs.with_changes import with_changes
 from spotkeep_planner.errors import DecisionTableError
 from spotkeep_planner.steering import (
     Choice,

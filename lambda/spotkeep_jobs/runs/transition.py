@@ -27,7 +27,7 @@ from spotkeep_jobs.backends.job_phases import (
     interruption_before,
 )
 from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, WAITING_PHASES, JobPhase, JobView
-from spotkeep_jobs.backends.sagemaker.request import is_same_launch
+from spotkeep_jobs.backends.sagemaker.training_job import is_same_launch
 from spotkeep_jobs.notifications.texts.composition import Moment
 from spotkeep_jobs.notifications.texts.on_the_way import (
     interruption_notification,
@@ -37,6 +37,7 @@ from spotkeep_jobs.notifications.texts.on_the_way import (
 from spotkeep_jobs.pools.warm_pool import kept_entry, pool_left_by, with_idle_time
 from spotkeep_jobs.printable_text import printable
 from spotkeep_jobs.progress.job_log import JobLog, Resumed
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import (
     Attempt,
     LastReconciliation,
@@ -61,7 +62,6 @@ from spotkeep_jobs.runs.rules import (
     hold_to_whole_log,
 )
 from spotkeep_jobs.runs.steering import steer
-from spotkeep_jobs.with_changes import with_changes
 
 VANISHED_AFTER: Final = timedelta(minutes=10)
 """A job that SageMaker accepted this long ago and does not know (any more) is gone."""

@@ -16,8 +16,7 @@ from spotkeep_jobs.document.reading import shown, too_large
 from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError
 from spotkeep_jobs.notifications.texts.schedules import refused_firing_notification
 from spotkeep_jobs.pools.scheduler_api import ScheduleTarget
-from spotkeep_jobs.record.bounds import MAX_SWEEP_BYTES
-from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.fields import MAX_SWEEP_BYTES, Caller, with_changes
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.record.schedule_store import ScheduleExistsError
 from spotkeep_jobs.record.states import NotificationKind
@@ -36,7 +35,6 @@ from spotkeep_jobs.schedules.document import (
 from spotkeep_jobs.schedules.expression import expression_warnings
 from spotkeep_jobs.schedules.recurring_schedules import RecurringSchedules
 from spotkeep_jobs.sweeps.launch import notify_of
-from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment

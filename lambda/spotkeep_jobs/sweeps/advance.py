@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.errors import RequestRefusedError, isolated
+from spotkeep_jobs.errors import RequestRefusedError, UnreadableRecordError, isolated
 from spotkeep_jobs.notifications.texts.sweeps import sweep_ending_notification, sweep_max_cost_near_notification
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.ids import Origin
 from spotkeep_jobs.record.record import Notification, Run, in_utc_milliseconds
-from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 from spotkeep_jobs.record.states import NotificationKind, PoolState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
 from spotkeep_jobs.record.sweep_store import MOST_TRIALS_A_CHANGE, SweepChangedError
@@ -62,7 +62,6 @@ from spotkeep_jobs.sweeps.search.moves import Move, TrialResult
 from spotkeep_jobs.sweeps.search.search import is_exhausted, next_moves
 from spotkeep_jobs.sweeps.search.tpe_function import tpe_of
 from spotkeep_jobs.sweeps.trial_documents import trial_document
-from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment

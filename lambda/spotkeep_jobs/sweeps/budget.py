@@ -23,12 +23,12 @@ from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.times import format_duration
 from spotkeep_jobs.errors import Problem
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, TrialState
 from spotkeep_jobs.record.sweep import Spending, Sweep, Trial
 from spotkeep_jobs.runs.rules import NEAR_SHARE
 from spotkeep_jobs.runs.steering import BETWEEN_PASSES_SECONDS
-from spotkeep_jobs.with_changes import with_changes
 
 BEHIND_SECONDS: Final = 60
 """AWS's answers may be a little old, and the clocks of functions differ."""

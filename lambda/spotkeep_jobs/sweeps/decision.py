@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Final
 
 from spotkeep_jobs.cost.run_cost import total_cost
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.ids import run_of_trial
 from spotkeep_jobs.record.record import Metric, Run, ScriptMetrics
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
@@ -32,7 +33,6 @@ from spotkeep_jobs.sweeps.budget import (
 from spotkeep_jobs.sweeps.document import Objective, SweepRequest
 from spotkeep_jobs.sweeps.resumed_trials import let_go_on, training_again
 from spotkeep_jobs.sweeps.search.moves import Begin, Move, Promote, TrialResult
-from spotkeep_jobs.with_changes import with_changes
 
 FAILURES_THAT_END_IT: Final = 3
 """The number of failed trials, before any has made progress, that ends a sweep. The next ones would fail, too."""

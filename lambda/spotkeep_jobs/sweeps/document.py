@@ -18,7 +18,7 @@ from spotkeep_jobs.document.reading import DocumentModel, json_bytes, problems_o
 from spotkeep_jobs.document.spending import UsDollars
 from spotkeep_jobs.document.values import MAX_RUN_ID_LENGTH, WholeNumber, wrong
 from spotkeep_jobs.errors import Problem
-from spotkeep_jobs.record.bounds import MAX_PARAMETERS_BYTES, MAX_SWEEP_BYTES
+from spotkeep_jobs.record.fields import MAX_PARAMETERS_BYTES, MAX_SWEEP_BYTES
 from spotkeep_jobs.record.ids import MAX_TRIALS
 from spotkeep_jobs.record.sweep import ParameterValue
 from spotkeep_jobs.sweeps.search.moves import Begin

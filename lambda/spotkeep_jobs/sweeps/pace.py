@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import in_utc_milliseconds
 from spotkeep_jobs.record.sweep import Sweep, Trial
-from spotkeep_jobs.with_changes import with_changes
 
 CREATIONS_A_SECOND: Final = 1
 """CreateTrainingJob, of an account in a region.

@@ -23,7 +23,7 @@ from spotkeep_jobs.orphans.decisions import (
     judge_service_job,
     judge_unrecorded_pool,
 )
-from spotkeep_jobs.record.orphan_report import GRACE, RULES, Finding, OrphanKind, OrphanRule
+from spotkeep_jobs.record.deployment_records import GRACE, RULES, Finding, OrphanKind, OrphanRule
 from spotkeep_jobs.record.states import RunState
 
 ENDED = {"state": RunState.COMPLETED}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_jobs.backends.sagemaker.request import JobPlatform
+from spotkeep_jobs.backends.sagemaker.training_job import JobPlatform
 from spotkeep_jobs.document.deployment_facts import PoolRules
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.pools.pool_actions import PoolActions

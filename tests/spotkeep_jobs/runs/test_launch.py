@@ -20,10 +20,15 @@ from spotkeep_fleet.training_spec import JobSource
 from spotkeep_jobs.deployment import Deployment
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, RequestRefusedError, SpotkeepJobsError
+from spotkeep_jobs.errors import (
+    AwsBusyError,
+    AwsRefusedError,
+    RequestRefusedError,
+    RunNotRecordedError,
+    SpotkeepJobsError,
+)
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.record.run_table_errors import RunNotRecordedError
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 from spotkeep_jobs.runs import launch
 from spotkeep_jobs.runs.launch import Launcher

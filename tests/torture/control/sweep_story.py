@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from spotkeep_jobs.backends.sagemaker.request import RUN_VARIABLE
+from spotkeep_jobs.backends.sagemaker.training_job import RUN_VARIABLE
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, Trial

@@ -25,7 +25,7 @@ from spotkeep_jobs.backends.ec2.history import (
     time_worked,
 )
 from spotkeep_jobs.backends.job_phases import with_phases
-from spotkeep_jobs.with_changes import with_changes
+from spotkeep_jobs.record.fields import with_changes
 
 KEPT_INSTANCES: Final = 50
 """The number of the newest instances that stay listed."""

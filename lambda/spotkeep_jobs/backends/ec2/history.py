@@ -23,9 +23,8 @@ from pydantic import Field
 from spotkeep_fleet.record import FAILED, FINISHED, INPUT_ERROR, TRAINING, FleetRecord
 from spotkeep_jobs.backends.ec2.facts import FleetEventKind, FleetReading, Instance, ProvisionedVolume
 from spotkeep_jobs.backends.job_view import JobPhase
-from spotkeep_jobs.record.bounds import LONGEST_WORDS, Address, AtMost, Id, Label, Line, PriceNames, Words
+from spotkeep_jobs.record.fields import LONGEST_WORDS, Address, AtMost, Id, Label, Line, PriceNames, Words, with_changes
 from spotkeep_jobs.record.record import Capacity, Charges, EarlierPhases, Record, UtcTime
-from spotkeep_jobs.with_changes import with_changes
 
 
 class Billed(Record):

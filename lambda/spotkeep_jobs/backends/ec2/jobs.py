@@ -51,9 +51,9 @@ from spotkeep_jobs.backends.ec2.steps import LEAVING_TAKES, FleetStep, steps_due
 from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError, JobNotFoundError
 from spotkeep_jobs.record.deployment_records import StoragePrices
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import Charges
 from spotkeep_jobs.record.table_client import RecordRefusedError, until_written
-from spotkeep_jobs.with_changes import with_changes
 
 T = TypeVar("T")
 _JOB_NAME: Final = re.compile(r"(?P<run>.+)-(?P<attempt>[1-9][0-9]{0,5})")

@@ -15,8 +15,7 @@ from spotkeep_jobs.backends.ec2.jobs import FleetOwners
 from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from spotkeep_jobs.orphans.sources import OrphanSearch, orphaned_fleets
-from spotkeep_jobs.record.deployment_records import StoragePrices
-from spotkeep_jobs.record.orphan_report import OrphanKind, OrphanRule
+from spotkeep_jobs.record.deployment_records import OrphanKind, OrphanRule, StoragePrices
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.record.table_client import RecordRefusedError
