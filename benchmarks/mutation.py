@@ -24,7 +24,7 @@ LIBRARY: Final = "spotkeep_jobs"
 DECIDES: Final = (
     "backends/batch/attempt_view.py",
     "backends/ec2/attempt_view.py",
-    "backends/job_phases.py",
+    "backends/backend.py",
     "cost/run_cost.py",
     "document/capacity.py",
     "document/command.py",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from spotkeep_fleet.training_spec import SPEC_CHANNEL, TrainingSpec, decode_spec
-from spotkeep_jobs.backends.job_spec import SpecObject
+from spotkeep_jobs.document.command import SpecObject
 
 _KEPT: dict[str, bytes] = {}
 

@@ -35,8 +35,8 @@ from spotkeep_jobs.runs.run_reconciler import RunReconciler
 from spotkeep_jobs.sweeps.launcher_function import launcher_of
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.backends.backend import JobSummary, JobView
     from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
-    from spotkeep_jobs.backends.job_view import JobSummary, JobView
     from spotkeep_jobs.cost.price_list import PriceList
     from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.orphans.collector import OrphanCollector

@@ -27,7 +27,7 @@ from spotkeep_jobs.runs.run_reconciler import RunReconciler
 from spotkeep_jobs.sweeps.launcher_function import launcher_of
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import JobView
+    from spotkeep_jobs.backends.backend import JobView
     from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.notifications.outbox import Delivery
     from spotkeep_jobs.record.record import Pool

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from spotkeep_cli.aws.calls import ClientFactory, Connection
     from spotkeep_cli.aws.deployment import DeploymentClient
-    from spotkeep_jobs.backends.job_view import JobView
+    from spotkeep_jobs.backends.backend import JobView
     from spotkeep_jobs.record.deployment_records import Finding, OrphanReport
     from spotkeep_jobs.record.record import Run
 

@@ -20,9 +20,9 @@ from spotkeep_jobs.cost.storage_cost import BYTES_A_GIGABYTE, HOURS_A_MONTH
 from spotkeep_jobs.record.deployment_records import GRACE, RULES, Finding, OrphanKind
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.backends.backend import JobView
     from spotkeep_jobs.backends.batch.service_job import ServiceJob
     from spotkeep_jobs.backends.ec2.facts import Orphan
-    from spotkeep_jobs.backends.job_view import JobView
     from spotkeep_jobs.record.record import Pool, Run
 
 

@@ -23,7 +23,7 @@ from spotkeep_jobs.record.states import PoolState
 from spotkeep_jobs.record.table_client import until_written
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import JobSummary, JobView
+    from spotkeep_jobs.backends.backend import JobSummary, JobView
     from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules
     from spotkeep_jobs.record.record import Pool, Run

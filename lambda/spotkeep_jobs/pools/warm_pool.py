@@ -27,7 +27,7 @@ from spotkeep_jobs.record.record import Attempt, Pool, PoolChange, Run, Timeline
 from spotkeep_jobs.record.states import EndReason, NotificationKind, PoolEndReason, PoolState, TimelineKind
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import JobView
+    from spotkeep_jobs.backends.backend import JobView
     from spotkeep_jobs.document.deployment_facts import DeploymentPolicy
 
 LONGEST_CHAIN: Final = timedelta(days=28)

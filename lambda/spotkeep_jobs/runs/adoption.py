@@ -28,7 +28,7 @@ from spotkeep_jobs.record.run_store import NewRun
 from spotkeep_jobs.record.states import RunState
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import JobView
+    from spotkeep_jobs.backends.backend import JobView
     from spotkeep_jobs.backends.sagemaker.api import AdoptableJob
     from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.settings import ControllerSettings

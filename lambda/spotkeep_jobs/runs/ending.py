@@ -12,7 +12,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from spotkeep_jobs.backends.job_phases import end_of
+from spotkeep_jobs.backends.backend import end_of
 from spotkeep_jobs.backends.sagemaker.training_job import (
     LAUNCH_VARIABLE,
     follow_up_request,

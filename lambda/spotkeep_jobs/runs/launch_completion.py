@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_jobs.backends.job_view import JobView
+from spotkeep_jobs.backends.backend import JobView
 from spotkeep_jobs.backends.sagemaker.training_job import is_same_launch, with_less_wait
 from spotkeep_jobs.document.capacity import MAX_FALLBACKS, fallbacks_of, longest_wait_without_a_job
 from spotkeep_jobs.document.request import JobRequest
@@ -240,7 +240,7 @@ class LaunchCompletion:
             attempt: The attempt as it was read.
         """
         if attempt.job_id is None:
-            job = self.deployment.backends.of(attempt).observe(attempt.job_name)
+            job = self.deployment.backend_of(attempt).observe(attempt.job_name)
             if job is None or not is_ours(job, attempt):
                 return
         self._stop_job(attempt)
@@ -280,7 +280,7 @@ class LaunchCompletion:
             attempt = with_changes(attempt, create_begun_at=now, job_request=parameters)
             begun = RunChange(run=with_changes(run, updated_at=now), attempt=attempt)
             run = self.deployment.table.runs.commit(begun, begins_job=True)
-        jobs = self.deployment.backends.of(attempt)
+        jobs = self.deployment.backend_of(attempt)
         try:
             self.deployment.training_bundle.keep()
             job_id = jobs.create(_recorded_parameters(attempt))
@@ -350,7 +350,7 @@ class LaunchCompletion:
         if attempt.job_id is not None:
             self._stop_job(attempt)
             return run
-        job = self.deployment.backends.of(attempt).observe(attempt.job_name)
+        job = self.deployment.backend_of(attempt).observe(attempt.job_name)
         if job is not None and is_ours(job, attempt):
             return self._created(run, attempt, job_id=job.job_id)
         if not self._is_settled(run, attempt):
@@ -361,7 +361,7 @@ class LaunchCompletion:
 
     def _stop_job(self, attempt: Attempt) -> None:
         with contextlib.suppress(JobNotFoundError):  # Deleted by a person; the controller records the end.
-            self.deployment.backends.of(attempt).stop(attempt.job_name)
+            self.deployment.backend_of(attempt).stop(attempt.job_name)
 
     def _facts(self, run: Run, attempt: Attempt) -> RunFacts:
         return RunFacts(

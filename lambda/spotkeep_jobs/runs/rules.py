@@ -16,8 +16,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.backends.job_phases import has_trained, time_in, training_since, waiting_since
-from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, JobPhase, JobView
+from spotkeep_jobs.backends.backend import (
+    ON_INSTANCES_PHASES,
+    JobPhase,
+    JobView,
+    has_trained,
+    time_in,
+    training_since,
+    waiting_since,
+)
 from spotkeep_jobs.cost.run_cost import live_cost
 from spotkeep_jobs.document.capacity import Fallback, fallbacks_of
 from spotkeep_jobs.document.times import format_duration

@@ -192,7 +192,7 @@ class RunActions:
     def _has_live_job(self, run: Run) -> bool:
         """Return True if SageMaker says that the run's last job is not over, even if the record differs."""
         attempt = self.deployment.table.runs.attempt(run.run, run.attempt)
-        job = self.deployment.backends.of(attempt or run).observe(run.job_name)
+        job = self.deployment.backend_of(attempt or run).observe(run.job_name)
         ours = job is not None and (attempt is None or is_ours(job, attempt))
         return job is not None and ours and not job.ended
 

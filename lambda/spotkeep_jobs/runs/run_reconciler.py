@@ -25,7 +25,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.backends.job_view import JobPhase
+from spotkeep_jobs.backends.backend import JobPhase
 from spotkeep_jobs.backends.sagemaker.training_job import launch_id_of
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
@@ -40,7 +40,7 @@ from spotkeep_jobs.runs.rules import JobFacts, RunFacts, asks_for_its_log
 from spotkeep_jobs.runs.transition import decide
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import JobView
+    from spotkeep_jobs.backends.backend import JobView
     from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.record.record import Attempt, Notification, Run, RunChange
     from spotkeep_jobs.settings import ControllerSettings
@@ -226,7 +226,7 @@ class RunReconciler:
 
     def _described(self, attempt: Attempt) -> JobView | None:
         """Return the present description of the attempt's job, after the steps that were due are done."""
-        backend = self.deployment.backends.of(attempt)
+        backend = self.deployment.backend_of(attempt)
         job = backend.observe(attempt.job_name)
         return backend.settle(attempt.job_name) if job is not None and job.has_more_to_do else job
 

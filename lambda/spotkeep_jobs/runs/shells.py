@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_fleet.shells import COMMAND_DOCUMENT, TRAINING_JOB_TARGET, shell_on_an_instance
-from spotkeep_jobs.backends.job_view import JobView
+from spotkeep_jobs.backends.backend import JobView
 from spotkeep_jobs.backends.session_manager import NOT_CONNECTED, Session
 from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError
 from spotkeep_jobs.record.record import Run
@@ -63,7 +63,7 @@ def open_shell(
     if run.state.ended:
         raise RequestRefusedError([_has_ended(run)])
     with unfinished_without_an_answer(run_id, doing="opening a shell in"):
-        view = deployment.backends.of(run).observe(run.job_name)
+        view = deployment.backend_of(run).observe(run.job_name)
         parameters = session_parameters(run, view, command=command, host=host, asked_by=asked_by)
         try:
             if view is not None and view.remote_debugging_off_in is not None:

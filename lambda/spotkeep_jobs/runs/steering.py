@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from spotkeep_jobs.backends.job_phases import on_instances_since, waiting_since
-from spotkeep_jobs.backends.job_view import JobPhase
+from spotkeep_jobs.backends.backend import JobPhase, on_instances_since, waiting_since
 from spotkeep_jobs.document.capacity import fallbacks_of, on_demand_below
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.times import format_duration

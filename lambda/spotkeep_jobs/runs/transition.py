@@ -18,7 +18,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from spotkeep_jobs.backends.job_phases import (
+from spotkeep_jobs.backends.backend import (
+    ON_INSTANCES_PHASES,
+    WAITING_PHASES,
+    JobPhase,
+    JobView,
     count_interruptions,
     first_on_instances,
     has_lost_its_capacity,
@@ -26,7 +30,6 @@ from spotkeep_jobs.backends.job_phases import (
     instance_time,
     interruption_before,
 )
-from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, WAITING_PHASES, JobPhase, JobView
 from spotkeep_jobs.backends.sagemaker.training_job import is_same_launch
 from spotkeep_jobs.notifications.texts.composition import Moment
 from spotkeep_jobs.notifications.texts.on_the_way import (

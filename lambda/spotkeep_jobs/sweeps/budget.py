@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from spotkeep_jobs.backends.job_phases import STOPS_WITHIN_SECONDS
+from spotkeep_jobs.backends.backend import STOPS_WITHIN_SECONDS
 from spotkeep_jobs.document.capacity import price_of, types_of
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeep_jobs.backends.backend import JobView
 from spotkeep_jobs.backends.batch.service_job import ServiceJob
 from spotkeep_jobs.backends.ec2.facts import Fleet, Orphan, TaggedStorage
-from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.orphans.decisions import (
     Context,
     Stored,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spotkeep_fleet.shells import COMMAND_DOCUMENT
-from spotkeep_jobs.backends.job_view import JobPhase, JobView
+from spotkeep_jobs.backends.backend import JobPhase, JobView
 from spotkeep_jobs.backends.session_manager import NOT_CONNECTED, Session
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, Problem, RequestRefusedError
 from spotkeep_jobs.record.fields import with_changes

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from spotkeep_fleet.record import FINISHED, FleetRecord
+from spotkeep_jobs.backends.backend import JobPhase, JobView, PhaseChange
 from spotkeep_jobs.backends.ec2.history import (
     LONGEST_REASON,
     FleetEnding,
@@ -17,7 +18,6 @@ from spotkeep_jobs.backends.ec2.history import (
     futile_lives,
     time_worked,
 )
-from spotkeep_jobs.backends.job_view import JobPhase, JobView, PhaseChange
 from spotkeep_jobs.record.states import EndReason
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from spotkeep_jobs.backends.backend import with_phases
 from spotkeep_jobs.backends.ec2.attempt_view import phase_changes
 from spotkeep_jobs.backends.ec2.charges import billed
 from spotkeep_jobs.backends.ec2.facts import SpotPrice
@@ -24,7 +25,6 @@ from spotkeep_jobs.backends.ec2.history import (
     time_trained,
     time_worked,
 )
-from spotkeep_jobs.backends.job_phases import with_phases
 from spotkeep_jobs.record.fields import with_changes
 
 KEPT_INSTANCES: Final = 50

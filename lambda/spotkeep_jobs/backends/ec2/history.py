@@ -21,8 +21,8 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from spotkeep_fleet.record import FAILED, FINISHED, INPUT_ERROR, TRAINING, FleetRecord
+from spotkeep_jobs.backends.backend import JobPhase
 from spotkeep_jobs.backends.ec2.facts import FleetEventKind, FleetReading, Instance, ProvisionedVolume
-from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.record.fields import LONGEST_WORDS, Address, AtMost, Id, Label, Line, PriceNames, Words, with_changes
 from spotkeep_jobs.record.record import Capacity, Charges, EarlierPhases, Record, UtcTime
 

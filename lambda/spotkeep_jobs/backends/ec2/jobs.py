@@ -31,6 +31,7 @@ from spotkeep_fleet.orphans import Resource, rebuilt
 from spotkeep_fleet.record import FleetRecord
 from spotkeep_fleet.snapshot_storage import snapshot_gib_hours
 from spotkeep_fleet.tags import ATTEMPT_TAG, DEPLOYMENT_TAG, RUN_TAG, operation_of
+from spotkeep_jobs.backends.backend import JobView
 from spotkeep_jobs.backends.ec2 import history as histories
 from spotkeep_jobs.backends.ec2.attempt_view import as_job_view
 from spotkeep_jobs.backends.ec2.charges import AttemptStorage, charges_of
@@ -48,7 +49,6 @@ from spotkeep_jobs.backends.ec2.history import (
 )
 from spotkeep_jobs.backends.ec2.launch import FleetLaunch, brought, create_fleet_request, launch_of
 from spotkeep_jobs.backends.ec2.steps import LEAVING_TAKES, FleetStep, steps_due, to_terminate
-from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError, JobNotFoundError
 from spotkeep_jobs.record.deployment_records import StoragePrices
 from spotkeep_jobs.record.fields import with_changes

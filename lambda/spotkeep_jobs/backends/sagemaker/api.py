@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_fleet.shells import training_job_target
-from spotkeep_jobs.backends.job_view import (
+from spotkeep_jobs.backends.backend import (
     ON_INSTANCES_PHASES,
     JobPhase,
     JobSummary,

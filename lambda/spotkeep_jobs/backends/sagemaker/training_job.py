@@ -22,9 +22,9 @@ from typing import Any, Final
 from spotkeep_fleet.ecr_images import ecr_registry
 from spotkeep_fleet.run_prefixes import run_prefix, specs_prefix
 from spotkeep_fleet.training_spec import NOT_STARTED, SPEC_CHANNEL, SPEC_VARIABLE
-from spotkeep_jobs.backends.job_spec import SpecObject, spec_object, training_spec_of
-from spotkeep_jobs.backends.job_view import JobPhase
+from spotkeep_jobs.backends.backend import JobPhase
 from spotkeep_jobs.document.capacity import Fallback, NextJob, has_local_disks
+from spotkeep_jobs.document.command import SpecObject, spec_object, training_spec_of
 from spotkeep_jobs.document.image import processor_of
 from spotkeep_jobs.document.metrics import MetricRequest
 from spotkeep_jobs.document.request import JobRequest

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from spotkeep_fleet.record import FAILED, FINISHED, INPUT_ERROR, CurrentVolume
+from spotkeep_jobs.backends.backend import JobPhase
 from spotkeep_jobs.backends.ec2.attempt_view import as_job_view
 from spotkeep_jobs.backends.ec2.history import FleetEnding, InstanceLife, Transition, absorb, closed
-from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.record.states import EndReason
 from tests.models.clock import NOON
 

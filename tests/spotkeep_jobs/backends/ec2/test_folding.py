@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spotkeep_fleet.record import FINISHED, TRAINING, Departure, FleetRecord
+from spotkeep_jobs.backends.backend import count_interruptions, first_on_instances
 from spotkeep_jobs.backends.ec2.attempt_view import as_job_view
 from spotkeep_jobs.backends.ec2.charges import AttemptStorage, charges_of
 from spotkeep_jobs.backends.ec2.facts import Instance, ProvisionedVolume, SpotPrice
@@ -30,7 +31,6 @@ from spotkeep_jobs.backends.ec2.history import (
     futile_instances,
     trained_seconds,
 )
-from spotkeep_jobs.backends.job_phases import count_interruptions, first_on_instances
 from spotkeep_jobs.cost.run_cost import bill, usage_of
 from spotkeep_jobs.progress.job_log import JobLog
 from spotkeep_jobs.record.deployment_records import StoragePrices

@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 
 from spotkeep_fleet.record import FINISHED, CurrentVolume, Lease, StoredSnapshot
+from spotkeep_jobs.backends.backend import JobPhase
 from spotkeep_jobs.backends.ec2.ec2_api import tag_list
 from spotkeep_jobs.backends.ec2.facts import Fleet
 from spotkeep_jobs.backends.ec2.fleet_orphans import is_orphaned, keeps_volume
 from spotkeep_jobs.backends.ec2.jobs import FleetOwners
-from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from spotkeep_jobs.orphans.sources import OrphanSearch, orphaned_fleets
 from spotkeep_jobs.record.deployment_records import OrphanKind, OrphanRule, StoragePrices

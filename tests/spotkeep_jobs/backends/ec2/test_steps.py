@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spotkeep_fleet.record import FINISHED
+from spotkeep_jobs.backends.backend import JobPhase
 from spotkeep_jobs.backends.ec2.attempt_view import as_job_view
 from spotkeep_jobs.backends.ec2.facts import FleetReading
 from spotkeep_jobs.backends.ec2.history import MAX_FUTILE_INSTANCES, FleetEnding, absorb, closed
 from spotkeep_jobs.backends.ec2.steps import LEAVING_TAKES, FleetStep, steps_due, to_terminate
-from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.record.states import EndReason
 
 from .readings import at, history, instance, record, seen, trains
