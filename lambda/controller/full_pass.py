@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from controller.reconciliation import PassReport, write_metrics
-from spotkeep_jobs.cost.price_list import PricesNotReadError
+from spotkeep_jobs.cost.prices import PricesNotReadError
 from spotkeep_jobs.errors import SpotkeepJobsError, isolated
 from spotkeep_jobs.notifications.outbox import Outbox
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
@@ -37,7 +37,7 @@ from spotkeep_jobs.sweeps.launcher_function import launcher_of
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.backend import JobSummary, JobView
     from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
-    from spotkeep_jobs.cost.price_list import PriceList
+    from spotkeep_jobs.cost.prices import PriceList
     from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.orphans.collector import OrphanCollector
     from spotkeep_jobs.record.record import Pool, Run

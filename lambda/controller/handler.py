@@ -45,7 +45,7 @@ from controller.reconciliation import (
     report_prices,
     report_refusal,
 )
-from spotkeep_jobs.cost.price_list import PriceList
+from spotkeep_jobs.cost.prices import PriceList
 from spotkeep_jobs.deployment import Clients, Deployment
 from spotkeep_jobs.errors import isolated
 from spotkeep_jobs.orphans.collector import orphan_collector

@@ -20,7 +20,7 @@ from spotkeep_jobs.document.times import parse_duration
 from spotkeep_jobs.errors import DurationError, Problem, RequestRefusedError
 from spotkeep_jobs.record.fields import MAX_PLAN_BYTES
 from spotkeep_jobs.record.record import Plan
-from spotkeep_jobs.schedules.recurring_schedules import LAUNCH_SCHEDULED
+from spotkeep_jobs.schedules.scheduled_launches import LAUNCH_SCHEDULED
 from spotkeep_jobs.sweeps.launcher_function import ADVANCE
 from spotkeep_planner.steering import DecisionTable
 

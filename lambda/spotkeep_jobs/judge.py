@@ -12,8 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
-from spotkeep_jobs.document.request import JobRequest, kind_of
-from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.document.request import JobRequest, kind_of, validate
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.schedules.document import ScheduleRequest, launched_by_a_schedule, read_schedule

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from controller import full_pass
 from controller.full_pass import FullPass, PassFailedError
 from controller.reconciliation import PassReport
-from spotkeep_jobs.cost.known_prices import KnownPrices
-from spotkeep_jobs.cost.price_list import PricesNotReadError
+from spotkeep_jobs.cost.prices import KnownPrices, PricesNotReadError
 from spotkeep_jobs.document.deployment_facts import DEFAULT_LONG_WAIT, PoolRules
 from spotkeep_jobs.notifications.outbox import Delivery
 from spotkeep_jobs.record.deployment_records import OrphanReport, PassPlaces, PriceBook

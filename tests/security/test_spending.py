@@ -21,8 +21,7 @@ import yaml
 from spotkeep_constructs.settings import Settings
 from spotkeep_jobs.deployment import Deployment
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy, SpendingLimits
-from spotkeep_jobs.document.request import kind_of
-from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.document.request import kind_of, validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.record import Cost, JobUsage, Run, RunChange
 from spotkeep_jobs.record.run_table import RunTable

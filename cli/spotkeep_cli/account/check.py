@@ -22,7 +22,7 @@ from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans, VolumeRetenti
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.sagemaker.training_job import DEPLOYMENT_TAG
-from spotkeep_jobs.cost.known_prices import KnownPrices
+from spotkeep_jobs.cost.prices import KnownPrices
 from spotkeep_jobs.document.times import MAX_WAIT_SECONDS
 from spotkeep_jobs.errors import AwsRefusedError, isolated
 from spotkeep_jobs.orphans.collector import ask

@@ -30,7 +30,23 @@ from spotkeep_fleet.training_spec import (
     encode_spec,
     spec_file_name,
 )
-from spotkeep_jobs.document.reading import INTO_A_FILE, Rule, excluded, more_than_fit, outlined, rule
+from spotkeep_jobs.document.reading import (
+    INTO_A_FILE,
+    MAX_VARIABLE,
+    MAX_WORD,
+    AnyText,
+    Rule,
+    excluded,
+    more_than_fit,
+    must,
+    outlined,
+    read_text,
+    rule,
+    scalar_text,
+    single_line,
+    written,
+    wrong,
+)
 from spotkeep_jobs.document.shell_text import (
     SHELLS,
     does_nothing,
@@ -48,17 +64,6 @@ from spotkeep_jobs.document.shell_text import (
     why_a_shell,
 )
 from spotkeep_jobs.document.source import GitSource
-from spotkeep_jobs.document.values import (
-    MAX_VARIABLE,
-    MAX_WORD,
-    AnyText,
-    must,
-    read_text,
-    scalar_text,
-    single_line,
-    written,
-    wrong,
-)
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.record import RunGroup
 from spotkeep_jobs.record.states import NotificationKind

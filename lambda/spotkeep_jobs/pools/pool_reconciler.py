@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.errors import AwsRefusedError, JobNotFoundError, UnreadableRecordError
 from spotkeep_jobs.pools.matching import differences
-from spotkeep_jobs.pools.pool_schedules import plan_schedules
 from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules, ScheduleNotMadeError, ScheduleTarget
-from spotkeep_jobs.pools.warm_pool import PoolFacts, decide_pool, waits_as_recorded
+from spotkeep_jobs.pools.warm_pool import PoolFacts, decide_pool, plan_schedules, waits_as_recorded
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, total
 from spotkeep_jobs.record.states import PoolState
 from spotkeep_jobs.record.table_client import until_written

@@ -3,8 +3,8 @@
 DynamoDB takes items of 400 KB. It refuses every later write to a larger item. Each text, list, mapping and document of
 a record has one of these bounds.
 
-The launcher refuses a larger request at its edge and names the field. The functions `folding` and `attempt_view` add up
-the values that grow while a run lives. Texts from AWS, a script or a user are cut when they are written. A test builds
+The launcher refuses a larger request at its edge and names the field. Two modules `attempt_view` add up the
+values that grow while a run lives. Texts from AWS, a script or a user are cut when they are written. A test builds
 each record at all of its bounds, and measures it.
 
 Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html

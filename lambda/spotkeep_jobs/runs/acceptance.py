@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spotkeep_jobs.backends.ec2.checks import Checked
 from spotkeep_jobs.backends.sagemaker.training_job import run_id_for
 from spotkeep_jobs.document.reading import shown
-from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.validation import Validation, validate
+from spotkeep_jobs.document.request import JobRequest, Validation, validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.fields import Caller, with_changes
 from spotkeep_jobs.record.ids import (

@@ -56,9 +56,8 @@ from spotkeep_jobs.document.capacity import NextJob, fallbacks_of, first_job, pr
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, SpendingLimits
 from spotkeep_jobs.document.fleet import no_fleets
 from spotkeep_jobs.document.reading import outlined, shown
-from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.request import JobRequest, validate
 from spotkeep_jobs.document.spending import worst_case_usd
-from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import (
     CheckpointPrefixTakenError,
     IdReservedError,

@@ -37,8 +37,8 @@ from spotkeep_jobs.notifications.texts.on_the_way import (
     queue_blocked_notification,
     stale_checkpoint_notification,
 )
-from spotkeep_jobs.progress.checkpoint_alert import Freshness, freshness_of
 from spotkeep_jobs.progress.job_log import Extent, JobLog
+from spotkeep_jobs.progress.progress import Freshness, freshness_of
 from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import Attempt, StaleCheckpointNotice, TimelineEntry, in_utc_milliseconds
 from spotkeep_jobs.record.states import EndReason, NotificationKind, TimelineKind

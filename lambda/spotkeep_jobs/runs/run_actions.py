@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_jobs.document.queue import MAX_PRIORITY
 from spotkeep_jobs.document.reading import shown
-from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.request import JobRequest, Validation, validate
 from spotkeep_jobs.document.spending import cost_problems
-from spotkeep_jobs.document.validation import Validation, validate
 from spotkeep_jobs.errors import (
     AttemptStillLiveError,
     CheckpointPrefixTakenError,

@@ -45,8 +45,10 @@ from spotkeep_jobs.sweeps.decision import (
     Seen,
     SeenRun,
     Task,
+    between_jobs,
     failed,
     free_places,
+    paced,
     results_of,
     settled,
     stopping,
@@ -56,7 +58,6 @@ from spotkeep_jobs.sweeps.decision import (
     with_resumed,
 )
 from spotkeep_jobs.sweeps.document import SweepRequest
-from spotkeep_jobs.sweeps.pace import between_jobs, paced
 from spotkeep_jobs.sweeps.resumed_trials import changes_of_resume, next_to_go_on, waits_to_go_on
 from spotkeep_jobs.sweeps.search.moves import Move, TrialResult
 from spotkeep_jobs.sweeps.search.search import is_exhausted, next_moves
@@ -118,7 +119,7 @@ class Sweeps:
             ended_runs: The runs of trials that something happened to. The others are taken to be as they were. None to
                 read them all.
             seconds_left: Returns the seconds that the function still has. It is called before each run is opened,
-                resumed or stopped, and while a run waits for its moment (`pace`).
+                resumed or stopped, and while a run waits for its moment.
             most_tasks: At most so many runs are opened, resumed or stopped. None for all.
 
         Returns:

@@ -22,8 +22,7 @@ from spotkeep_jobs.document.capacity import (
     local_disks_gb,
 )
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
-from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.validation import Validation, validate
+from spotkeep_jobs.document.request import JobRequest, Validation, validate
 from spotkeep_jobs.record.record import Attempt, JobUsage, Place
 from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.runs.ending import NoMoreJobs, next_job

@@ -14,7 +14,7 @@ from spotkeep_jobs.backends.sagemaker.training_job import JobPlatform
 from spotkeep_jobs.document.deployment_facts import PoolRules
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.pools.pool_actions import PoolActions
-from spotkeep_jobs.pools.pool_schedules import PoolFiring
+from spotkeep_jobs.pools.warm_pool import PoolFiring
 from spotkeep_jobs.record.record import Pool, Run
 from spotkeep_jobs.record.states import NotificationKind, PoolEndReason, PoolState, RunState, TimelineKind
 from tests.models.deployment import DEFAULTS, launcher_on

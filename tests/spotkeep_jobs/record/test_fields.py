@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.backends.batch import attempt_view
+from spotkeep_jobs.backends.ec2.attempt_view import KEPT_PHASES, MOST_INSTANCES
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
-from spotkeep_jobs.backends.ec2.folding import KEPT_PHASES, MOST_INSTANCES
 from spotkeep_jobs.backends.ec2.history import FleetHistory
 from spotkeep_jobs.document.fleet import MAX_RUNS
 from spotkeep_jobs.orphans.collector import MOST_KEPT, MOST_UNREADABLE

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy
-from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.document.request import JobRequest, validate
 from spotkeep_jobs.progress.job_log import JobLog
 from spotkeep_jobs.record.record import Plan, Progress
 from spotkeep_jobs.runs.rules import JobFacts, RuleResult

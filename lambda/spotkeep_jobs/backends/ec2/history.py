@@ -2,7 +2,7 @@
 
 EC2 forgets an instance after an hour, and a fleet's events after 48 hours. So each answer of EC2 is absorbed into a
 history that the run table keeps. The history only grows. A recorded fact of an instance never changes later, however
-late or out of order EC2's answers come. Entries of long ago become sums (`folding`). `steps` decides about the next
+late or out of order EC2's answers come. Entries of long ago become sums (`attempt_view`). `jobs` decides about the next
 steps. `attempt_view` describes a history in the terms of every job.
 
 Sources:

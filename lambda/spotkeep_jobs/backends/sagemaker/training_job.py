@@ -27,10 +27,10 @@ from spotkeep_jobs.document.capacity import Fallback, NextJob, has_local_disks
 from spotkeep_jobs.document.command import SpecObject, spec_object, training_spec_of
 from spotkeep_jobs.document.image import processor_of
 from spotkeep_jobs.document.metrics import MetricRequest
+from spotkeep_jobs.document.reading import RUN_ID_HEX_DIGITS
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.source import ArchiveSource
 from spotkeep_jobs.document.times import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS
-from spotkeep_jobs.document.values import RUN_ID_HEX_DIGITS
 from spotkeep_jobs.record.record import Attempt, PoolTraits
 from spotkeep_jobs.record.states import EndReason
 

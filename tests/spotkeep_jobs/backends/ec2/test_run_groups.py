@@ -16,7 +16,7 @@ from spotkeep_jobs.backends.ec2.jobs import FleetJobs, NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform, launch_of
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.fleet import MAX_RUNS
-from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.document.request import validate
 from spotkeep_jobs.errors import RequestRefusedError, SpotkeepJobsError
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable

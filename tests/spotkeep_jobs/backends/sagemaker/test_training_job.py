@@ -41,7 +41,7 @@ from spotkeep_jobs.backends.sagemaker.training_job import (
 )
 from spotkeep_jobs.document.capacity import first_job
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
-from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.document.request import validate
 from spotkeep_jobs.record.states import EndReason
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/6a1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
