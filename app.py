@@ -49,8 +49,8 @@ def main(*, judge: bool = True) -> int:
             import_module(f"aws_cdk.aws_{module}")
         rules = loading.result()
 
+    from spotkeep_constructs.deployment_build import Project
     from spotkeep_constructs.errors import ConstructError
-    from spotkeep_constructs.project import Project
     from spotkeep_constructs.settings import Settings, SettingsError
     from stacks.deployment import place_stacks
 

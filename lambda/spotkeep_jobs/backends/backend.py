@@ -14,13 +14,13 @@ from enum import StrEnum
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from spotkeep_jobs.record.record import EarlierPhases, EarlierTrainingJobs, InstanceTime
+from spotkeep_jobs.record.record import EarlierPhases, InstanceTime, TrainingJobs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from spotkeep_jobs.record.record import Charges, PoolTraits, QueuedTrainingJob
+    from spotkeep_jobs.record.record import Charges, PoolTraits, Volume
     from spotkeep_jobs.record.states import EndReason
 
 
@@ -133,10 +133,8 @@ class JobView:
 
     charges: Charges | None = None
     """The cost of a fleet's instances, once the attempt is over. None for another backend."""
-    volume_id: str | None = None
+    volume: Volume | None = None
     """The volume of a run on a fleet."""
-    volume_is_for_a_person: bool = False
-    """True where only a person deletes that volume."""
     waits_because: str | None = None
     """The reason of EC2 or AWS Batch for an attempt without an instance, on a fleet or in a queue.
 
@@ -146,10 +144,8 @@ class JobView:
     never_fits: bool = False
     """True where AWS Batch says that it asks for more than its queue or share may ever have. It blocks later ones."""
 
-    training_jobs: tuple[QueuedTrainingJob, ...] = ()
-    """The training jobs with instances that AWS Batch created for an attempt in a queue, all or the last ones."""
-    earlier_training_jobs: EarlierTrainingJobs = field(default_factory=EarlierTrainingJobs)
-    """The sums over the training jobs before those."""
+    training_jobs: TrainingJobs = field(default_factory=TrainingJobs)
+    """The training jobs with instances that AWS Batch created for an attempt in a queue."""
 
     has_more_to_do: bool = False
     """True while `Backend.settle` has a step to take, or a fact to record, for the job's resources."""
@@ -390,7 +386,8 @@ def instance_time(job: JobView) -> InstanceTime:
     """
     earlier = (lasted for phase, lasted in job.earlier_phases.time.items() if phase not in _WITHOUT_INSTANCES)
     seconds = sum(earlier, timedelta(0)).total_seconds()
-    preempted = sum(each.preempted for each in job.training_jobs) + job.earlier_training_jobs.phases.interruptions
+    jobs = job.training_jobs
+    preempted = sum(each.preempted for each in jobs.listed) + jobs.earlier.phases.interruptions
     seconds += float(STOPS_WITHIN_SECONDS * preempted)
     since = None
     for entry in job.transitions:

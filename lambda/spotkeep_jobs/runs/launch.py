@@ -1,8 +1,9 @@
 """Launches runs. A run never has more than one live job, whatever is retried, lost or called twice (I1).
 
-The order of the steps ensures this. The launcher first records a run in one conditional transaction, with its token and
-its checkpoint lock. The record holds the exact CreateTrainingJob request under a deterministic name. Only then does the
-launcher create the job. This covers the following cases.
+The order of the steps ensures this. The launcher first keeps the job's training spec in S3. If S3 refuses it, nothing
+is recorded. The launcher then records the run in one conditional transaction, with its token and its checkpoint lock.
+The record holds the exact CreateTrainingJob request under a deterministic name. Only then does the launcher create the
+job. This covers the following cases.
 
 - The same token comes again. The launcher finds the record, launches nothing and gives the same answer. For an hour
   this also holds for the same document with `run` and without a token (`acceptance`).
@@ -53,12 +54,15 @@ from spotkeep_jobs.backends.sagemaker.training_job import (
     spec_of,
 )
 from spotkeep_jobs.document.capacity import NextJob, fallbacks_of, first_job, price_of, shortest_job_seconds
+from spotkeep_jobs.document.command import SpecObject
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, SpendingLimits
 from spotkeep_jobs.document.fleet import no_fleets
 from spotkeep_jobs.document.reading import outlined, shown
 from spotkeep_jobs.document.request import JobRequest, validate
 from spotkeep_jobs.document.spending import worst_case_usd
 from spotkeep_jobs.errors import (
+    AwsBusyError,
+    AwsRefusedError,
     CheckpointPrefixTakenError,
     IdReservedError,
     Problem,
@@ -89,6 +93,8 @@ from spotkeep_jobs.runs.launch_completion import (
     REFUSED,
     LaunchCompletion,
     Launched,
+    is_recorded,
+    not_recorded,
     refused_by_its_backend,
     unfinished_without_an_answer,
 )
@@ -219,7 +225,6 @@ class NewAttempts:
 
         Raises:
             RequestRefusedError: AWS Batch would not take the request of its job.
-            AwsCallError: S3 did not take the training spec of its job.
         """
         request = member.request
         run = request.run or ""
@@ -263,7 +268,6 @@ class NewAttempts:
 
         Raises:
             RequestRefusedError: The run has spent its max_cost, or AWS Batch would not take the request of its job.
-            AwsCallError: S3 did not take the training spec of its job.
         """
         now = self.deployment.now()
         deadline_at = request.deadline_at(now)
@@ -295,6 +299,23 @@ class NewAttempts:
             run = with_changes(run, request=document, notify=request.notify)
         return run, attempt, timeline
 
+    def keep_spec(self, request: JobRequest, *, run: str) -> None:
+        """Keep the training spec of a run's jobs in S3. An instance of EC2 gets it in the run table instead.
+
+        Raises:
+            RequestRefusedError: S3 refuses it.
+            AwsBusyError: S3 could not answer. Call again.
+        """
+        if request.backend != "sagemaker":
+            return
+        spec = spec_of(request=request, platform=self.deployment.platform, run=run)
+        if spec is None:
+            return
+        try:
+            self.deployment.specs.keep(spec)
+        except AwsRefusedError as error:
+            raise RequestRefusedError([_spec_refused(spec, error)]) from error
+
     def _new_attempt(
         self,
         request: JobRequest,
@@ -316,10 +337,6 @@ class NewAttempts:
         queue = _place_of(request)
         if queue is not None:
             job_request = _in_queue(request, job_request, queue)
-        if request.backend == "sagemaker":
-            spec = spec_of(request=request, platform=self.deployment.platform, run=run)
-            if spec is not None:
-                self.deployment.specs.keep(spec)
         return Attempt(
             run=run,
             attempt=number,
@@ -422,6 +439,29 @@ def _changed(run: Run, attempt: Attempt, document: Mapping[str, Any]) -> tuple[T
     )
 
 
+def _spec_refused(spec: SpecObject, error: AwsRefusedError) -> Problem:
+    """Return the problem that S3 does not take a training spec."""
+    again = "then launch again."
+    fix = f"Have an administrator correct that, {again}"
+    if error.code.startswith("AccessDenied"):
+        fix = (
+            "The launcher's role needs s3:PutObject there, and kms:GenerateDataKey on the bucket's key. Have an "
+            "administrator compare its policies, the bucket's and the key's with docs/roles.md, or deploy the app "
+            f"again, {again}"
+        )
+    elif error.code.startswith("KMS."):
+        fix = f"Have an administrator enable the bucket's KMS key, or cancel its deletion, {again}"
+    elif error.code == "NoSuchBucket":
+        fix = f"Have an administrator deploy the app again (cdk deploy --all), {again}"
+    return Problem(
+        field="(S3)",
+        found=spec.uri,
+        problem=f"is where the job's training spec belongs, and S3 refused it ({error.code}: {error.reason}). Nothing "
+        "was launched, and nothing is recorded",
+        fix=fix,
+    )
+
+
 def _spent_already(request: JobRequest, *, spent_usd: float) -> Problem:
     """Return the problem that the run has already spent its max_cost."""
     return Problem(
@@ -480,7 +520,8 @@ class Launcher:
 
         Raises:
             RequestRefusedError: Nothing was launched. The error carries every problem.
-            LaunchUnfinishedError: AWS gave no certain answer. Call again with the same token.
+            LaunchUnfinishedError: AWS gave no certain answer. It says if the run is recorded. Call again with the same
+                token.
         """
         acceptance, deployment = Acceptance(self.deployment), self.deployment
         validation = acceptance.judged(document, caller=caller, default_token=default_token)
@@ -494,17 +535,19 @@ class Launcher:
         members = members_of(request)
         if checked.problems and not acceptance.was_launched(members[0].request):
             raise RequestRefusedError(checked.problems, warnings=warnings)
-        with unfinished_without_an_answer(run_id, doing="launching", token=token):
-            attempts = NewAttempts(deployment)
-            new = [attempts.of_new_run(member, plan=plan, caller=caller, origin=origin) for member in members]
+        attempts, launching = NewAttempts(deployment), f"launching run {run_id!r}"
+        new = [attempts.of_new_run(member, plan=plan, caller=caller, origin=origin) for member in members]
+        with unfinished_without_an_answer(launching, then=not_recorded(token)):
+            self._keep_spec(members[0].request)
             opened = self._open(request, new, origin=origin, warnings=warnings)
-            replayed = opened[0].replayed
-            if replayed:
-                if by_its_name and not is_repeated(launched_at=opened[0].run.created_at, now=deployment.now()):
-                    raise RequestRefusedError([run_exists(opened[0].run.run)], warnings=warnings)
-                for each, member in zip(opened, members, strict=False):
-                    refuse_other_document(each.run, member.request, left_out=left_out(document), runs=len(members))
-            completion = LaunchCompletion(deployment)
+        replayed = opened[0].replayed
+        if replayed:
+            if by_its_name and not is_repeated(launched_at=opened[0].run.created_at, now=deployment.now()):
+                raise RequestRefusedError([run_exists(opened[0].run.run)], warnings=warnings)
+            for each, member in zip(opened, members, strict=False):
+                refuse_other_document(each.run, member.request, left_out=left_out(document), runs=len(members))
+        completion, then = LaunchCompletion(deployment), is_recorded("run", token=token, completes="creates its job")
+        with unfinished_without_an_answer(launching, then=then):
             first, *others = [
                 completion.complete(each.run.run, read=(each.run, each.attempt), wrote_attempt=not replayed)
                 for each in opened
@@ -545,6 +588,23 @@ class Launcher:
             worst_case_usd=worst_case_usd(request, prices=policy.prices, now=self.deployment.now()),
             limits=policy.limits,
         )
+
+    def _keep_spec(self, first: JobRequest) -> None:
+        """Keep the training spec in S3, so that a job with a recorded request finds its spec.
+
+        Args:
+            first: The request of the first run. Several runs as one are EC2's alone, which has its specs elsewhere.
+
+        Raises:
+            RequestRefusedError: S3 refuses the spec.
+            AwsBusyError: S3 could not answer.
+        """
+        try:
+            NewAttempts(self.deployment).keep_spec(first, run=first.run or "")
+        except (RequestRefusedError, AwsBusyError):
+            # An earlier call with the token kept the spec before it recorded the run.
+            if not Acceptance(self.deployment).was_launched(first):
+                raise
 
     def _open(
         self, request: JobRequest, new: Sequence[NewRun], *, origin: Origin, warnings: tuple[str, ...]

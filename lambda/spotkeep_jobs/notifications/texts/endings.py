@@ -22,7 +22,7 @@ from spotkeep_jobs.notifications.texts.composition import (
     wrapped,
 )
 from spotkeep_jobs.notifications.texts.pools import pool_left
-from spotkeep_jobs.record.record import BackendName, Cost, Metric, Notification, Pool, Run, ScriptMetrics
+from spotkeep_jobs.record.record import BackendName, Cost, Metric, Notification, Pool, Run, ScriptMetrics, Volume
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState
 
 _MOST_LINES: Final = 10
@@ -54,8 +54,8 @@ def facts_of(run: Run) -> list[str]:
         lines += fact_line("Storage", _storage(cost))
     if cost.training_seconds and (run.place.capacity == "spot" or cost.saved_seconds):
         lines += fact_line("Saved", saved_by(cost, unit=unit))
-    if run.volume_id is not None:
-        lines += fact_line("Volume", _volume(run))
+    if run.volume is not None:
+        lines += fact_line("Volume", _volume(run, run.volume))
     return lines
 
 
@@ -91,15 +91,13 @@ def _paid_on_ec2(cost: Cost) -> str:
     return f"{spoken_usd(cost.billed_usd)} for {time}"
 
 
-def _volume(run: Run) -> str:
+def _volume(run: Run, volume: Volume) -> str:
     asked = run.request.get("volume") or {}
-    if run.state is RunState.COMPLETED and asked.get("when_done") == "delete" and run.volume_is_for_a_person:
-        return (
-            f"{run.volume_id}; it has what is not in S3 (`spotkeep logs` says what), so it is kept: delete it yourself"
-        )
-    if run.state is RunState.COMPLETED and asked.get("when_done") == "delete":
-        return f"{run.volume_id}; it is deleted within minutes, as the job asks"
-    return f"{run.volume_id}; it is kept, and billed until it is deleted"
+    if run.state is not RunState.COMPLETED or asked.get("when_done") != "delete":
+        return f"{volume.id}; it is kept, and billed until it is deleted"
+    if volume.is_for_a_person:
+        return f"{volume.id}; it has what is not in S3 (`spotkeep logs` says what), so it is kept: delete it yourself"
+    return f"{volume.id}; it is deleted within minutes, as the job asks"
 
 
 def _storage(cost: Cost) -> str:
@@ -354,12 +352,13 @@ def ending_notification(
         None when the run asked for no notification of this kind.
     """
     kind = _NOTIFICATION_OF_STATE[run.state]
-    if kind not in run.notify or run.end_reason is None:
+    ending = run.ending
+    if kind not in run.notify or ending is None:
         return None
-    ending = words_of(run.end_reason, backend=run.place.backend)
-    if run.paused_at_step is not None:
-        at_step = f"paused at step {run.paused_at_step:,}"
-        ending = replace(ending, subject=at_step, sentence=f"is {at_step}, as its job file asks (pause_at_step).")
+    words = words_of(ending.reason, backend=run.place.backend)
+    if ending.paused_at_step is not None:
+        at_step = f"paused at step {ending.paused_at_step:,}"
+        words = replace(words, subject=at_step, sentence=f"is {at_step}, as its job file asks (pause_at_step).")
     saved = ""
     cost = run.cost
     if kind is NotificationKind.COMPLETED and cost is not None and cost.redone_seconds is not None:
@@ -368,18 +367,18 @@ def ending_notification(
         run=run,
         attempt=run.attempt,
         deployment=deployment,
-        happened_at=run.ended_at or run.updated_at,
+        happened_at=ending.at,
         created_at=created_at,
     )
     return compose(
         moment,
         kind=kind,
-        subject=f"{ending.subject}{saved}",
+        subject=f"{words.subject}{saved}",
         paragraphs=[
-            *wrapped(f"Your run {run.name} {ending.sentence}"),
+            *wrapped(f"Your run {run.name} {words.sentence}"),
             *(wrapped(f"{DOUBTFUL_END}.") if is_doubtful else []),
-            *quoted_reason(run.failure_reason),
-            *([] if run.no_more_jobs_because is None else wrapped(f"No job follows: {run.no_more_jobs_because}.")),
+            *quoted_reason(ending.failure_reason),
+            *(wrapped(f"No job follows: {ending.no_more_jobs_because}.") if ending.no_more_jobs_because else []),
             "",
             *facts_of(run),
             *measured(metrics),
@@ -389,6 +388,6 @@ def ending_notification(
             "",
             *next_steps(run),
         ],
-        reason=run.end_reason.value,
+        reason=ending.reason.value,
         facts={} if metrics is None else {"metrics": figures_of(metrics)},
     )
