@@ -46,10 +46,7 @@ DECIDES: Final = (
     "runs/steering.py",
     "runs/transition.py",
     "sweeps/decision.py",
-    "sweeps/search/asha.py",
-    "sweeps/search/combinations.py",
     "sweeps/search/search.py",
-    "sweeps/search/sobol.py",
     "sweeps/search/tpe_request.py",
 )
 """The mutated modules, below the library."""

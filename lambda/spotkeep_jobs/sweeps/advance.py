@@ -59,8 +59,7 @@ from spotkeep_jobs.sweeps.decision import (
 )
 from spotkeep_jobs.sweeps.document import SweepRequest
 from spotkeep_jobs.sweeps.resumed_trials import changes_of_resume, next_to_go_on, waits_to_go_on
-from spotkeep_jobs.sweeps.search.moves import Move, TrialResult
-from spotkeep_jobs.sweeps.search.search import is_exhausted, next_moves
+from spotkeep_jobs.sweeps.search.search import Move, TrialResult, is_exhausted, next_moves
 from spotkeep_jobs.sweeps.search.tpe_function import tpe_of
 from spotkeep_jobs.sweeps.trial_documents import trial_document
 

@@ -39,7 +39,7 @@ from spotkeep_jobs.sweeps.budget import (
 )
 from spotkeep_jobs.sweeps.document import Objective, SweepRequest
 from spotkeep_jobs.sweeps.resumed_trials import let_go_on, training_again
-from spotkeep_jobs.sweeps.search.moves import Begin, Move, Promote, TrialResult
+from spotkeep_jobs.sweeps.search.search import Begin, Move, Promote, TrialResult
 
 FAILURES_THAT_END_IT: Final = 3
 """The number of failed trials, before any has made progress, that ends a sweep. The next ones would fail, too."""

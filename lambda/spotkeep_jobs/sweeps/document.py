@@ -29,8 +29,7 @@ from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.fields import MAX_PARAMETERS_BYTES, MAX_SWEEP_BYTES
 from spotkeep_jobs.record.ids import MAX_TRIALS
 from spotkeep_jobs.record.sweep import ParameterValue
-from spotkeep_jobs.sweeps.search.moves import Begin
-from spotkeep_jobs.sweeps.search.search import SearchName, SearchPlan
+from spotkeep_jobs.sweeps.search.search import Begin, SearchName, SearchPlan
 from spotkeep_jobs.sweeps.search.tpe_request import MOST_TRIALS as MOST_TRIALS_OF_TPE
 from spotkeep_jobs.sweeps.space import Space
 

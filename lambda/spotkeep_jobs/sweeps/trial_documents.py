@@ -18,8 +18,7 @@ from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.ids import run_of_trial
 from spotkeep_jobs.record.sweep import ParameterValue, Trial
 from spotkeep_jobs.sweeps.document import SweepRequest
-from spotkeep_jobs.sweeps.search.moves import Begin, Move
-from spotkeep_jobs.sweeps.search.search import next_moves
+from spotkeep_jobs.sweeps.search.search import Begin, Move, next_moves
 
 _PLACEHOLDER: Final = re.compile(r"\{(?P<index>index)\}|\{parameters\.(?P<parameter>[^{}]+)\}")
 

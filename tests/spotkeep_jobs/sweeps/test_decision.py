@@ -36,8 +36,7 @@ from spotkeep_jobs.sweeps.decision import (
 from spotkeep_jobs.sweeps.document import Objective, SweepRequest
 from spotkeep_jobs.sweeps.launch import SweepLaunch
 from spotkeep_jobs.sweeps.launcher_function import MOST_IN_A_ROW, launcher_of
-from spotkeep_jobs.sweeps.search.moves import Promote
-from spotkeep_jobs.sweeps.search.search import next_moves
+from spotkeep_jobs.sweeps.search.search import Promote, next_moves
 from spotkeep_local.access.call_rates import CALLS_A_SECOND
 from tests.models.account import Account
 from tests.models.clock import NOON
