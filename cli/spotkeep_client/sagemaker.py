@@ -67,7 +67,7 @@ class SpotTrainer(ModelTrainer):
 
     Args:
         deployment: The `deployment` setting that Spotkeep was deployed with.
-        region: The AWS region. None for the AWS configuration's own.
+        region: The AWS region, or None for the AWS configuration's own.
         profile: The AWS profile. None for the AWS configuration's own.
         local: True for the one in the local AWS (`spotkeep local up`).
         seams: The connection to AWS, the clock and the source of tokens. Tests hand in their own.

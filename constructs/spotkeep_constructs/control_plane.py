@@ -149,7 +149,7 @@ class SpotkeepControlPlane(Construct):
             vpc: The VPC that EC2 instances run in. By default the VPC of the settings, or a new one.
             vpc_subnets: Its subnets for instances, one a zone. By default the CDK chooses them.
             bucket: The bucket for checkpoints, encrypted with a KMS key. By default a new one.
-            key: The key of the bucket. By default the given bucket's own, or a new one.
+            key: The key of the bucket, by default the given bucket's own, or a new one.
             project: The directories of code and built archives, by default those of the checkout with this construct.
             build_layer: The builder of the functions' dependency layer, uv by default.
 

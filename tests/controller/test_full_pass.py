@@ -25,7 +25,7 @@ from spotkeep_jobs.document.deployment_facts import DEFAULT_LONG_WAIT, PoolRules
 from spotkeep_jobs.notifications.outbox import Delivery
 from spotkeep_jobs.record.deployment_records import OrphanReport, PassPlaces, PriceBook
 from spotkeep_jobs.record.states import RunState
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.runs.rules import LAUNCH_SETTLES
 from tests.models.faults import Fault
 from tests.models.run_table import open_run
 

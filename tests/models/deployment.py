@@ -7,12 +7,14 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar, cast
 
+from spotkeep_fleet.training_spec import SPEC_CHANNEL, TrainingSpec, decode_spec
 from spotkeep_jobs.backends.batch.api import ServiceJobsApi
 from spotkeep_jobs.backends.batch.jobs import ServiceJobs
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.sagemaker.training_job import JobPlatform
 from spotkeep_jobs.cost.prices import KnownPrices
 from spotkeep_jobs.deployment import Clients, Deployment
+from spotkeep_jobs.document.command import SpecObject
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy
 from spotkeep_jobs.pools.scheduler_api import ScheduleTarget
 from spotkeep_jobs.record.record import Ending, Run, RunChange
@@ -21,7 +23,6 @@ from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.runs.callers import CallerRules
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.settings import ControllerSettings, LauncherSettings
-from tests.kept_specs import keep_spec
 from tests.models.batch import Batch
 from tests.models.clock import Clock
 from tests.models.functions import Functions
@@ -66,6 +67,14 @@ CONTROLLER: Final = ControllerSettings(
 )
 _DeploymentT = TypeVar("_DeploymentT", bound=Deployment[Any])
 TARGET: Final = ScheduleTarget.of(LAUNCHER)
+_SPEC_TEXTS: dict[str, bytes] = {}
+
+
+def keep_spec(spec: SpecObject) -> None:
+    """Put a spec."""
+    _SPEC_TEXTS[spec.uri] = spec.content
+
+
 NOTHING_TO_COPY: Final = SimpleNamespace(keep=lambda *_: None)
 """Stands for the bundle, where a test has no model of S3."""
 KEPT_SPECS: Final = SimpleNamespace(keep=keep_spec)
@@ -225,3 +234,9 @@ def end_run(
             attempt=attempt.model_copy(update=ended),
         )
     )
+
+
+def spec_in(request: Mapping[str, Any]) -> TrainingSpec:
+    """Read the spec that a job's request names as its channel."""
+    [channel] = [each for each in request["InputDataConfig"] if each["ChannelName"] == SPEC_CHANNEL]
+    return decode_spec(_SPEC_TEXTS[channel["DataSource"]["S3DataSource"]["S3Uri"]].decode())

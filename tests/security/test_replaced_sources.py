@@ -40,7 +40,7 @@ from spotkeep_jobs.backends.sagemaker.training_job import (
 from spotkeep_jobs.document.capacity import first_job
 from spotkeep_jobs.document.request import JobRequest, validate
 from spotkeep_jobs.document.source import ArchiveSource
-from tests.instance_jobs import instance_job
+from tests.models.ec2 import instance_job
 from tests.spotkeep_agent.cloud import RUN, Cloud
 from tests.spotkeep_jobs.backends.sagemaker.test_training_job import DEFAULTS
 

@@ -270,8 +270,8 @@ class JobLog:
         resumes_left_out: The number of resumes before those.
         paused_at_step: The step at which its script paused, if it did.
         exited: True when the runner's last line is in it.
-        end_is_doubtful: True when its script counts as done without a report that it is done. It ended with 0 on one
-            notice after the other.
+        end_is_doubtful: True when its script counts as done without a report that it is done, since it ended with 0 on
+            one notice after the other.
         refused: Lines that broke a bound, by the bound.
         extent: The part of the log that this is.
     """

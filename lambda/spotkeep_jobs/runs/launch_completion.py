@@ -44,7 +44,7 @@ from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 from spotkeep_jobs.record.sweep_store import SweepChangedError
 from spotkeep_jobs.record.table_client import RecordRefusedError, Unreadable, until_written
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
-from spotkeep_jobs.runs.rules import RunFacts
+from spotkeep_jobs.runs.rules import LAUNCH_SETTLES, RunFacts
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment
@@ -155,11 +155,6 @@ def _never_fits(reason: str) -> bool:
     return named is not None and int(named["limit"]) < int(named["asked"])
 
 
-LAUNCH_SETTLES: Final = timedelta(minutes=5)
-"""The age at which a function that began to create a job is over for certain.
-
-No function runs so long, even with a minute for differences between clocks.
-"""
 _QUOTA_CODE: Final = "ResourceLimitExceeded"
 
 

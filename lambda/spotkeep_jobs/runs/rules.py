@@ -49,6 +49,13 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.record import Notification, Plan, Run, ScriptMetrics
 
 
+LAUNCH_SETTLES: Final = timedelta(minutes=5)
+"""The age at which a function that began to create a job is over for certain.
+
+No function runs so long, even with a minute for differences between clocks.
+"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunFacts:
     """The facts of a run without a job, or with a job that its backend does not know.

@@ -35,8 +35,8 @@ from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, total
 from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.record.table_client import RecordRefusedError, until_written
 from spotkeep_jobs.runs.ending import request_of
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, LaunchCompletion
-from spotkeep_jobs.runs.rules import JobFacts, RunFacts, asks_for_its_log
+from spotkeep_jobs.runs.launch_completion import LaunchCompletion
+from spotkeep_jobs.runs.rules import LAUNCH_SETTLES, JobFacts, RunFacts, asks_for_its_log
 from spotkeep_jobs.runs.transition import decide
 
 if TYPE_CHECKING:

@@ -117,8 +117,8 @@ class Sweeps:
             sweep: Its id.
             ended_runs: The runs of trials that something happened to. The others are taken to be as they were. None to
                 read them all.
-            seconds_left: Returns the seconds that the function still has. It is called before each run is opened,
-                resumed or stopped, and while a run waits for its moment.
+            seconds_left: Returns the seconds that the function still has, before each run is opened, resumed or
+                stopped, and while a run waits for its moment.
             most_tasks: At most so many runs are opened, resumed or stopped. None for all.
 
         Returns:

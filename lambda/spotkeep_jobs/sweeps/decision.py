@@ -27,8 +27,7 @@ from spotkeep_jobs.record.ids import run_of_trial
 from spotkeep_jobs.record.record import Metric, Run, ScriptMetrics, in_utc_milliseconds
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import MOST_POOLS, BestTrial, Sweep, Trial, TrialCounts
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
-from spotkeep_jobs.runs.rules import stays_near
+from spotkeep_jobs.runs.rules import LAUNCH_SETTLES, stays_near
 from spotkeep_jobs.sweeps.budget import (
     live_spending,
     max_cost_of,

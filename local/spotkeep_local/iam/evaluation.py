@@ -49,8 +49,8 @@ class CallingPrincipal:
 
     Attributes:
         kind: The kind of principal.
-        arn: The ARN of the user or the session. For a service its name, such as `events.amazonaws.com`.
-        account: The id of its account. Empty for a service.
+        arn: The ARN of the user or the session, or the name of a service, such as `events.amazonaws.com`.
+        account: The id of its account, or empty for a service.
         role_arn: The ARN of the role of a session.
         context: The condition keys that the caller brings to each of its requests, by their names in lower case. Each
             has one value.

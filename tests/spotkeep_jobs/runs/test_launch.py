@@ -34,11 +34,11 @@ from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 from spotkeep_jobs.runs import launch
 from spotkeep_jobs.runs.launch import Launcher
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, Launched, LaunchUnfinishedError
+from spotkeep_jobs.runs.launch_completion import Launched, LaunchUnfinishedError
+from spotkeep_jobs.runs.rules import LAUNCH_SETTLES
 from spotkeep_jobs.runs.run_actions import RunActions
 from spotkeep_jobs.settings import LauncherSettings
-from tests.kept_specs import spec_in
-from tests.models.deployment import DEFAULTS, completed_launch, end_run, launcher_on
+from tests.models.deployment import DEFAULTS, completed_launch, end_run, launcher_on, spec_in
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import Fault, Faults, ProcessDiedError, client_error
 from tests.models.s3 import RefusedPuts

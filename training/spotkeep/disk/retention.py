@@ -49,7 +49,7 @@ class Retention:
     over, and exists nowhere else.
 
     Attributes:
-        last: Number of the newest undamaged checkpoints that stay. Two always stay, because one may prove damaged.
+        last: Number of the newest undamaged checkpoints that stay, at least two, because one may prove damaged.
         every: Each checkpoint with a step that is a multiple of this number stays, too.
         best: The best checkpoint by this metric stays, too.
     """

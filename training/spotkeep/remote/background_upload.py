@@ -54,7 +54,7 @@ class BackgroundUpload:
 
     Args:
         remote: The checkpoints in S3.
-        retention: The rule for old checkpoints there. None while it is not known, and nothing is removed.
+        retention: The rule for old checkpoints there, or None while it is not known, and nothing is removed.
         pace: The limit on the speed of uploads.
         on_outcome: Called with the result of each upload, in the uploading thread.
     """

@@ -1,4 +1,4 @@
-"""EC2's description of a fleet and its instances, as far as Spotkeep needs it. Times are aware, in UTC."""
+"""EC2's description of a fleet and its instances, as far as Spotkeep needs it. Times are aware, in UTC. Pure."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class FleetReading:
     """EC2's description of an attempt's fleet at one time.
 
     Attributes:
-        fleet: The fleet. None when EC2 does not know it (any more).
+        fleet: The fleet, or None when EC2 does not know it (any more).
         instances: Its instances, including those that ended within the last hour.
         events: Its history since the last reading.
     """
@@ -213,7 +213,7 @@ class InstanceTypeFacts:
 
     Attributes:
         name: The name of the type.
-        nvme_volumes: True where EBS volumes are NVMe devices on it, as on the Nitro system. On Xen they are not.
+        nvme_volumes: True where EBS volumes are NVMe devices on it, as on the Nitro system, and False on Xen.
         spot: True where AWS sells it on spot.
         architectures: The architectures of its processors, such as `x86_64` or `arm64`.
         accelerators: Its other devices that need a driver, in words, such as `NVIDIA GPUs` or `AWS Neuron devices`.

@@ -300,7 +300,7 @@ class SearchPlan:
         search: The algorithm.
         trials: The most trials that begin.
         seed: The seed of random choices. Not negative.
-        goal: Says if small or large values of the objective are better. Needed by tpe and asha.
+        goal: Says if small or large values of the objective are better, for tpe and asha.
         min_steps: The steps after which asha compares trials for the first time.
         max_steps: The steps of a whole training, for asha.
         reduction_factor: Asha promotes one of so many trials, to so many times the steps.
