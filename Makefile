@@ -71,7 +71,7 @@ $(STAMP): pyproject.toml hatch_build.py $(wildcard training/spotkeep/native/*.c)
 	@ln -sf ../../node_modules/aws-cdk/bin/cdk $(BIN)/cdk
 	@# Once, and not in each of the processes that would else start at the same time.
 	@echo "setup: compiling what is imported by most"
-	@$(BIN)/python -c 'import hypothesis, pytest, sklearn; import spotkeep_cli.main, spotkeep_local.daemon.server, stacks.deployment'
+	@$(BIN)/python -c 'import hypothesis, pytest, sklearn; import spotkeep_cli.main, spotkeep_local.daemon.server, spotkeep_stacks.deployment'
 	@touch $@
 
 rehearse: setup ## Deploy to a local AWS, train, interrupt, resume, notify: the whole way, with a verdict

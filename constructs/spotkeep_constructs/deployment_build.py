@@ -40,10 +40,6 @@ No service is needed for the functions' credentials, since Lambda passes them in
 """
 
 
-HOST_BUNDLES_CONTEXT_KEY = "spotkeep:host-bundles"
-"""CDK context that bundles dependencies for this machine, for the local AWS. It is no setting, as no team sets it."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class DeploymentBuild:
     """The code that the functions, jobs and instances of a deployment run, in any of its stacks.
@@ -63,7 +59,7 @@ class DeploymentBuild:
         """The functions' code, packed once for all stacks."""
         project = self.project
         return FunctionCode.pack(
-            code_files(project.functions, planner=project.planner, training=project.training),
+            code_files(project.functions, jobs=project.jobs, planner=project.planner, training=project.training),
             variables=_packed_variables(self.settings),
             archives=project.archives,
         )
@@ -91,7 +87,7 @@ class DeploymentBuild:
 
     def _on_layer(self, scope: Construct, name: str, *, lock: Path, services: Collection[str]) -> FunctionPlatform:
         settings = self.settings
-        target = LambdaTarget.host() if scope.node.try_get_context(HOST_BUNDLES_CONTEXT_KEY) else LambdaTarget.aws()
+        target = LambdaTarget.of_this_deployment()
         layer = DependencyLayer(
             scope,
             name,

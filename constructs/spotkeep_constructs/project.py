@@ -1,4 +1,4 @@
-"""The paths in a checkout from which a synth packs, and to which it builds."""
+"""The paths of the sources that a synth packs, and of the folders to which it builds."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from spotkeep_constructs.carried import carried, source_root
+
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """The directories of a checkout that a synth reads and writes.
+    """The directories that a synth reads and writes.
 
     Attributes:
-        functions: Source root of the functions.
+        functions: Source root of the functions, with a package for each.
+        jobs: Source root of the library that the functions share.
         planner: Source root of the planner, with the steering that the functions carry.
         training: Source root of the code inside jobs and on instances.
         lock: Hashed requirements of the functions.
@@ -23,6 +26,7 @@ class Project:
     """
 
     functions: Path
+    jobs: Path
     planner: Path
     training: Path
     lock: Path
@@ -33,24 +37,20 @@ class Project:
 
     @classmethod
     def at(cls, root: Path) -> Self:
-        """Return the project of a checkout.
+        """Return the project of a CDK app. Its sources are those of the installed Spotkeep, a checkout or a wheel.
 
         Args:
-            root: The directory that holds cdk.json.
+            root: The directory that holds cdk.json. Everything is built below its `.spotkeep`.
         """
         state = root / ".spotkeep"
         return cls(
-            functions=root / "lambda",
-            planner=root / "planner",
-            training=root / "training",
-            lock=root / "locks" / "lambda.txt",
-            search_lock=root / "locks" / "search.txt",
+            functions=carried("lambda"),
+            jobs=source_root("spotkeep_jobs"),
+            planner=source_root("spotkeep_planner"),
+            training=source_root("spotkeep"),
+            lock=carried("locks/lambda.txt"),
+            search_lock=carried("locks/search.txt"),
             layers=state / "layers",
             archives=state / "archives",
             uv_cache=state / "cache" / "uv",
         )
-
-    @classmethod
-    def of_this_checkout(cls) -> Self:
-        """Return the project of the checkout that this module is in."""
-        return cls.at(Path(__file__).resolve().parents[2])

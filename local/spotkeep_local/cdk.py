@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from spotkeep_local.lifecycle import LocalAws
 
 TOOLKIT_STACK = "CDKToolkit"
-HOST_BUNDLES = {"spotkeep:host-bundles": "true"}
-"""Context of an app with Spotkeep in it. Its functions have the packages of this machine, because they run on it."""
 _TOOLKIT_VERSION_TAG = "spotkeep:bootstrapped-by-cdk"
 _CONCURRENCY = 4
 _LAST_WORDS = 20
@@ -177,7 +175,7 @@ def deploy(
     Args:
         local: The local AWS to deploy to.
         project_dir: The directory of `cdk.json`.
-        context: `-c` overrides, over `HOST_BUNDLES`.
+        context: `-c` overrides.
         on_progress: Is called with each line of output, from this thread.
 
     Raises:
@@ -206,7 +204,7 @@ def destroy(
 
 def _app_arguments(local: LocalAws, context: Mapping[str, str] | None) -> Iterator[str]:
     yield from ("--output", str(local.state_dir / "cdk.out"))
-    for key, value in {**HOST_BUNDLES, **(context or {})}.items():
+    for key, value in (context or {}).items():
         yield from ("--context", f"{key}={value}")
 
 

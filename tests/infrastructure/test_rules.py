@@ -175,7 +175,7 @@ def test_cfn_lint_is_clean(templates: Templates, templates_with_everything: Temp
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("source_root", ["constructs", "lambda", "training", "cli", "local"])
+@pytest.mark.parametrize("source_root", ["stacks", "constructs", "lambda", "training", "cli", "local"])
 def test_source_roots_are_not_packages(source_root: str) -> None:
     # One would shadow the library `constructs` for `python app.py`, which pytest alone does not notice.
     assert not (ROOT / source_root / "__init__.py").exists()

@@ -25,8 +25,8 @@ from aws_cdk import (
 )
 from cloudformation_validate import ValidationError
 
-from stacks import template_validation
-from stacks.template_validation import LEFT_OUT, LEFT_OUT_OF_SERVICES, TemplateValidation
+from spotkeep_stacks import template_validation
+from spotkeep_stacks.template_validation import LEFT_OUT, LEFT_OUT_OF_SERVICES, TemplateValidation
 
 from .conftest import context_of_checkout, rules
 

@@ -15,6 +15,6 @@ def load_rules() -> list[IPolicyValidationPlugin]:
     # constructs: until then this machine's second core is Node's.
     from cdk_nag import AwsSolutionsChecks
 
-    from stacks.template_validation import TemplateValidation
+    from spotkeep_stacks.template_validation import TemplateValidation
 
     return [TemplateValidation(), AwsSolutionsChecks()]
