@@ -7,11 +7,15 @@ them, too.
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
 FOLDER = "files"
 """The folder of the wheel's package `spotkeep_constructs` with these files, at the paths that a checkout has them."""
+
+STATE_FOLDER = ".spotkeep"
+"""The folder of a project's undeployed files, such as the local AWS, reports and caches."""
 
 
 def carried(path: str) -> Path:
@@ -27,6 +31,26 @@ def carried(path: str) -> Path:
 def checkout() -> Path | None:
     """Return the checkout that the packages are in. None where they are installed from a wheel."""
     return None if (_PACKAGE / FOLDER).is_dir() else _PACKAGE.parents[1]
+
+
+def state_folder(root: Path) -> Path:
+    """Return the folder of what a project builds and caches, which git ignores.
+
+    Args:
+        root: The project. The app that is deployed where there is no project lies in that folder itself.
+    """
+    return root.parent if root.parent.name == STATE_FOLDER else root / STATE_FOLDER
+
+
+def cache_folder(root: Path) -> Path:
+    """Return the folder of downloads and of what is unpacked of them. A checkout has its own, and wheels share one.
+
+    Args:
+        root: The project.
+    """
+    if checkout() is not None:
+        return state_folder(root) / "cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "spotkeep"
 
 
 def source_root(package: str) -> Path:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from spotkeep_constructs.carried import carried, source_root
+from spotkeep_constructs.carried import cache_folder, carried, source_root, state_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +40,9 @@ class Project:
         """Return the project of a CDK app. Its sources are those of the installed Spotkeep, a checkout or a wheel.
 
         Args:
-            root: The directory that holds cdk.json. Everything is built below its `.spotkeep`.
+            root: The directory that holds cdk.json. Everything is built in its `state_folder`.
         """
-        state = root / ".spotkeep"
+        state = state_folder(root)
         return cls(
             functions=carried("lambda"),
             jobs=source_root("spotkeep_jobs"),
@@ -52,5 +52,5 @@ class Project:
             search_lock=carried("locks/search.txt"),
             layers=state / "layers",
             archives=state / "archives",
-            uv_cache=state / "cache" / "uv",
+            uv_cache=cache_folder(root) / "uv",
         )

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_constructs.carried import node_folder
+from spotkeep_constructs.carried import cache_folder, node_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +91,7 @@ def templates(root: Path, *, outdir: Path) -> dict[str, dict[str, Any]]:
 
 
 def use_own_toolchain(root: Path) -> None:
-    """Run the CDK's library on the Node of this environment and keep its cache in the project.
+    """Run the CDK's library on the Node of this environment and name the folder of its cache.
 
     It has to happen before the library is imported.
 
@@ -101,7 +101,7 @@ def use_own_toolchain(root: Path) -> None:
     folder = node_folder()
     if folder is not None:
         os.environ.setdefault("JSII_NODE", str(folder / "node"))
-    os.environ.setdefault("JSII_RUNTIME_PACKAGE_CACHE_ROOT", str(root / ".spotkeep" / "cache" / "jsii"))
+    os.environ.setdefault("JSII_RUNTIME_PACKAGE_CACHE_ROOT", str(cache_folder(root) / "jsii"))
 
 
 def _place(app: App, *, root: Path, rules: Sequence[IPolicyValidationPlugin]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from spotkeep_constructs.carried import node_folder
 from spotkeep_local import cdk, lifecycle
 from spotkeep_local.cdk import CdkProgress, CdkStep, read_progress
 from spotkeep_local.errors import ToolkitError, ToolMissingError
@@ -80,6 +81,7 @@ def test_the_toolkit_writes_and_reaches_nothing_else(
     left_out = {"AWS_PROFILE", "https_proxy", "CDK_DEFAULT_ACCOUNT", "PYTHONDONTWRITEBYTECODE"}
     assert not left_out & environment.keys()
     assert environment["CDK_DISABLE_CLI_TELEMETRY"] == "true"
+    assert environment["PATH"].split(os.pathsep)[1] == str(node_folder())
     for place in ("CDK_HOME", "TMPDIR", *caches):
         assert Path(environment[place]).is_relative_to(tmp_path / ".spotkeep")
     assert environment["PATH"].split(os.pathsep)[0] == str(Path(sys.prefix) / "bin")
