@@ -18,9 +18,7 @@ from spotkeep_cli.errors import (
     RunStoppedError,
     UsageError,
 )
-from spotkeep_client.client import Spotkeep
-from spotkeep_client.run import Measurement, Run
-from spotkeep_client.sweep import Sweep
+from spotkeep_client.client import Measurement, Run, Spotkeep, Sweep
 
 __all__ = [
     "CommandLineError",

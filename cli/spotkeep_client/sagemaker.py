@@ -51,8 +51,7 @@ if TYPE_CHECKING:
 
     from spotkeep_cli.importing.training_job import ImportedJob
     from spotkeep_cli.seams import Seams
-    from spotkeep_client.run import Run
-    from spotkeep_client.sweep import Sweep
+    from spotkeep_client.client import Run, Sweep
 
 _ITS_OWN: Final = {"training_mode", "sagemaker_session", "local_container_root", "config_mgr"}
 """Arguments of the trainer that say how it works, and nothing of the job."""

@@ -15,14 +15,13 @@ from constructs import Construct
 from spotkeep_constructs.connection import ConnectionParameter, grant_read_connection
 from spotkeep_constructs.controller import Controller
 from spotkeep_constructs.dependency_layer import LayerBuilder
-from spotkeep_constructs.deployment_build import DeploymentBuild
+from spotkeep_constructs.deployment_build import DeploymentBuild, Project
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.instance_log import group_name
 from spotkeep_constructs.job_function import FunctionPlatform
 from spotkeep_constructs.launching import Launching
 from spotkeep_constructs.monitoring import Monitoring
 from spotkeep_constructs.notifications import Notifications
-from spotkeep_constructs.project import Project
 from spotkeep_constructs.settings import CONTEXT_KEY, Settings
 from spotkeep_constructs.spot_compute import SpotCompute
 from spotkeep_constructs.statements import together

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from aws_cdk import App, Environment, IPolicyValidationPlugin, PermissionsBoundary, Stack, Tags, Validations
 
 from spotkeep_constructs.control_plane import Control
-from spotkeep_constructs.deployment_build import DeploymentBuild
+from spotkeep_constructs.deployment_build import DeploymentBuild, Project
 from spotkeep_constructs.launching import Launching
-from spotkeep_constructs.project import Project
 from spotkeep_constructs.settings import Settings
 from spotkeep_constructs.spot_compute import SpotCompute
 from spotkeep_constructs.storage import Storage

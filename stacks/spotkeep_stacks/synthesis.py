@@ -105,7 +105,7 @@ def use_own_toolchain(root: Path) -> None:
 
 
 def _place(app: App, *, root: Path, rules: Sequence[IPolicyValidationPlugin]) -> None:
-    from spotkeep_constructs.project import Project
+    from spotkeep_constructs.deployment_build import Project
     from spotkeep_constructs.settings import Settings
     from spotkeep_stacks.deployment import place_stacks
 

@@ -146,7 +146,7 @@ def synthesize(directory: Path, settings: dict[str, Any], *, judged: bool = True
     """
     from aws_cdk import App
 
-    from spotkeep_constructs.project import Project
+    from spotkeep_constructs.deployment_build import Project
     from spotkeep_constructs.settings import Settings
     from spotkeep_stacks.deployment import place_stacks
 

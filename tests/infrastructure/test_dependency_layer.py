@@ -20,9 +20,8 @@ from aws_cdk import App, Stack
 
 from spotkeep_constructs.archives import is_sealed, one_process_at_a_time
 from spotkeep_constructs.dependency_layer import LambdaTarget, UvLayerBuilder, kept_layer
-from spotkeep_constructs.deployment_build import AWS_SERVICES, DeploymentBuild
+from spotkeep_constructs.deployment_build import AWS_SERVICES, DeploymentBuild, Project
 from spotkeep_constructs.errors import LayerBuildError
-from spotkeep_constructs.project import Project
 from spotkeep_constructs.settings import Settings
 
 from .conftest import ROOT

@@ -15,7 +15,7 @@ from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.deployment import Clients, Deployment
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy
 from spotkeep_jobs.pools.scheduler_api import ScheduleTarget
-from spotkeep_jobs.record.record import Run, RunChange
+from spotkeep_jobs.record.record import Ending, Run, RunChange
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.runs.callers import CallerRules
@@ -201,7 +201,13 @@ def completed_launch(run: str, *, table: RunTable, sagemaker: SageMaker) -> Run:
 
 
 def end_run(
-    table: RunTable, sagemaker: SageMaker, run: str, *, state: RunState = RunState.STOPPED, **fields: Any
+    table: RunTable,
+    sagemaker: SageMaker,
+    run: str,
+    *,
+    state: RunState = RunState.STOPPED,
+    paused_at_step: int | None = None,
+    **fields: Any,
 ) -> Run:
     """End a run's job and record it, as a reconciliation does; return the run."""
     before = table.runs.get(run)
@@ -210,10 +216,12 @@ def end_run(
     assert attempt is not None
     sagemaker.becomes(before.job_name, state.value.capitalize())
     reason = EndReason.COMPLETED if state is RunState.COMPLETED else EndReason.MAX_RUNTIME_EXCEEDED
-    ended = {"end_reason": reason, "ended_at": before.updated_at, **fields}
+    if paused_at_step is not None:
+        reason = EndReason.PAUSED
+    ended = {"state": state, "ending": Ending(at=before.updated_at, reason=reason, paused_at_step=paused_at_step)}
     return table.runs.commit(
         RunChange(
-            run=before.model_copy(update={"state": state, **ended}),
-            attempt=attempt.model_copy(update={"state": state, "end_reason": reason}),
+            run=before.model_copy(update=ended | fields),
+            attempt=attempt.model_copy(update=ended),
         )
     )

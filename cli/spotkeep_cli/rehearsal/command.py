@@ -23,9 +23,8 @@ from spotkeep_cli.rehearsal import engine
 from spotkeep_cli.rehearsal.engine import RehearsalPlan
 from spotkeep_cli.rehearsal.evidence import SCRIPT_FAILED_HINT, RehearsedRunFailedError
 from spotkeep_cli.rehearsal.permissions import FILE_NAME, denials, permission_summary, write_permissions
-from spotkeep_cli.rehearsal.report_view import drawn
 from spotkeep_cli.rehearsal.verdict import missing_module
-from spotkeep_cli.rehearsal.view import RehearsalView
+from spotkeep_cli.rehearsal.view import RehearsalView, drawn
 from spotkeep_cli.signals import unwinding_on_sigterm
 from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.document.request import kind_of

@@ -189,7 +189,8 @@ def instance_time(job: JobView) -> InstanceTime:
     """
     earlier = (lasted for phase, lasted in job.earlier_phases.time.items() if phase not in _WITHOUT_INSTANCES)
     seconds = sum(earlier, timedelta(0)).total_seconds()
-    preempted = sum(each.preempted for each in job.training_jobs) + job.earlier_training_jobs.phases.interruptions
+    jobs = job.training_jobs
+    preempted = sum(each.preempted for each in jobs.listed) + jobs.earlier.phases.interruptions
     seconds += float(STOPS_WITHIN_SECONDS * preempted)
     since = None
     for entry in job.transitions:

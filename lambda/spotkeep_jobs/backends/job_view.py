@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.record.record import EarlierPhases, EarlierTrainingJobs
+from spotkeep_jobs.record.record import EarlierPhases, TrainingJobs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from spotkeep_jobs.record.record import Charges, PoolTraits, QueuedTrainingJob
+    from spotkeep_jobs.record.record import Charges, PoolTraits, Volume
     from spotkeep_jobs.record.states import EndReason
 
 
@@ -125,10 +125,8 @@ class JobView:
 
     charges: Charges | None = None
     """The cost of a fleet's instances, once the attempt is over. None for another backend."""
-    volume_id: str | None = None
+    volume: Volume | None = None
     """The volume of a run on a fleet."""
-    volume_is_for_a_person: bool = False
-    """True where only a person deletes that volume."""
     waits_because: str | None = None
     """The reason of EC2 or AWS Batch for an attempt without an instance, on a fleet or in a queue.
 
@@ -138,10 +136,8 @@ class JobView:
     never_fits: bool = False
     """True where AWS Batch says that it asks for more than its queue or share may ever have. It blocks later ones."""
 
-    training_jobs: tuple[QueuedTrainingJob, ...] = ()
-    """The training jobs with instances that AWS Batch created for an attempt in a queue, all or the last ones."""
-    earlier_training_jobs: EarlierTrainingJobs = field(default_factory=EarlierTrainingJobs)
-    """The sums over the training jobs before those."""
+    training_jobs: TrainingJobs = field(default_factory=TrainingJobs)
+    """The training jobs with instances that AWS Batch created for an attempt in a queue."""
 
     has_more_to_do: bool = False
     """True while `Backend.settle` has a step to take, or a fact to record, for the job's resources."""

@@ -79,8 +79,8 @@ class RecordRefusedError(RunTableError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"the run table does not take the record: {reason}. What was to end was asked to end all the same. "
-            "See the table and its permissions; where they are well, report this"
+            f"the run table does not take the record: {reason}. Nothing begins without its record, and what was to end "
+            "was asked to end all the same. See the table and its permissions, and report this where they are well"
         )
 
 

@@ -5,7 +5,7 @@ Either the run ends with the attempt, or the next attempt follows. Both are one 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -29,7 +29,18 @@ from spotkeep_jobs.notifications.texts.endings import DOUBTFUL_END, ending_notif
 from spotkeep_jobs.notifications.texts.on_the_way import next_fallback_notification
 from spotkeep_jobs.notifications.texts.pools import pool_over_notification
 from spotkeep_jobs.progress.job_log import JobLog
-from spotkeep_jobs.record.record import Attempt, Notification, Place, Pool, Run, RunChange, TimelineEntry
+from spotkeep_jobs.record.record import (
+    Attempt,
+    Ending,
+    Notification,
+    Notified,
+    Place,
+    Pool,
+    Retry,
+    Run,
+    RunChange,
+    TimelineEntry,
+)
 from spotkeep_jobs.record.states import EndReason, NotificationKind, PoolState, RunState, TimelineKind
 from spotkeep_jobs.runs.facts import JobFacts, RunFacts
 from spotkeep_jobs.runs.max_cost import max_cost_near
@@ -70,11 +81,13 @@ def ended_with_job(facts: JobFacts) -> Attempt:
     return with_changes(
         attempt,
         state=state_after(reason),
-        end_reason=reason,
-        failure_reason=job.failure_reason,
-        paused_at_step=log.paused_at_step or pause_at_step if reason is EndReason.PAUSED else None,
+        ending=Ending(
+            at=ended_at,
+            reason=reason,
+            failure_reason=job.failure_reason,
+            paused_at_step=log.paused_at_step or pause_at_step if reason is EndReason.PAUSED else None,
+        ),
         last_reconciled=None,
-        ended_at=ended_at,
         output_uri=job.model_uri if reason in _HAS_MODEL and job.training_seconds else None,
         usage=usage_of(job=job, log=log, earlier=facts.earlier, ended_at=ended_at),
     )
@@ -102,9 +115,7 @@ def ended_without_job(facts: RunFacts, *, reason: EndReason, failure_reason: str
     ended = with_changes(
         facts.attempt,
         state=state_after(reason),
-        end_reason=reason,
-        failure_reason=failure_reason,
-        ended_at=facts.now,
+        ending=Ending(at=facts.now, reason=reason, failure_reason=failure_reason),
     )
     return close_attempt(replace(facts, attempt=ended))
 
@@ -128,6 +139,7 @@ def close_attempt(
     """
     run, request, attempt, deployment = facts.run, facts.request, facts.attempt, facts.deployment
     attempts = (*facts.earlier, attempt)
+    ending = attempt.ending or Ending(at=facts.now, reason=EndReason.PLATFORM_ERROR)
     cost = bill(attempts, prices=deployment.prices)
     after: NextJob | NoMoreJobs = NoMoreJobs()
     # An instance starts a failed script again by itself, and a fleet looks for capacity everywhere at once.
@@ -143,20 +155,17 @@ def close_attempt(
         after = next((NoMoreJobs(because=f"{each.field} {each.found} {each.problem}") for each in above), after)
     if isinstance(after, NextJob) and request is not None:
         facts = replace(facts, run=with_changes(run, cost=cost))
-        change = _followed(facts, request, job=after, timeline=timeline, notifications=notifications)
+        change = _followed(facts, request, ending=ending, job=after, timeline=timeline, notifications=notifications)
         return with_changes(change, pool=pool, metrics=facts.metrics)
-    reason = attempt.end_reason or EndReason.PLATFORM_ERROR
-    cost_ends_it = isinstance(after, NoMoreJobs) and after.max_cost_is_spent
-    if reason is EndReason.MAX_RUNTIME_EXCEEDED and cost_ends_it:
-        reason = EndReason.MAX_COST  # The job's max_run was cut to what was left of it.
+    if isinstance(after, NoMoreJobs):
+        ending = with_changes(ending, no_more_jobs_because=after.because)
+        if ending.reason is EndReason.MAX_RUNTIME_EXCEEDED and after.max_cost_is_spent:
+            # The job's max_run was cut to what was left of it.
+            ending = with_changes(ending, reason=EndReason.MAX_COST)
     run = with_changes(
         run,
-        state=state_after(reason),
-        end_reason=reason,
-        failure_reason=attempt.failure_reason,
-        paused_at_step=attempt.paused_at_step,
-        no_more_jobs_because=after.because,
-        ended_at=attempt.ended_at,
+        state=state_after(ending.reason),
+        ending=ending,
         updated_at=facts.now,
         quota_wait=None,
         output_uri=attempt.output_uri or run.output_uri,
@@ -164,7 +173,7 @@ def close_attempt(
         instance_time=run.instance_time if cost is None or cost.billed_usd is None else None,
     )
     name, now = deployment.name, facts.now
-    doubtful = reason is EndReason.COMPLETED and isinstance(facts, JobFacts) and facts.log.end_is_doubtful
+    doubtful = ending.reason is EndReason.COMPLETED and isinstance(facts, JobFacts) and facts.log.end_is_doubtful
     endings = [
         ending_notification(
             run=run, deployment=name, created_at=now, pool=pool, metrics=facts.metrics, is_doubtful=doubtful
@@ -175,7 +184,7 @@ def close_attempt(
     return RunChange(
         run=run,
         attempt=attempt,
-        timeline=without_repeats([*timeline, *([_doubt_entry(run)] if doubtful else []), _ended_entry(run)]),
+        timeline=without_repeats([*timeline, *_ending_entries(run, ending, doubtful=doubtful)]),
         notifications=(*notifications, *(notification for notification in endings if notification is not None)),
         pool=pool,
         metrics=facts.metrics,
@@ -189,13 +198,13 @@ def _followed(
     facts: RunFacts,
     request: JobRequest,
     *,
+    ending: Ending,
     job: NextJob,
     timeline: Sequence[TimelineEntry],
     notifications: Sequence[Notification],
 ) -> RunChange:
     run, attempt, now = facts.run, facts.attempt, facts.now
     following = _following(run=run, attempt=attempt, request=request, job=job, now=now)
-    reason = attempt.end_reason or EndReason.PLATFORM_ERROR
     notifications = list(notifications)
     if job.position != attempt.fallback and NotificationKind.NEXT_FALLBACK in run.notify:
         moment = Moment(
@@ -209,9 +218,9 @@ def _followed(
         TimelineEntry(
             run=run.run,
             attempt=attempt.attempt,
-            at=attempt.ended_at or now,
+            at=ending.at,
             kind=TimelineKind.ATTEMPT_ENDED,
-            text=words_of(reason, backend=run.place.backend).timeline,
+            text=words_of(ending.reason, backend=run.place.backend).timeline,
         ),
         TimelineEntry(
             run=run.run,
@@ -247,7 +256,9 @@ def _following(*, run: Run, attempt: Attempt, request: JobRequest, job: NextJob,
     number = attempt.attempt + 1
     previous = attempt.job_request or {}
     paused = job.pause_seconds > 0
-    begins_at = now + timedelta(seconds=job.pause_seconds) if paused else None
+    retry: Retry | None = None
+    if paused:
+        retry = Retry(at=now + timedelta(seconds=job.pause_seconds), no_capacity_since=job.no_capacity_since)
     parameters = follow_up_request(
         previous=previous,
         request=request,
@@ -256,8 +267,8 @@ def _following(*, run: Run, attempt: Attempt, request: JobRequest, job: NextJob,
         attempt=number,
         launch_id=following_launch_id(previous["Environment"][LAUNCH_VARIABLE], attempt=number),
     )
-    if begins_at is not None and job.no_capacity_since is not None:
-        parameters = with_less_wait(parameters, waited=begins_at - job.no_capacity_since)
+    if retry is not None and retry.no_capacity_since is not None:
+        parameters = with_less_wait(parameters, waited=retry.at - retry.no_capacity_since)
     return Attempt(
         run=run.run,
         attempt=number,
@@ -271,9 +282,8 @@ def _following(*, run: Run, attempt: Attempt, request: JobRequest, job: NextJob,
             instance_count=run.place.instance_count,
         ),
         created_at=now,
-        begins_at=begins_at,
-        no_capacity_since=job.no_capacity_since,
-        long_wait_notified=attempt.long_wait_notified if paused and attempt.started_at is None else None,
+        retry=retry,
+        notified=Notified(long_wait=attempt.notified.long_wait if paused and attempt.started_at is None else None),
         job_request=parameters,
     )
 
@@ -286,24 +296,23 @@ def request_of(run: Run) -> JobRequest | None:
         return None
 
 
-def _ended_entry(run: Run) -> TimelineEntry:
-    text = words_of(run.end_reason or EndReason.PLATFORM_ERROR, backend=run.place.backend).timeline
-    if run.paused_at_step is not None:
-        text = f"Paused at step {run.paused_at_step:,}"
-    because = f"; no job follows, for {run.no_more_jobs_because}" if run.no_more_jobs_because else ""
-    return TimelineEntry(
+def _ending_entries(run: Run, ending: Ending, *, doubtful: bool) -> Iterator[TimelineEntry]:
+    if doubtful:
+        yield TimelineEntry(
+            run=run.run, attempt=run.attempt, at=ending.at, kind=TimelineKind.END_DOUBTFUL, text=DOUBTFUL_END
+        )
+    text = words_of(ending.reason, backend=run.place.backend).timeline
+    if ending.paused_at_step is not None:
+        text = f"Paused at step {ending.paused_at_step:,}"
+    because = f"; no job follows, for {ending.no_more_jobs_because}" if ending.no_more_jobs_because else ""
+    yield TimelineEntry(
         run=run.run,
         attempt=run.attempt,
-        at=run.ended_at or run.updated_at,
+        at=ending.at,
         kind=TimelineKind.ENDED,
         text=f"{text}{because}",
-        step=run.paused_at_step,
+        step=ending.paused_at_step,
     )
-
-
-def _doubt_entry(run: Run) -> TimelineEntry:
-    at = run.ended_at or run.updated_at
-    return TimelineEntry(run=run.run, attempt=run.attempt, at=at, kind=TimelineKind.END_DOUBTFUL, text=DOUBTFUL_END)
 
 
 def state_after(reason: EndReason) -> RunState:

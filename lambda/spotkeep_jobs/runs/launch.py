@@ -1,8 +1,9 @@
 """Launches runs. A run never has more than one live job, whatever is retried, lost or called twice (I1).
 
-The order of the steps ensures this. The launcher first records a run in one conditional transaction, with its token and
-its checkpoint lock. The record holds the exact CreateTrainingJob request under a deterministic name. Only then does the
-launcher create the job. This covers the following cases.
+The order of the steps ensures this. The launcher first keeps the job's training spec in S3. If S3 refuses it, nothing
+is recorded. The launcher then records the run in one conditional transaction, with its token and its checkpoint lock.
+The record holds the exact CreateTrainingJob request under a deterministic name. Only then does the launcher create the
+job. This covers the following cases.
 
 - The same token comes again. The launcher finds the record, launches nothing and gives the same answer. For an hour
   this also holds for the same document with `run` and without a token (`acceptance`).
@@ -33,7 +34,7 @@ from spotkeep_jobs.document.capacity import fallbacks_of, price_of
 from spotkeep_jobs.document.deployment_facts import SpendingLimits
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.spending import worst_case_usd
-from spotkeep_jobs.errors import RequestRefusedError
+from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
 from spotkeep_jobs.record.record import Plan
@@ -60,6 +61,8 @@ from spotkeep_jobs.runs.launch_completion import (
     REFUSED,
     LaunchCompletion,
     Launched,
+    is_recorded,
+    not_recorded,
     refused_by_its_backend,
     unfinished_without_an_answer,
 )
@@ -119,7 +122,8 @@ class Launcher:
 
         Raises:
             RequestRefusedError: Nothing was launched. The error carries every problem.
-            LaunchUnfinishedError: AWS gave no certain answer. Call again with the same token.
+            LaunchUnfinishedError: AWS gave no certain answer. It says if the run is recorded. Call again with the same
+                token.
         """
         acceptance, deployment = Acceptance(self.deployment), self.deployment
         validation = acceptance.judged(document, caller=caller, default_token=default_token)
@@ -133,17 +137,19 @@ class Launcher:
         members = members_of(request)
         if checked.problems and not acceptance.was_launched(members[0].request):
             raise RequestRefusedError(checked.problems, warnings=warnings)
-        with unfinished_without_an_answer(run_id, doing="launching", token=token):
-            attempts = NewAttempts(deployment)
-            new = [attempts.of_new_run(member, plan=plan, caller=caller, origin=origin) for member in members]
+        attempts, launching = NewAttempts(deployment), f"launching run {run_id!r}"
+        new = [attempts.of_new_run(member, plan=plan, caller=caller, origin=origin) for member in members]
+        with unfinished_without_an_answer(launching, then=not_recorded(token)):
+            self._keep_spec(members[0].request)
             opened = self._open(request, new, origin=origin, warnings=warnings)
-            replayed = opened[0].replayed
-            if replayed:
-                if by_its_name and not is_repeated(launched_at=opened[0].run.created_at, now=deployment.now()):
-                    raise RequestRefusedError([run_exists(opened[0].run.run)], warnings=warnings)
-                for each, member in zip(opened, members, strict=False):
-                    refuse_other_document(each.run, member.request, left_out=left_out(document), runs=len(members))
-            completion = LaunchCompletion(deployment)
+        replayed = opened[0].replayed
+        if replayed:
+            if by_its_name and not is_repeated(launched_at=opened[0].run.created_at, now=deployment.now()):
+                raise RequestRefusedError([run_exists(opened[0].run.run)], warnings=warnings)
+            for each, member in zip(opened, members, strict=False):
+                refuse_other_document(each.run, member.request, left_out=left_out(document), runs=len(members))
+        completion, then = LaunchCompletion(deployment), is_recorded("run", token=token, completes="creates its job")
+        with unfinished_without_an_answer(launching, then=then):
             first, *others = [
                 completion.complete(each.run.run, read=(each.run, each.attempt), wrote_attempt=not replayed)
                 for each in opened
@@ -184,6 +190,23 @@ class Launcher:
             worst_case_usd=worst_case_usd(request, prices=policy.prices, now=self.deployment.now()),
             limits=policy.limits,
         )
+
+    def _keep_spec(self, first: JobRequest) -> None:
+        """Keep the training spec in S3, so that a job with a recorded request finds its spec.
+
+        Args:
+            first: The request of the first run. Several runs as one are EC2's alone, which has its specs elsewhere.
+
+        Raises:
+            RequestRefusedError: S3 refuses the spec.
+            AwsBusyError: S3 could not answer.
+        """
+        try:
+            NewAttempts(self.deployment).keep_spec(first, run=first.run or "")
+        except (RequestRefusedError, AwsBusyError):
+            # An earlier call with the token kept the spec before it recorded the run.
+            if not Acceptance(self.deployment).was_launched(first):
+                raise
 
     def _open(
         self, request: JobRequest, new: Sequence[NewRun], *, origin: Origin, warnings: tuple[str, ...]

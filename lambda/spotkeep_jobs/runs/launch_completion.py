@@ -28,6 +28,7 @@ from spotkeep_jobs.errors import (
 from spotkeep_jobs.record.record import Attempt, Run, RunChange
 from spotkeep_jobs.record.run_table_errors import RunChangedError, RunNotRecordedError, UnreadableRecordError
 from spotkeep_jobs.record.states import EndReason
+from spotkeep_jobs.record.sweep_store import SweepChangedError
 from spotkeep_jobs.record.table_client import RecordRefusedError, Unreadable, until_written
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
 from spotkeep_jobs.runs.facts import RunFacts
@@ -149,7 +150,7 @@ class LaunchCompletion:
             return self._stop(run, attempt), None
         if attempt.job_id is not None:
             return run, None
-        if attempt.begins_at is not None and self.deployment.now() < attempt.begins_at:
+        if attempt.retry is not None and self.deployment.now() < attempt.retry.at:
             return run, None
         if run.quota_wait is not None and not self._is_settled(run, attempt):
             return run, None  # Another function asks for it right now.
@@ -193,7 +194,7 @@ class LaunchCompletion:
         """
         if run.quota_wait is not None and attempt.create_begun_at is None:
             return True
-        if attempt.begins_at is not None and self.deployment.now() < attempt.begins_at:
+        if attempt.retry is not None and self.deployment.now() < attempt.retry.at:
             return True
         return self.deployment.now() - (attempt.create_begun_at or attempt.created_at) >= LAUNCH_SETTLES
 
@@ -293,19 +294,39 @@ REFUSED: Final = frozenset({EndReason.LAUNCH_REFUSED, EndReason.QUOTA})
 
 
 class LaunchUnfinishedError(SpotkeepJobsError):
-    """AWS gave no certain answer. Either the run is recorded and will be completed, or nothing happened at all.
+    """AWS gave no certain answer. A second call with the same token is safe."""
 
-    A second call with the same token is safe. Waiting is safe too, because the controller completes every recorded run.
+    def __init__(self, doing: str, *, cause: Exception, then: str) -> None:
+        """Say how far the action came, and how it goes on.
+
+        Args:
+            doing: The action and its subject, such as `launching run 'a'`.
+            cause: The error that ended it.
+            then: The state of the records, and the next step of the caller.
+        """
+        super().__init__(f"{doing} is not finished: {cause}. {then}")
+
+
+CALL_AGAIN: Final = "Call again"
+
+
+def not_recorded(token: str) -> str:
+    """Return the state and the next step of a launch that ended before its first record."""
+    return f"Nothing was launched and nothing is recorded. Call again with the same document and token {token}"
+
+
+def is_recorded(what: str, *, token: str, completes: str) -> str:
+    """Return the state and the next step of a launch that ended after its first record.
+
+    Args:
+        what: The kind of the recorded subject, such as `run`.
+        token: The launch's token.
+        completes: The controller's next act on it.
     """
-
-    def __init__(self, *, run: str, doing: str, cause: Exception, token: str | None = None) -> None:
-        token_of = "token" if token is None else f"token {token}"
-        super().__init__(
-            f"{doing} run {run!r} is not finished: {cause}. Nothing is lost and nothing runs twice: call again with "
-            f"the same document and {token_of}, or wait for the controller, which completes a recorded run within "
-            "minutes"
-        )
-        self.run = run
+    return (
+        f"The {what} is recorded, and nothing runs twice. Call again with the same document and token {token}, or wait "
+        f"for the controller, which {completes} within minutes"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,18 +352,17 @@ class Launched:
 
 
 @contextlib.contextmanager
-def unfinished_without_an_answer(run: str, *, doing: str, token: str | None = None) -> Iterator[None]:
-    """Raise LaunchUnfinishedError if AWS gave no certain answer, or if the run kept changing under every try.
+def unfinished_without_an_answer(doing: str, *, then: str) -> Iterator[None]:
+    """Raise LaunchUnfinishedError if AWS gave no certain answer, or if the record kept changing under every try.
 
     Args:
-        run: The run's id.
-        doing: The action on it, in one word.
-        token: The launch's token, if it is a launch, with which the next call finishes this one.
+        doing: The action and its subject, such as `launching run 'a'`.
+        then: The state of the records in that case, and the next step of the caller.
     """
     try:
         yield
-    except (AwsCallError, RunChangedError) as error:
-        raise LaunchUnfinishedError(run=run, doing=doing, cause=error, token=token) from error
+    except (AwsCallError, RunChangedError, SweepChangedError) as error:
+        raise LaunchUnfinishedError(doing, cause=error, then=then) from error
 
 
 def refuse_if_its_backend_did(run: Run) -> Run:

@@ -62,9 +62,9 @@ def hold_to_log(facts: JobFacts) -> Held:
     if freshness is not None:
         # What was read may be a part of the log, which proves nothing.
         if facts.log.complete and now >= freshness.stale_at and not _is_notified(attempt, freshness):
-            nth = 1 if attempt.stale_notice is None else attempt.stale_notice.nth + 1
+            nth = 1 if attempt.notified.stale_checkpoint is None else attempt.notified.stale_checkpoint.nth + 1
             notice = StaleCheckpointNotice(nth=nth, newest_at=_newest_at(attempt, freshness))
-            attempt = with_changes(attempt, stale_notice=notice)
+            attempt = with_changes(attempt, notified=with_changes(attempt.notified, stale_checkpoint=notice))
             moment = Moment(
                 run=facts.run,
                 attempt=attempt.attempt,
@@ -108,7 +108,7 @@ def _checkpoint_freshness(facts: RunFacts, job: JobView) -> Freshness | None:
 
 
 def _is_notified(attempt: Attempt, freshness: Freshness) -> bool:
-    notice = attempt.stale_notice
+    notice = attempt.notified.stale_checkpoint
     return notice is not None and notice.newest_at == _newest_at(attempt, freshness)
 
 

@@ -1,7 +1,7 @@
 """The run item and the attempt that a launch records before it creates a job, with the exact request of the job.
 
-This module records nothing itself. It first keeps the training spec of SageMaker's jobs in S3, so a job with a recorded
-request finds its spec.
+This module records nothing itself. The training spec of SageMaker's jobs is kept in S3 before the record, so a job with
+a recorded request finds its spec.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from spotkeep_jobs.backends.batch.service_job import (
     sizes_of,
 )
 from spotkeep_jobs.backends.ec2.launch import fleet_launch, job_request_of
+from spotkeep_jobs.backends.job_spec import SpecObject
 from spotkeep_jobs.backends.sagemaker.request import (
     LAUNCH_ID_HEX_DIGITS,
     build_training_job_request,
@@ -34,7 +35,7 @@ from spotkeep_jobs.document.capacity import NextJob, first_job, shortest_job_sec
 from spotkeep_jobs.document.fleet import no_fleets
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.errors import Problem, RequestRefusedError
+from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
 from spotkeep_jobs.record.record import Attempt, Place, Plan, QueuePlace, Run, RunGroup, Steered, TimelineEntry
@@ -89,7 +90,6 @@ class NewAttempts:
 
         Raises:
             RequestRefusedError: AWS Batch would not take the request of its job.
-            AwsCallError: S3 did not take the training spec of its job.
         """
         request = member.request
         run = request.run or ""
@@ -133,7 +133,6 @@ class NewAttempts:
 
         Raises:
             RequestRefusedError: The run has spent its max_cost, or AWS Batch would not take the request of its job.
-            AwsCallError: S3 did not take the training spec of its job.
         """
         now = self.deployment.now()
         deadline_at = request.deadline_at(now)
@@ -165,6 +164,23 @@ class NewAttempts:
             run = with_changes(run, request=document, notify=request.notify)
         return run, attempt, timeline
 
+    def keep_spec(self, request: JobRequest, *, run: str) -> None:
+        """Keep the training spec of a run's jobs in S3. An instance of EC2 gets it in the run table instead.
+
+        Raises:
+            RequestRefusedError: S3 refuses it.
+            AwsBusyError: S3 could not answer. Call again.
+        """
+        if request.backend != "sagemaker":
+            return
+        spec = spec_of(request=request, platform=self.deployment.platform, run=run)
+        if spec is None:
+            return
+        try:
+            self.deployment.specs.keep(spec)
+        except AwsRefusedError as error:
+            raise RequestRefusedError([_spec_refused(spec, error)]) from error
+
     def _new_attempt(
         self,
         request: JobRequest,
@@ -186,10 +202,6 @@ class NewAttempts:
         queue = _place_of(request)
         if queue is not None:
             job_request = _in_queue(request, job_request, queue)
-        if request.backend == "sagemaker":
-            spec = spec_of(request=request, platform=self.deployment.platform, run=run)
-            if spec is not None:
-                self.deployment.specs.keep(spec)
         return Attempt(
             run=run,
             attempt=number,
@@ -289,6 +301,29 @@ def _changed(run: Run, attempt: Attempt, document: Mapping[str, Any]) -> tuple[T
             kind=TimelineKind.REQUEST_CHANGED,
             text=f"Goes on with changes in {changes}",
         ),
+    )
+
+
+def _spec_refused(spec: SpecObject, error: AwsRefusedError) -> Problem:
+    """Return the problem that S3 does not take a training spec."""
+    again = "then launch again."
+    fix = f"Have an administrator correct that, {again}"
+    if error.code.startswith("AccessDenied"):
+        fix = (
+            "The launcher's role needs s3:PutObject there, and kms:GenerateDataKey on the bucket's key. Have an "
+            "administrator compare its policies, the bucket's and the key's with docs/roles.md, or deploy the app "
+            f"again, {again}"
+        )
+    elif error.code.startswith("KMS."):
+        fix = f"Have an administrator enable the bucket's KMS key, or cancel its deletion, {again}"
+    elif error.code == "NoSuchBucket":
+        fix = f"Have an administrator deploy the app again (cdk deploy --all), {again}"
+    return Problem(
+        field="(S3)",
+        found=spec.uri,
+        problem=f"is where the job's training spec belongs, and S3 refused it ({error.code}: {error.reason}). Nothing "
+        "was launched, and nothing is recorded",
+        fix=fix,
     )
 
 

@@ -137,7 +137,9 @@ def _asked_again(
     """
     last = attempts[-1]
     ended_at = last.ended_at or last.created_at
-    since = ended_at if last.started_at is not None else last.no_capacity_since or last.created_at
+    since = ended_at
+    if last.started_at is None:
+        since = (last.retry and last.retry.no_capacity_since) or last.created_at
     refused = 0
     for attempt in reversed(attempts):
         if attempt.end_reason is not EndReason.CAPACITY or attempt.started_at is not None:

@@ -313,12 +313,12 @@ def _log_names(job: JobView, *, since: float | None) -> tuple[str, ...]:
 
     In a queue these are the training jobs that were not over before a time.
     """
-    if not job.training_jobs:
+    if not job.training_jobs.listed:
         return (job.name,)
-    earlier = job.earlier_training_jobs
+    earlier = job.training_jobs.earlier
     return (
         *(earlier.names if _may_have_written(earlier.left_at, since=since) else ()),
-        *(each.name for each in job.training_jobs if _may_have_written(each.left_at, since=since)),
+        *(each.name for each in job.training_jobs.listed if _may_have_written(each.left_at, since=since)),
     )
 
 

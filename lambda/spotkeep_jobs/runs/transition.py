@@ -117,7 +117,6 @@ def _shown(facts: JobFacts, *, upto: int) -> tuple[JobFacts, list[TimelineEntry]
         # Of several types SageMaker takes the first with capacity, and bills that one.
         place=with_changes(attempt.place, instance_type=job.instance_type or attempt.place.instance_type),
         training_jobs=job.training_jobs,
-        earlier_training_jobs=job.earlier_training_jobs,
     )
     facts = replace(facts, run=_with_attempt(facts, attempt), attempt=attempt)
     return facts, *show_phases(facts, positions=new)
@@ -203,9 +202,8 @@ def _with_attempt(facts: JobFacts, attempt: Attempt) -> Run:
         job_id=attempt.job_id,
         quota_wait=None,
         place=attempt.place,
-        volume_id=job.volume_id or run.volume_id,
-        volume_is_for_a_person=job.volume_is_for_a_person,
-        training_job=attempt.training_jobs[-1].name if attempt.training_jobs else None,
+        volume=job.volume or run.volume,
+        training_job=attempt.training_jobs.listed[-1].name if attempt.training_jobs.listed else None,
         waits_because=job.waits_because,
         instance_time=instance_time(job),
         started_at=run.started_at or attempt.started_at,

@@ -58,7 +58,10 @@ def hold_to_waits_without_a_job(facts: RunFacts) -> Held:
         facts: The known facts.
     """
     run = facts.run
-    since = facts.attempt.no_capacity_since if run.quota_wait is None else run.quota_wait.since
+    retry = facts.attempt.retry
+    since = None if retry is None else retry.no_capacity_since
+    if run.quota_wait is not None:
+        since = run.quota_wait.since
     waits = since is not None and run.asked_to_end is None and _notifies(facts)
     if since is None or not waits or facts.now - since < _long_wait(facts):
         return Held(run=run, attempt=facts.attempt)
@@ -73,7 +76,7 @@ def hold_to_queue(facts: JobFacts) -> Held:
     """
     run, attempt, now = facts.run, facts.attempt, facts.now
     stops = run.asked_to_end is not None
-    if not facts.job.never_fits or attempt.place.queue is None or attempt.queue_blocked_notified or stops:
+    if not facts.job.never_fits or attempt.place.queue is None or attempt.notified.queue_blocked or stops:
         return Held(run=run, attempt=attempt)
     because = facts.job.waits_because or ""
     text = f"Can never have its turn: {because}"
@@ -82,7 +85,7 @@ def hold_to_queue(facts: JobFacts) -> Held:
     asked = NotificationKind.QUEUE_BLOCKED in run.notify
     return Held(
         run=run,
-        attempt=with_changes(attempt, queue_blocked_notified=True),
+        attempt=with_changes(attempt, notified=with_changes(attempt.notified, queue_blocked=True)),
         timeline=[entry],
         notifications=[queue_blocked_notification(moment, because=because)] if asked else [],
     )
@@ -106,7 +109,7 @@ def _notified(facts: RunFacts, *, since: datetime, because: str | None, due_agai
         notification = long_quota_wait_notification(moment, waited_seconds=waited_seconds, reason=reason)
     return Held(
         run=facts.run,
-        attempt=with_changes(attempt, long_wait_notified=attempt.interruptions),
+        attempt=with_changes(attempt, notified=with_changes(attempt.notified, long_wait=attempt.interruptions)),
         notifications=[notification],
         due_again_at=due_again_at,
     )
@@ -120,7 +123,7 @@ def _fallback(facts: RunFacts) -> Fallback | None:
 def _notifies(facts: RunFacts) -> bool:
     """Return True if the users asked for a notification of a long wait, and have not got one for this wait."""
     asked = NotificationKind.WAITING_TOO_LONG in facts.run.notify
-    return asked and facts.attempt.long_wait_notified != facts.attempt.interruptions
+    return asked and facts.attempt.notified.long_wait != facts.attempt.interruptions
 
 
 def _long_wait(facts: RunFacts) -> timedelta:
@@ -137,7 +140,7 @@ def hold_to_max_run(facts: JobFacts) -> Held:
         facts: The known facts.
     """
     run, attempt, job, now = facts.run, facts.attempt, facts.job, facts.now
-    if len(job.training_jobs) <= 1 or attempt.job_request is None or attempt.asked_to_end is not None:
+    if len(job.training_jobs.listed) <= 1 or attempt.job_request is None or attempt.asked_to_end is not None:
         return Held(run=run, attempt=attempt)
     max_run = int(attempt.job_request["StoppingCondition"]["MaxRuntimeInSeconds"])
     left = timedelta(seconds=max_run) - time_in(job, ON_INSTANCES_PHASES, until=now)

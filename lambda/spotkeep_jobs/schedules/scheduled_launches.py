@@ -24,7 +24,7 @@ from spotkeep_jobs.record.states import NotificationKind
 from spotkeep_jobs.record.table_client import until_written
 from spotkeep_jobs.runs.acceptance import problems_of_schedule_id
 from spotkeep_jobs.runs.callers import with_owner
-from spotkeep_jobs.runs.launch_completion import unfinished_without_an_answer
+from spotkeep_jobs.runs.launch_completion import CALL_AGAIN, not_recorded, unfinished_without_an_answer
 from spotkeep_jobs.schedules.document import (
     begins_at,
     firing_document,
@@ -155,8 +155,9 @@ class ScheduledLaunches:
             RequestRefusedError: The schedule's id is taken, an id of its future runs is taken, or AWS refused it.
             LaunchUnfinishedError: AWS did not answer for certain. Call again with the same token.
         """
+        scheduling = f"schedule {schedule.schedule!r}"
         try:
-            with unfinished_without_an_answer(schedule.schedule, doing="scheduling"):
+            with unfinished_without_an_answer(scheduling, then=not_recorded(schedule.token)):
                 recorded, replayed = until_written(
                     lambda: self.deployment.table.schedules.open(schedule), pause=self.deployment.pause
                 )
@@ -170,7 +171,7 @@ class ScheduledLaunches:
             self.deployment.table.schedules.forget(schedule.schedule)
             raise RequestRefusedError(taken)
         try:
-            with unfinished_without_an_answer(schedule.schedule, doing="scheduling"):
+            with unfinished_without_an_answer(scheduling, then=_recorded_alone(schedule.token)):
                 self._create(recorded)
         except RequestRefusedError:
             if not replayed:
@@ -206,7 +207,7 @@ class ScheduledLaunches:
         Raises:
             LaunchUnfinishedError: AWS did not do it for certain. Call again.
         """
-        with unfinished_without_an_answer(schedule.schedule, doing="removing"):
+        with unfinished_without_an_answer(f"removing schedule {schedule.schedule!r}", then=CALL_AGAIN):
             self._recurring.delete(schedule.schedule)
         self.deployment.table.schedules.forget(schedule.schedule)
 
@@ -261,6 +262,14 @@ class ScheduledLaunches:
                 )
             ]
         self.deployment.table.schedules.keep_firing(after, notifications=notifications)
+
+
+def _recorded_alone(token: str) -> str:
+    """Return the state and the next step of a schedule that EventBridge Scheduler may not have."""
+    return (
+        "The schedule is recorded, and EventBridge Scheduler may not have it yet. Call again with the same document "
+        f"and token {token}"
+    )
 
 
 def _wants_to_know(schedule: Schedule) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spotkeep_cli.errors import ExitCode
-from spotkeep_jobs.record.record import PhaseSpan, QueuedTrainingJob, QueuePlace
+from spotkeep_jobs.record.record import PhaseSpan, QueuedTrainingJob, QueuePlace, TrainingJobs
 
 RUN = "digits-1a2b3c4d"
 PLACE = QueuePlace(queue="gpu", share="vision", priority=7)
@@ -25,7 +25,7 @@ def queued(deployment: Any, make: Any) -> str:
         )
         for number in (1, 2)
     )
-    deployment.dynamodb.add(run, attempts=[make.attempt(RUN, queue=PLACE, training_jobs=jobs)])
+    deployment.dynamodb.add(run, attempts=[make.attempt(RUN, queue=PLACE, training_jobs=TrainingJobs(listed=jobs))])
     return RUN
 
 

@@ -21,7 +21,7 @@ from spotkeep_jobs.backends.job_phases import (
     waiting_since,
 )
 from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, WAITING_PHASES, JobPhase, JobView, PhaseChange
-from spotkeep_jobs.record.record import QueuedTrainingJob
+from spotkeep_jobs.record.record import QueuedTrainingJob, TrainingJobs
 
 W, L, T, X, U = JobPhase.WAITING, JobPhase.LOADING, JobPhase.TRAINING, JobPhase.INTERRUPTED, JobPhase.UPLOADING
 
@@ -120,4 +120,5 @@ def test_a_job_is_billed_from_its_first_instance_on_until_it_has_lost_them_or_is
 
 def test_a_preempted_training_job_was_billed_while_it_saved() -> None:
     preempted = QueuedTrainingJob(name="a", preempted=True, phases=())
-    assert instance_time(replace(job(W, T, X), training_jobs=(preempted, preempted))).seconds == 60 + 2 * 120
+    jobs = TrainingJobs(listed=(preempted, preempted))
+    assert instance_time(replace(job(W, T, X), training_jobs=jobs)).seconds == 60 + 2 * 120

@@ -82,7 +82,8 @@ class TestJobs:
         a_moment = timedelta(seconds=1)
         over = make.run(**ENDED, ended_at=context.now - GRACE[OrphanKind.OUTLIVING_JOB], updated_at=context.now)
         assert judge_job(job, over, context=context) is not None
-        assert judge_job(job, over.model_copy(update={"ended_at": over.ended_at + a_moment}), context=context) is None
+        later = make.run(**ENDED, ended_at=over.ended_at + a_moment, updated_at=context.now)
+        assert judge_job(job, later, context=context) is None
 
     def test_one_whose_run_works_with_another_job_is_stopped(self, job: JobView, context: Context, make: Any) -> None:
         run = make.run(state=RunState.TRAINING, attempt=2, job_name="digits-1a2b3c4d-2")

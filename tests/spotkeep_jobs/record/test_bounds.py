@@ -22,6 +22,7 @@ from spotkeep_jobs.record.orphan_report import OrphanReport
 from spotkeep_jobs.record.record import (
     Attempt,
     EarlierTrainingJobs,
+    Ending,
     Metric,
     Notification,
     Plan,
@@ -32,15 +33,16 @@ from spotkeep_jobs.record.record import (
     RunChange,
     ScriptMetrics,
     TimelineEntry,
+    TrainingJobs,
 )
 from spotkeep_jobs.record.run_store import NewRun
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.schedule import Schedule
-from spotkeep_jobs.record.states import NotificationState, PoolState, RunState, SweepState
+from spotkeep_jobs.record.states import EndReason, NotificationState, PoolState, RunState, SweepState
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
 from spotkeep_jobs.record.sweep_store import MOST_TRIALS_A_CHANGE
 from tests.models.dynamodb import LARGEST_ITEM_BYTES, InMemoryDynamoDb
-from tests.spotkeep_jobs.record.worst_records import all_records, fields_of_kind, worst
+from tests.spotkeep_jobs.record.worst_records import NOON, all_records, fields_of_kind, worst
 
 NOT_STORED = {"FleetLaunch", "RunChange", "PoolChange", "SweepChange"}
 """What is written in parts, or is a part of a document."""
@@ -81,7 +83,8 @@ def fitting_attempt(**given: Any) -> Attempt:
     each = attempt_view.KEPT_PHASES // attempt_view.MOST_TRAINING_JOBS
     job = worst(QueuedTrainingJob)
     job = job.model_copy(update={"phases": job.phases[:each]})
-    return worst(Attempt, training_jobs=(job,) * attempt_view.MOST_TRAINING_JOBS, **given)
+    jobs = worst(TrainingJobs, listed=(job,) * attempt_view.MOST_TRAINING_JOBS)
+    return worst(Attempt, training_jobs=jobs, **given)
 
 
 @pytest.mark.parametrize("kind", [each for each in all_records() if each.__name__ not in NOT_STORED])
@@ -122,8 +125,7 @@ def test_the_largest_launch_of_several_runs_is_one_transaction() -> None:
     table = RunTable.of(client=dynamodb, table_name="runs")  # type: ignore[arg-type]
     first = worst(
         Attempt,
-        training_jobs=(),
-        earlier_training_jobs=EarlierTrainingJobs(),
+        training_jobs=TrainingJobs(),
         job_request={"d": "a" * (each + 50_000)},
     )
     new = [
@@ -151,7 +153,7 @@ def test_the_largest_change_of_a_sweep_is_one_transaction() -> None:
     [
         (FleetHistory, "lives", MOST_INSTANCES + 1),
         (FleetHistory, "transitions", KEPT_PHASES + 3),
-        (Attempt, "training_jobs", attempt_view.MOST_TRAINING_JOBS),
+        (TrainingJobs, "listed", attempt_view.MOST_TRAINING_JOBS),
         (QueuedTrainingJob, "phases", attempt_view.KEPT_PHASES),
         (EarlierTrainingJobs, "names", attempt_view.KEPT_NAMES),
         (OrphanReport, "handled", MOST_KEPT),
@@ -181,11 +183,18 @@ def test_words_of_others_are_cut_when_they_are_written(text: str, count: int, sh
     assert shortened(text, count) == short
 
 
-@pytest.mark.parametrize("field", ["failure_reason", "waits_because", "log_warning", "no_more_jobs_because"])
+@pytest.mark.parametrize("field", ["waits_because", "log_warning"])
 def test_a_record_cuts_what_aws_or_a_script_says(make: Callable[..., Any], field: str) -> None:
     run = make.run().model_copy(update={field: "x" * 100_000})  # type: ignore[attr-defined]
     assert len(run.model_dump(mode="json")[field]) == 1_024
     assert len(Run.model_validate_json(run.model_dump_json()).model_dump()[field]) == 1_024
+
+
+@pytest.mark.parametrize("field", ["failure_reason", "no_more_jobs_because"])
+def test_an_ending_cuts_what_aws_or_a_script_says(field: str) -> None:
+    ending = Ending(at=NOON, reason=EndReason.SCRIPT_FAILED, **{field: "x" * 100_000})
+    assert len(ending.model_dump(mode="json")[field]) == 1_024
+    assert len(Ending.model_validate_json(ending.model_dump_json()).model_dump()[field]) == 1_024
 
 
 assert MAX_JOB_REQUEST_BYTES < LARGEST_ITEM_BYTES

@@ -14,6 +14,7 @@ from spotkeep_jobs.record.record import (
     AskedToEnd,
     Attempt,
     Cost,
+    Ending,
     JobUsage,
     Notification,
     Plan,
@@ -68,7 +69,7 @@ def opened(table: RunTable, make: Any) -> Run:
 
 
 def ended(run: Run, attempt: Attempt, make: Any, **fields: Any) -> RunChange:
-    update = {"end_reason": EndReason.COMPLETED, "ended_at": make.noon + timedelta(hours=1)}
+    update = {"ending": Ending(at=make.noon + timedelta(hours=1), reason=EndReason.COMPLETED)}
     return RunChange(
         run=run.model_copy(update=update | {"state": RunState.COMPLETED} | fields),
         attempt=attempt.model_copy(update=update | {"state": RunState.COMPLETED}),

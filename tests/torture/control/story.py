@@ -849,10 +849,10 @@ class ControlPlaneStory(RuleBasedStateMachine):
         """Hold a run without a job against the clock: SageMaker had no capacity, and is asked again later."""
         attempt = self.record.runs.attempt(run.run, run.attempt)
         assert attempt is not None
-        assert attempt.begins_at is not None, f"{run.run} is {run.state} and has no job"
+        assert attempt.retry is not None, f"{run.run} is {run.state} and has no job"
         assert (run.state, run.asked_to_end) == (RunState.WAITING, None)
         self.happenings["waits for capacity"] += 1
-        assert self.service.clock() < attempt.begins_at, f"{run.run} has no job, and its time is over"
+        assert self.service.clock() < attempt.retry.at, f"{run.run} has no job, and its time is over"
 
     def _waits_for_quota(self, run: Run, job: ModelJob | None) -> None:
         """Hold a run that waits for quota against its account: only the quota, or a refusal just now, keeps it."""

@@ -38,8 +38,8 @@ from spotkeep_fleet.record import (
     Lease,
     Retired,
     VolumeMove,
+    with_snapshots_counted,
 )
-from spotkeep_fleet.snapshot_storage import with_snapshots_counted
 
 from .actions import (
     Action,

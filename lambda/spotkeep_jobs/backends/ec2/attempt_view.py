@@ -18,6 +18,7 @@ from spotkeep_jobs.backends.ec2.history import (
     time_worked,
 )
 from spotkeep_jobs.backends.job_view import JobPhase, JobView, PhaseChange
+from spotkeep_jobs.record.record import Volume
 from spotkeep_jobs.record.states import EndReason
 
 
@@ -38,7 +39,6 @@ def as_job_view(history: FleetHistory, record: FleetRecord | None) -> JobView:
     phase = history.transitions[-1].phase
     if history.ending is not None and not over:
         phase = JobPhase.STOPPING
-    volume = record.volume.id if record is not None and record.volume is not None else None
     return JobView(
         name=history.job_name,
         job_id=history.fleet_id or "",
@@ -59,9 +59,14 @@ def as_job_view(history: FleetHistory, record: FleetRecord | None) -> JobView:
         transitions=phase_changes(history.transitions),
         earlier_phases=history.earlier_phases,
         environment=history.marks,
-        volume_id=volume,
-        volume_is_for_a_person=record is not None and volume in record.kept,
+        volume=_volume(record),
     )
+
+
+def _volume(record: FleetRecord | None) -> Volume | None:
+    if record is None or record.volume is None:
+        return None
+    return Volume(id=record.volume.id, is_for_a_person=record.volume.id in record.kept)
 
 
 def _first_launched_at(history: FleetHistory) -> datetime | None:

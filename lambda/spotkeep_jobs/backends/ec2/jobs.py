@@ -28,8 +28,7 @@ from typing import Any, Final, TypeVar
 from spotkeep_fleet import record as fleet_record
 from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.orphans import Resource, rebuilt
-from spotkeep_fleet.record import FleetRecord
-from spotkeep_fleet.snapshot_storage import snapshot_gib_hours
+from spotkeep_fleet.record import FleetRecord, snapshot_gib_hours
 from spotkeep_fleet.tags import ATTEMPT_TAG, DEPLOYMENT_TAG, RUN_TAG, operation_of
 from spotkeep_jobs.backends.ec2 import history as histories
 from spotkeep_jobs.backends.ec2.attempt_view import as_job_view

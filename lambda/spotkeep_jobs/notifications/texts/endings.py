@@ -150,12 +150,13 @@ def ending_notification(
         None when the run asked for no notification of this kind.
     """
     kind = _NOTIFICATION_OF_STATE[run.state]
-    if kind not in run.notify or run.end_reason is None:
+    ending = run.ending
+    if kind not in run.notify or ending is None:
         return None
-    ending = words_of(run.end_reason, backend=run.place.backend)
-    if run.paused_at_step is not None:
-        at_step = f"paused at step {run.paused_at_step:,}"
-        ending = replace(ending, subject=at_step, sentence=f"is {at_step}, as its job file asks (pause_at_step).")
+    words = words_of(ending.reason, backend=run.place.backend)
+    if ending.paused_at_step is not None:
+        at_step = f"paused at step {ending.paused_at_step:,}"
+        words = replace(words, subject=at_step, sentence=f"is {at_step}, as its job file asks (pause_at_step).")
     saved = ""
     cost = run.cost
     if kind is NotificationKind.COMPLETED and cost is not None and cost.redone_seconds is not None:
@@ -164,18 +165,18 @@ def ending_notification(
         run=run,
         attempt=run.attempt,
         deployment=deployment,
-        happened_at=run.ended_at or run.updated_at,
+        happened_at=ending.at,
         created_at=created_at,
     )
     return compose(
         moment,
         kind=kind,
-        subject=f"{ending.subject}{saved}",
+        subject=f"{words.subject}{saved}",
         paragraphs=[
-            *wrapped(f"Your run {run.name} {ending.sentence}"),
+            *wrapped(f"Your run {run.name} {words.sentence}"),
             *(wrapped(f"{DOUBTFUL_END}.") if is_doubtful else []),
-            *quoted_reason(run.failure_reason),
-            *([] if run.no_more_jobs_because is None else wrapped(f"No job follows: {run.no_more_jobs_because}.")),
+            *quoted_reason(ending.failure_reason),
+            *(wrapped(f"No job follows: {ending.no_more_jobs_because}.") if ending.no_more_jobs_because else []),
             "",
             *facts_of(run),
             *measured(metrics),
@@ -185,6 +186,6 @@ def ending_notification(
             "",
             *next_steps(run),
         ],
-        reason=run.end_reason.value,
+        reason=ending.reason.value,
         facts={} if metrics is None else {"metrics": figures_of(metrics)},
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from spotkeep_jobs.notifications.texts.wording import clock, command_lines, fact_line, spoken_duration, spoken_usd
-from spotkeep_jobs.record.record import Cost, Metric, Run, ScriptMetrics
+from spotkeep_jobs.record.record import Cost, Metric, Run, ScriptMetrics, Volume
 from spotkeep_jobs.record.states import EndReason, RunState
 
 _MOST_LINES: Final = 10
@@ -37,8 +37,8 @@ def facts_of(run: Run) -> list[str]:
         lines += fact_line("Storage", _storage(cost))
     if cost.training_seconds and (run.place.capacity == "spot" or cost.saved_seconds):
         lines += fact_line("Saved", saved_by(cost, unit=unit))
-    if run.volume_id is not None:
-        lines += fact_line("Volume", _volume(run))
+    if run.volume is not None:
+        lines += fact_line("Volume", _volume(run, run.volume))
     return lines
 
 
@@ -74,15 +74,13 @@ def _paid_on_ec2(cost: Cost) -> str:
     return f"{spoken_usd(cost.billed_usd)} for {time}"
 
 
-def _volume(run: Run) -> str:
+def _volume(run: Run, volume: Volume) -> str:
     asked = run.request.get("volume") or {}
-    if run.state is RunState.COMPLETED and asked.get("when_done") == "delete" and run.volume_is_for_a_person:
-        return (
-            f"{run.volume_id}; it has what is not in S3 (`spotkeep logs` says what), so it is kept: delete it yourself"
-        )
-    if run.state is RunState.COMPLETED and asked.get("when_done") == "delete":
-        return f"{run.volume_id}; it is deleted within minutes, as the job asks"
-    return f"{run.volume_id}; it is kept, and billed until it is deleted"
+    if run.state is not RunState.COMPLETED or asked.get("when_done") != "delete":
+        return f"{volume.id}; it is kept, and billed until it is deleted"
+    if volume.is_for_a_person:
+        return f"{volume.id}; it has what is not in S3 (`spotkeep logs` says what), so it is kept: delete it yourself"
+    return f"{volume.id}; it is deleted within minutes, as the job asks"
 
 
 def _storage(cost: Cost) -> str:

@@ -11,6 +11,7 @@ from spotkeep_fleet.record import FAILED, FINISHED, INPUT_ERROR, CurrentVolume
 from spotkeep_jobs.backends.ec2.attempt_view import as_job_view
 from spotkeep_jobs.backends.ec2.history import FleetEnding, InstanceLife, Transition, absorb, closed
 from spotkeep_jobs.backends.job_view import JobPhase
+from spotkeep_jobs.record.record import Volume
 from spotkeep_jobs.record.states import EndReason
 from tests.models.clock import NOON
 
@@ -81,7 +82,7 @@ def test_a_live_attempt_is_shown_with_its_instance_its_times_and_its_volume() ->
     assert (job.name, job.job_id, job.phase, job.environment) == ("count-1", "fleet-1", JobPhase.TRAINING, MARKS)
     assert (job.created_at, job.training_started_at, job.training_ended_at) == (NOON, at(1), None)
     assert (job.end_reason, job.failure_reason, job.last_modified_at) == (None, None, None)
-    assert (job.instance_type, job.volume_id, job.volume_is_for_a_person) == ("g5.xlarge", "vol-1", False)
+    assert (job.instance_type, job.volume) == ("g5.xlarge", Volume(id="vol-1"))
     waits, *_, trains_now = job.transitions
     assert (waits.phase, waits.started_at, waits.text) == (JobPhase.WAITING, NOON, "Waits for capacity and starts")
     assert waits.ended_at == job.transitions[1].started_at
@@ -98,7 +99,7 @@ def test_what_a_transition_says_is_shown_with_it() -> None:
 
 def test_an_attempt_without_an_instance_has_no_type_no_start_and_no_volume() -> None:
     job = as_job_view(history(), None)
-    assert (job.instance_type, job.training_started_at, job.training_seconds, job.volume_id) == (None, None, None, None)
+    assert (job.instance_type, job.training_started_at, job.training_seconds, job.volume) == (None, None, None, None)
 
 
 @pytest.mark.parametrize(

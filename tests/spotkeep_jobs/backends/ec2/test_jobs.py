@@ -17,7 +17,7 @@ from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from spotkeep_jobs.orphans.sources import OrphanSearch, orphaned_fleets
 from spotkeep_jobs.record.deployment_records import StoragePrices
 from spotkeep_jobs.record.orphan_report import OrphanKind, OrphanRule
-from spotkeep_jobs.record.record import Run
+from spotkeep_jobs.record.record import Ending, Run, Volume
 from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.record.table_client import RecordRefusedError
 from tests.models.clock import NOON
@@ -85,9 +85,9 @@ def test_a_volume_that_only_a_person_deletes_is_reported(world: World) -> None:
     world.passes(1)
     world.instance("a")
     world.change_record(volume=CurrentVolume("vol-1", "us-east-1a", 8))
-    assert not world.jobs.observe("count-1").volume_is_for_a_person
+    assert world.jobs.observe("count-1").volume == Volume(id="vol-1")
     world.change_record(kept=("vol-1",))
-    assert world.jobs.observe("count-1").volume_is_for_a_person
+    assert world.jobs.observe("count-1").volume == Volume(id="vol-1", is_for_a_person=True)
 
 
 def test_sessions_are_taken_by_the_instance_that_holds_the_run(world: World) -> None:
@@ -303,7 +303,7 @@ def test_what_was_not_removed_for_long_is_a_finding_and_reading_changes_nothing(
     world.change_record(volume=current, operations=2, ended=True)
     world.stores(volume("vol-1"))
     run = run_item(RunState.STOPPED)
-    run = run.model_copy(update={"ended_at": NOON - ended_ago})
+    run = run.model_copy(update={"ending": Ending(at=NOON - ended_ago, reason=EndReason.COMPLETED)})
     around = OrphanSearch(
         table=OneRun(run), deployment="spotkeep", prices={}, s3_usd_per_gigabyte_month=lambda: None,  # type: ignore[arg-type]
         clock=lambda: NOON,

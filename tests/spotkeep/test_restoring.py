@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from spotkeep import Checkpointer
-from spotkeep.state.shared_memory import SharedMemory
+from spotkeep.restoring import SharedMemory
 
 
 def test_arrays_in_containers_are_parted_from_what_has_their_memory_and_joined_where_equal():

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from spotkeep.errors import OtherRankError, StateError
-from spotkeep.ranks.comparison import RankComparison
-from spotkeep.ranks.joinables import Joinables
+from spotkeep.ranks.rank_group import Joinables, RankComparison
 from spotkeep.ranks.rank_shares import encode_share, rank_share
 from spotkeep.state.arrays import DeviceBytes, device_digests
 from spotkeep.state.differences import own_paths

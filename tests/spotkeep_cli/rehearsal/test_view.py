@@ -10,8 +10,8 @@ from rich.console import Console
 
 from spotkeep_cli.rehearsal.evidence import CapacityLoss, RunEvidence
 from spotkeep_cli.rehearsal.report import InterruptionReport
-from spotkeep_cli.rehearsal.report_view import drawn
 from spotkeep_cli.rehearsal.verdict import Verdict
+from spotkeep_cli.rehearsal.view import drawn
 from tests.spotkeep_cli.conftest import make_completed
 
 LOSS = CapacityLoss(

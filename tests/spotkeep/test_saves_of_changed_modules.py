@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from spotkeep import Checkpointer
-from spotkeep.state.changes import Beginning
+from spotkeep.saves import Beginning
 from spotkeep.state.encoding import encode_state
 
 torch = pytest.importorskip("torch")

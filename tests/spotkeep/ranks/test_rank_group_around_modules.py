@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spotkeep.ranks.joinables import Joinables
+from spotkeep.ranks.rank_group import Joinables
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
