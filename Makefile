@@ -23,7 +23,7 @@ WITHOUT_FRAMEWORKS = $$(grep -rlE --include='test_*.py' $(FRAMEWORK_FILES) tests
 # Each process that collects tests of the CDK starts Node, for seconds: the long ones of them have one to themselves.
 CDK := tests/infrastructure
 LONG_WITH_NODE = $(call PYTEST_IN,node) -m long $(CDK)
-LONG = $(call PYTEST_IN,long) -n $(LONG_WORKERS) -m 'long and not torch and not jax and not tensorflow and not boosters and not notebook' $$(grep -rl --include='test_*.py' 'mark\.long' tests | grep -v '^$(CDK)/' | xargs grep -LE $(FRAMEWORK_FILES))
+LONG = $(call PYTEST_IN,long) -n $(LONG_WORKERS) -m 'long and not torch and not jax and not tensorflow and not boosters and not notebook and not wheel' $$(grep -rl --include='test_*.py' 'mark\.long' tests | grep -v '^$(CDK)/' | xargs grep -LE $(FRAMEWORK_FILES))
 FRAMEWORKS = $(MAKE) --no-print-directory test-frameworks
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --python-version 3.11
 
@@ -92,7 +92,7 @@ prove-permissions: setup ## Rehearse everything on a local AWS, and take each pe
 
 test: setup ## The tests of every change: under four minutes; no AWS account, no network, no Docker
 	@rm -rf $(STATE)/tests
-	$(PYTEST) -m 'not long and not torch and not jax and not tensorflow and not boosters and not notebook' $(WITHOUT_FRAMEWORKS)
+	$(PYTEST) -m 'not long and not torch and not jax and not tensorflow and not boosters and not notebook and not wheel' $(WITHOUT_FRAMEWORKS)
 
 test-all: test setup-torch setup-jax setup-boosters setup-notebook setup-tensorflow ## Every test: those of `make test`, the long ones, those that need torch, JAX, TensorFlow, XGBoost or Jupyter
 	@# Long tests wait for most of their time; what trains computes meanwhile. All is installed before.
@@ -167,7 +167,7 @@ check-dates: setup ## Until when AWS patches the images that Spotkeep names; war
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/vermin --quiet --no-tips --violations -t=3.9- training
+	$(BIN)/vermin --quiet --no-tips --violations -t=3.9- training cli/spotkeep_cli/__init__.py cli/spotkeep_cli/entry.py cli/spotkeep_cli/extras.py cli/spotkeep_cli/init.py cli/spotkeep_cli/script_job.py constructs/spotkeep_constructs/__init__.py constructs/spotkeep_constructs/carried.py $(wildcard cli/spotkeep_rehearsal)
 
 types: setup
 	$(BIN)/mypy app.py hatch_build.py stacks constructs lambda training cli local planner benchmarks tests/models tests/permissions tests/torture/checkpoint tests/torture/control

@@ -47,7 +47,7 @@ def missing_module(extra: str) -> str | None:
     if sys.version_info < OLDEST_PYTHON:
         return "python"
     names = [module for each in (extra, *INCLUDED.get(extra, ())) for module in EXTRAS[each]]
-    return next((name for name in names if importlib.util.find_spec(name) is None), None)
+    return next((name for name in names if not _is_installed(name)), None)
 
 
 def extra_of(error: ImportError) -> str | None:
@@ -59,7 +59,13 @@ def extra_of(error: ImportError) -> str | None:
     module = (error.name or "").partition(".")[0]
     extra = next((name for name, modules in EXTRAS.items() if module in modules), None)
     # A module that is there and fails is broken. Its traceback says more than an answer about extras.
-    return extra if extra is not None and importlib.util.find_spec(module) is None else None
+    return extra if extra is not None and not _is_installed(module) else None
+
+
+def _is_installed(module: str) -> bool:
+    """Return True for a module with a file. Other packages put parts into the folder of `aws_cdk`, without one."""
+    spec = importlib.util.find_spec(module)
+    return spec is not None and spec.origin is not None
 
 
 def answer(extra: str, *, what: str, module: str, arguments: Sequence[str] = ()) -> str:

@@ -305,7 +305,10 @@ def _on_saving(script: Script, checkpoints: Argument | None, *, inside: str) -> 
 
 
 def _requirements(script: Script, *, folder: Path, framework: str | None) -> Iterator[str]:
-    if (folder / "requirements.txt").is_file() or (folder / "pyproject.toml").is_file():
+    listed = folder / "requirements.txt"
+    # Those of a project that `spotkeep init` wrote are for its CDK app, and no job needs them.
+    of_app = listed.is_file() and "spotkeep[cdk]" in listed.read_text(encoding="utf-8", errors="replace")
+    if (listed.is_file() and not of_app) or (folder / "pyproject.toml").is_file():
         return  # `install: auto`, the default, takes them.
     # A list of the standard library's modules is there from Python 3.10 on.
     known = frozenset(getattr(sys, "stdlib_module_names", ())) | frozenset(sys.builtin_module_names)
@@ -316,6 +319,8 @@ def _requirements(script: Script, *, folder: Path, framework: str | None) -> Ite
     )
     if others:
         yield f"install: [{', '.join(_PACKAGES.get(module, module) for module in others)}]"
+    elif of_app:
+        yield "install: none"
 
 
 def _in_library(module: str) -> bool:

@@ -35,6 +35,7 @@ _TOOLKIT_VERSION_TAG = "spotkeep:bootstrapped-by-cdk"
 _CONCURRENCY = 4
 _LAST_WORDS = 20
 _LINES_BEFORE_ERROR = 3
+_NPM_LINES = 4
 _UNTIL_KILLED_SECONDS = 10.0
 _FIX = "add it: pip install 'spotkeep[cdk]'"
 _NPM_OPTIONS = (
@@ -357,8 +358,14 @@ def _fetch(folder: Path) -> None:
     )
     if ended.returncode != 0:
         shutil.rmtree(partial, ignore_errors=True)
-        raise RegistryError(f"aws-cdk {_pinned_version()}", last_words=ended.stderr.strip().splitlines()[-_LAST_WORDS:])
+        raise RegistryError(f"aws-cdk {_pinned_version()}", last_words=_npm_words(ended.stderr))
     partial.rename(folder)
+
+
+def _npm_words(output: str) -> list[str]:
+    """Return the first lines of an npm error, without the stack of its own code."""
+    lines = [line.rstrip() for line in output.splitlines() if not line.startswith("npm error     ")]
+    return lines[:_NPM_LINES]
 
 
 @contextlib.contextmanager

@@ -33,6 +33,8 @@ _OUT_OF_REACH = (
     "ENETUNREACH",
     "EHOSTUNREACH",
     "UNABLE_TO",
+    "CERT_",
+    "SELF_SIGNED",
 )
 """Codes in npm's output of a registry that could not be reached."""
 
