@@ -21,7 +21,7 @@ try:
         RunStoppedError,
         UsageError,
     )
-    from spotkeep_client.client import Measurement, Run, Spotkeep, Sweep
+    from spotkeep_client.client import Measurement, RunHandle, Spotkeep, SweepHandle
 except ImportError as error:
     if missing_extra(error) is None:
         raise
@@ -32,11 +32,11 @@ __all__ = [
     "Measurement",
     "NoConnectionError",
     "RefusedError",
-    "Run",
     "RunFailedError",
+    "RunHandle",
     "RunNotFoundError",
     "RunStoppedError",
     "Spotkeep",
-    "Sweep",
+    "SweepHandle",
     "UsageError",
 ]

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.record import ScriptMetrics
 
 
-class Sweep:
+class SweepHandle:
     """One sweep. Each property and method reads the record anew.
 
     Args:
@@ -65,7 +65,7 @@ class Sweep:
         """Its state, one of RUNNING, STOPPING, PAUSED, COMPLETED, FAILED or STOPPED."""
         return self._record().state.value
 
-    def wait(self, *, show: Callable[[str], object] | None = None) -> Sweep:
+    def wait(self, *, show: Callable[[str], object] | None = None) -> SweepHandle:
         """Wait until its search is over. Leaving off (an interrupt of the kernel) leaves it running.
 
         Args:
@@ -127,7 +127,7 @@ class Sweep:
             )
         return found
 
-    def stop(self) -> Sweep:
+    def stop(self) -> SweepHandle:
         """Ask its trials to end. They save first, and the sweep can be resumed.
 
         Raises:
@@ -136,7 +136,7 @@ class Sweep:
         ask_launcher(self._deployment, {"action": "stop", "sweep": self.id}, what=f"{self.id} was not stopped")
         return self
 
-    def resume(self, *, source: str | Path | None = None, **changes: Any) -> Sweep:
+    def resume(self, *, source: str | Path | None = None, **changes: Any) -> SweepHandle:
         """Let a sweep that has ended go on, with the trials that stopped with it or failed and then its search.
 
         Args:
@@ -236,7 +236,7 @@ class Measurement:
     value: float
 
 
-class Run:
+class RunHandle:
     """One run. Each property and method reads the record anew.
 
     Args:
@@ -277,7 +277,7 @@ class Run:
         of_sagemaker = attempts and attempts[-1].place.backend == "sagemaker"
         return next(iter(attempts[-1].log_names[-1:]), None) if of_sagemaker else None
 
-    def wait(self, *, show: Callable[[str], object] | None = None) -> Run:
+    def wait(self, *, show: Callable[[str], object] | None = None) -> RunHandle:
         """Wait until it has completed, or paused at its `pause_at_step`.
 
         Leaving off (an interrupt of the kernel) leaves it running.
@@ -340,7 +340,7 @@ class Run:
             )
         return Measurement(metric=metric, step=found.best_step, value=found.best)
 
-    def stop(self) -> Run:
+    def stop(self) -> RunHandle:
         """Ask it to end. It saves first, and can be resumed.
 
         Raises:
@@ -349,7 +349,7 @@ class Run:
         ask_launcher(self._deployment, {"action": "stop", "run": self.id}, what=f"{self.id} was not stopped")
         return self
 
-    def resume(self, *, source: str | Path | None = None, **changes: Any) -> Run:
+    def resume(self, *, source: str | Path | None = None, **changes: Any) -> RunHandle:
         """Start its next attempt, on the same checkpoints, unchanged or with the given changes.
 
         Args:
@@ -424,7 +424,7 @@ class Spotkeep:
 
     Args:
         deployment: The `deployment` setting it was deployed with.
-        region: The AWS region. None for the AWS configuration's own.
+        region: The AWS region, or None for the AWS configuration's own.
         profile: The AWS profile. None for the AWS configuration's own.
         local: True for the one in the local AWS (`spotkeep local up`).
         seams: The connection to AWS, the clock and the source of tokens. Tests hand in their own.
@@ -446,7 +446,9 @@ class Spotkeep:
         self._invocation = Invocation(options=options, seams=seams or Seams(connect=connect, spot_market=spot_market))
         self._deployment = self._invocation.deployment()
 
-    def launch(self, job: str | Path | Mapping[str, Any], *, source: str | Path | None = None, **fields: Any) -> Run:
+    def launch(
+        self, job: str | Path | Mapping[str, Any], *, source: str | Path | None = None, **fields: Any
+    ) -> RunHandle:
         """Launch a run, and return it at once.
 
         Args:
@@ -467,34 +469,34 @@ class Spotkeep:
             )
         if kind_of(document.fields) == "sweep":
             raise UsageError("the job is a sweep, and this returns one run", hint="call launch_sweep")
-        return Run(self._sent(document)["run"], deployment=self._deployment, invocation=self._invocation)
+        return RunHandle(self._sent(document)["run"], deployment=self._deployment, invocation=self._invocation)
 
     def launch_sweep(
         self, job: str | Path | Mapping[str, Any], *, source: str | Path | None = None, **fields: Any
-    ) -> Sweep:
+    ) -> SweepHandle:
         """Launch a sweep, and return it at once. Arguments and errors are those of `launch`."""
         document = _document(job, source=source, fields=fields)
         if kind_of(document.fields) == "job":
             raise UsageError("the job is no sweep: it has no field sweep", hint="call launch")
-        return Sweep(self._sent(document)["sweep"], deployment=self._deployment, invocation=self._invocation)
+        return SweepHandle(self._sent(document)["sweep"], deployment=self._deployment, invocation=self._invocation)
 
-    def run(self, run: str) -> Run:
+    def run(self, run: str) -> RunHandle:
         """Return a run by its id, or the beginning of it that no other has.
 
         Raises:
             RunNotFoundError: None has it, or several have.
         """
         found = find_run(self._deployment.table, run, command=self._invocation.options.command)
-        return Run(found.run, deployment=self._deployment, invocation=self._invocation)
+        return RunHandle(found.run, deployment=self._deployment, invocation=self._invocation)
 
-    def sweep(self, sweep: str) -> Sweep:
+    def sweep(self, sweep: str) -> SweepHandle:
         """Return a sweep by its id, or the beginning of it that no other has.
 
         Raises:
             RunNotFoundError: None has it, or several have.
         """
         found = find_sweep(self._deployment.table, sweep, command=self._invocation.options.command)
-        return Sweep(found.sweep, deployment=self._deployment, invocation=self._invocation)
+        return SweepHandle(found.sweep, deployment=self._deployment, invocation=self._invocation)
 
     def _sent(self, document: JobDocument) -> dict[str, Any]:
         """Judge and launch a job, and return the launcher's answer."""

@@ -20,7 +20,7 @@ from spotkeep_constructs.session_manager import allow_shells
 from spotkeep_constructs.settings import IMAGE_ACCOUNTS
 from spotkeep_constructs.spot_compute import SpotCompute
 from spotkeep_constructs.statements import allow, allow_regional
-from spotkeep_constructs.storage import RunTable, Storage
+from spotkeep_constructs.storage import RecordTable, Storage
 from spotkeep_constructs.training_bundle import TrainingBundle
 from spotkeep_constructs.training_jobs import ExecutionRole, TrainingJobs
 from spotkeep_jobs.settings import LONGEST_CHOICE_SECONDS, LauncherSettings
@@ -43,7 +43,7 @@ class UserPolicy(Construct):
         *,
         deployment: str,
         launcher: JobFunction,
-        run_table: RunTable,
+        run_table: RecordTable,
         checkpoints: CheckpointBucket,
         jobs: TrainingJobs,
         dead_notifications: sqs.IQueue,

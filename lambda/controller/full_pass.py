@@ -30,7 +30,8 @@ from spotkeep_jobs.record.deployment_records import PassPlaces
 from spotkeep_jobs.record.run_metrics import happened_between
 from spotkeep_jobs.record.states import PoolState
 from spotkeep_jobs.runs.adoption import Adoption
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, LaunchCompletion, advance_quota, runs_by_quota
+from spotkeep_jobs.runs.facts import LAUNCH_SETTLES
+from spotkeep_jobs.runs.launch_completion import LaunchCompletion, advance_quota, runs_by_quota
 from spotkeep_jobs.runs.run_reconciler import RunReconciler
 from spotkeep_jobs.sweeps.launcher_function import launcher_of
 

@@ -217,7 +217,7 @@ def act_on_run(asked: RunAction, context: ActionContext) -> answers.Answer:
         count("StopRequested")
     else:
         launch = runs.resume(asked.run, changes=asked.changes)
-        answer = answers.launched(launch)
+        answer = answers.resumed(launch)
         count("ResumeReplayed" if launch.replayed else "ResumeAccepted")
         if (trial := launch.run.trial) is not None:
             # Its sweep counts what it costs while it trains, and not only when it has ended.

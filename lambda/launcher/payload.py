@@ -75,7 +75,7 @@ class SweepAction:
         action: The name of the action.
         sweep: The sweep's id.
         changes: The fields that a resume changes.
-        first: The number of the first trial that is described.
+        first: The number of the first described trial.
     """
 
     action: Literal["stop", "pause", "resume", "describe"]

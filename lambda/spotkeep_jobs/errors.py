@@ -1,4 +1,4 @@
-"""Every error of `spotkeep_jobs`, in one tree, so that a caller can see all that it may have to handle.
+"""Every error of `spotkeep_jobs`, in one tree, so that a caller can see all that it may have to handle. Pure.
 
 SpotkeepJobsError
 ├── DurationError                    a duration that cannot be read
@@ -30,7 +30,7 @@ class Problem:
 
     Attributes:
         field: The place in the document, as a person would write it, such as `channels[0].uri`.
-        found: The value there, shortened. Never the value of an environment variable or a hyperparameter.
+        found: The value there, shortened, but never the value of an environment variable or a hyperparameter.
         problem: The fault of that value.
         fix: The remedy.
         temporary: True when it is over by itself, and the same document may be accepted later.

@@ -1,4 +1,4 @@
-"""A changed copy of a frozen model. mypy checks its fields by name and by type.
+"""A changed copy of a frozen model. mypy checks its fields by name and by type. Pure.
 
 `model_copy` takes a dictionary with strings as names, so no check sees a wrong name or a wrong type.
 """

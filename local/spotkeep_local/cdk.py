@@ -72,7 +72,8 @@ class CdkProgress:
         text: The line as it was printed, without the space around it.
         stack: The stack it is about, if it is about one.
         done: The number of resources of the stack that are finished so far.
-        total: The number of resources of the stack. None where the command line does not know it, as while destroying.
+        total: The number of resources of the stack, or None where the command line does not know it, as while
+            destroying.
         stack_number: The number, from 1, of the command's stack that begins with this line.
         stacks: The number of stacks that the command works on. Known when one begins.
         finished: True where the stack is finished with this line.

@@ -146,7 +146,7 @@ class ZoneOutlook:
     Attributes:
         zone: Its name.
         spot_price: USD per hour (or on-demand hours an hour), of late.
-        availability: The share of the time in which capacity was seen. None where it was not watched.
+        availability: The share of the time in which capacity was seen, or None where it was not watched.
         run_s: The expected further seconds of capacity that has been there for an hour, at most a day.
         cost: The expected cost of the job in this zone alone.
     """
@@ -246,7 +246,7 @@ def knowledge_from_traces(
 
     Args:
         traces: One a zone.
-        on_demand_price: USD per hour. Where None, the traces' own.
+        on_demand_price: USD per hour, or None for the traces' own.
         own_runs: Runs and droughts that earlier runs have seen, if any.
         band: The published interruption band of the type, one of `interruption_bands.SHARE_RECLAIMED`.
 
@@ -319,7 +319,7 @@ def make_plan(
     """Forecast a job.
 
     Args:
-        job: The job. Its checkpoint interval is replaced by the advised one where a save has a cost.
+        job: The job, with the advised checkpoint interval where a save has a cost.
         knowledge: The knowledge of capacity.
         compare: True to forecast the other policies too.
         save_cost_s: The seconds for which training stands still for a save.

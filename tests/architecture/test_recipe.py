@@ -115,7 +115,18 @@ def test_a_field_added_by_the_recipe_has_a_description_and_takes_none_away(chang
 
 
 def test_files_that_the_recipes_name_exist() -> None:
-    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_.-]*)`", RECIPES))
+    named = set(re.findall(r"`((?:[a-z0-9_]+/)+[a-z_.-]*)`", RECIPES))
     roots = ("", "lambda/spotkeep_jobs/", "cli/spotkeep_cli/", "constructs/spotkeep_constructs/", "training/spotkeep/")
     assert len(named) > 20
     assert [path for path in sorted(named) if not any((ROOT / root / path).exists() for root in roots)] == []
+
+
+def test_names_that_the_recipes_take_from_the_code_stand_in_it() -> None:
+    named = set(re.findall(r"`(_?[A-Za-z]+(?:_[A-Za-z]+)+|[A-Z][a-z]+(?:[A-Z][a-z]+)+)`", RECIPES))
+    listed = subprocess.run(
+        ["git", "ls-files", "*.py"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.split()
+    code = "".join((ROOT / file).read_text() for file in listed if (ROOT / file).is_file())
+    words = set(re.findall(r"\w+", code))
+    assert len(named) > 15
+    assert named - words == set()

@@ -27,7 +27,7 @@ from spotkeep_jobs.notifications.outbox import Delivery
 from spotkeep_jobs.record.deployment_records import PassPlaces, PriceBook
 from spotkeep_jobs.record.orphan_report import OrphanReport
 from spotkeep_jobs.record.states import RunState
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.runs.facts import LAUNCH_SETTLES
 from tests.models.faults import Fault
 from tests.models.run_table import open_run
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
+from spotkeep_jobs.backends.job_files import SpecStore
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.queue import Queue, Share
@@ -90,6 +91,7 @@ class ControlPlane:
             platform=PLATFORM,
             defaults=DEFAULTS,
             prices=PRICES,
+            specs=SpecStore(lambda: service.objects),  # type: ignore[arg-type, return-value]
         )
 
     def shutdown(self, stacks: Stacks) -> Shutdown:

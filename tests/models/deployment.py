@@ -7,8 +7,10 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar, cast
 
+from spotkeep_fleet.training_spec import SPEC_CHANNEL, TrainingSpec, decode_spec
 from spotkeep_jobs.backends.batch.api import ServiceJobsApi
 from spotkeep_jobs.backends.batch.jobs import ServiceJobs
+from spotkeep_jobs.backends.job_spec import SpecObject
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
 from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.cost.known_prices import KnownPrices
@@ -21,11 +23,11 @@ from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.runs.callers import CallerRules
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.settings import ControllerSettings, LauncherSettings
-from tests.kept_specs import keep_spec
 from tests.models.batch import Batch
 from tests.models.clock import Clock
 from tests.models.functions import Functions
 from tests.models.notifications import SqsQueue, Topic
+from tests.models.s3 import BUCKET, Objects
 from tests.models.sagemaker import SageMaker
 from tests.models.scheduler import Schedules
 
@@ -66,6 +68,14 @@ CONTROLLER: Final = ControllerSettings(
 )
 _DeploymentT = TypeVar("_DeploymentT", bound=Deployment[Any])
 TARGET: Final = ScheduleTarget.of(LAUNCHER)
+_SPEC_TEXTS: dict[str, bytes] = {}
+
+
+def keep_spec(spec: SpecObject) -> None:
+    """Put a spec."""
+    _SPEC_TEXTS[spec.uri] = spec.content
+
+
 NOTHING_TO_COPY: Final = SimpleNamespace(keep=lambda *_: None)
 """Stands for the bundle, where a test has no model of S3."""
 KEPT_SPECS: Final = SimpleNamespace(keep=keep_spec)
@@ -225,3 +235,16 @@ def end_run(
             attempt=attempt.model_copy(update=ended),
         )
     )
+
+
+def spec_in(request: Mapping[str, Any], *, objects: Objects | None = None) -> TrainingSpec:
+    """Read the spec that a job's request names as its channel.
+
+    Args:
+        request: The parameters of CreateTrainingJob.
+        objects: The model of S3 with the spec. None where the launcher has no model of S3.
+    """
+    [channel] = [each for each in request["InputDataConfig"] if each["ChannelName"] == SPEC_CHANNEL]
+    uri = channel["DataSource"]["S3DataSource"]["S3Uri"]
+    content = _SPEC_TEXTS[uri] if objects is None else objects.contents[uri.removeprefix(f"s3://{BUCKET}/")]
+    return decode_spec(content.decode())

@@ -141,7 +141,7 @@ def prove_permissions(
         job_file: A job for SageMaker.
         fleet_job_file: A job for a fleet.
         sweep_file: A sweep.
-        live_minutes: ProofKind long the flows run with their permissions withheld, at most.
+        live_minutes: Minutes that the flows run with their permissions withheld, at most.
         timeout_seconds: The longest that a rehearsal waits for anything.
         invocation: The root options of the commands that the rehearsals stand for.
         terminal: Where it shows what it does.

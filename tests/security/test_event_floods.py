@@ -28,7 +28,7 @@ from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.record import JobUsage, Run
 from spotkeep_jobs.record.states import RunState, TimelineKind
 from spotkeep_jobs.record.table_client import to_dynamodb
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.runs.facts import LAUNCH_SETTLES
 from spotkeep_jobs.runs.run_reconciler import MOST_UNFINISHED_READINGS
 from tests.models.logs import Logs
 from tests.models.sagemaker import launch_marks

@@ -41,7 +41,7 @@ from spotkeep_jobs.document.capacity import first_job
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.source import ArchiveSource
 from spotkeep_jobs.document.validation import validate
-from tests.instance_jobs import instance_job
+from tests.models.ec2 import instance_job
 from tests.spotkeep_agent.cloud import RUN, Cloud
 from tests.spotkeep_jobs.backends.sagemaker.test_request import DEFAULTS
 

@@ -23,7 +23,7 @@ from spotkeep_client import (
     RunNotFoundError,
     RunStoppedError,
     Spotkeep,
-    Sweep,
+    SweepHandle,
     UsageError,
 )
 from spotkeep_jobs.record.record import Metric, ScriptMetrics
@@ -292,7 +292,7 @@ JOB = {"name": "digits-sweep", "command": "python train.py"}
 
 
 @pytest.fixture
-def found(deployment: Any, client: Spotkeep) -> Sweep:
+def found(deployment: Any, client: Spotkeep) -> SweepHandle:
     deployment.dynamodb.add_sweep(sweep(), *TRIALS)
     return client.sweep("digits")
 
@@ -321,7 +321,7 @@ def test_a_run_is_no_sweep_and_a_sweep_no_run(deployment: Any, client: Spotkeep)
 
 
 def test_waiting_shows_each_change_once_and_ends_with_the_search(
-    deployment: Any, found: Sweep, meanwhile: list[Callable[[], object]]
+    deployment: Any, found: SweepHandle, meanwhile: list[Callable[[], object]]
 ) -> None:
     over = sweep(state=SweepState.COMPLETED, ended_at=NOW, counts=TrialCounts(paused=6, completed=3))
     meanwhile += [lambda: None, lambda: setattr(deployment.dynamodb, "lost_connections", 2)]
@@ -336,7 +336,7 @@ def test_waiting_shows_each_change_once_and_ends_with_the_search(
     assert repr(found) == f"<Sweep {lines[-1]}>"
 
 
-def test_waiting_gives_up_where_the_deployment_stays_out_of_reach(deployment: Any, found: Sweep) -> None:
+def test_waiting_gives_up_where_the_deployment_stays_out_of_reach(deployment: Any, found: SweepHandle) -> None:
     deployment.dynamodb.lost_connections = 1_000
     with pytest.raises(NoConnectionError):
         found.wait()
@@ -359,7 +359,7 @@ def test_waiting_raises_where_the_search_is_not_over(
 
 
 def test_trials_are_a_frame_by_number_and_the_best_one_is_a_run(
-    deployment: Any, client: Spotkeep, found: Sweep, make: Any
+    deployment: Any, client: Spotkeep, found: SweepHandle, make: Any
 ) -> None:
     frame = found.trials()
     assert frame.index.name == "trial"
@@ -379,7 +379,7 @@ def test_a_sweep_that_has_measured_nothing_has_no_best_trial(deployment: Any, cl
     assert client.sweep(SWEEP).trials().empty
 
 
-def test_its_failed_trials_are_tried_again_with_fixed_code(deployment: Any, found: Sweep, tmp_path: Path) -> None:
+def test_its_failed_trials_are_tried_again_with_fixed_code(deployment: Any, found: SweepHandle, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('fixed')")
     deployment.answers["resume"] = {"ok": True, "sweep": SWEEP, "state": "RUNNING", "trials": {"running": 2}}
     assert found.resume(source=tmp_path, max_cost=60) is found
@@ -391,7 +391,7 @@ def test_its_failed_trials_are_tried_again_with_fixed_code(deployment: Any, foun
     assert invocation["changes"]["source"]["uri"].endswith(key)
 
 
-def test_it_is_stopped(deployment: Any, found: Sweep) -> None:
+def test_it_is_stopped(deployment: Any, found: SweepHandle) -> None:
     deployment.answers["stop"] = {"ok": True, "sweep": SWEEP, "state": "STOPPING"}
     assert found.stop() is found
     assert deployment.invocations == [{"action": "stop", "sweep": SWEEP}]

@@ -34,7 +34,7 @@ from spotkeep_fleet.record import (
     with_snapshots_counted,
 )
 from spotkeep_fleet.training_spec import JobSource, TrainingSpec
-from tests.instance_jobs import instance_job
+from tests.models.ec2 import instance_job
 
 TEXT = st.text(max_size=8)
 COUNT = st.integers(0, 10**6)

@@ -85,7 +85,7 @@ class VolumeMove:
             new number.
         zone: The Availability Zone of the new volume.
         source: Its origin, which is `blank`, a given `snapshot`, or the current `volume`.
-        source_id: The id of the given snapshot or the current volume. None for blank.
+        source_id: The id of the given snapshot or the current volume, or None for blank.
         snapshot: The snapshot of the current volume, once it is known.
         successor: The new volume, once it is known.
         failures: The number of times that it had to begin again.
@@ -119,7 +119,7 @@ class StoredSnapshot:
 
     Attributes:
         id: Its id.
-        gib: Its full size in GiB, by EC2. Until EC2 says it, the size of its volume, which is at least as large.
+        gib: Its full size in GiB, by EC2, or the size of its volume until EC2 says it.
         since: The time of its record, in seconds since the epoch.
     """
 
@@ -150,10 +150,10 @@ class TrainingReport:
             `input-error`. With the last, its input (data, source, image, permissions) works on no instance.
         exit_code: The exit code of the last process that ended of its own accord.
         failure: The reason of its failure, in at most LONGEST_FAILURE characters.
-        script_failures: The number of failures of the script. Bounded by the job's max_script_retries.
+        script_failures: The number of failures of the script, bounded by the job's max_script_retries.
         interruptions: The number of times that an instance left after a notice of EC2's.
-        noticed: The last of these instances, the newest last. EC2 does not name the notice as the reason
-            when such an instance powers itself off.
+        noticed: The last of these instances, the newest last. EC2 does not name the notice as the reason when such an
+            instance powers itself off.
         step: Completed steps.
         total_steps: The steps of the whole training, if known.
         durable_step: The newest checkpoint that was durable on the volume.
@@ -191,12 +191,13 @@ class FleetRecord:
         run: The run's id.
         version: The number of writes.
         fence: The highest fencing token given out.
-        lease: The lease of the instance that works on the run. None when no instance does.
-        volume: The current volume. None before there is one, and when it is lost.
+        lease: The lease of the instance that works on the run, or None when no instance does.
+        volume: The current volume, or None before there is one, and when it is lost.
         move: The volume in the making.
         operations: The number of the last operation begun.
         retired: The volumes and snapshots to be deleted.
-        kept: Volumes that Spotkeep may not delete, because they are damaged or a user brought them. A person decides.
+        kept: Volumes that Spotkeep may not delete, because they are damaged or a user brought them, so that a person
+            decides.
         snapshots: The snapshots that moves have made and that are still there.
         snapshot_gib_hours: GiB times hours of the deleted snapshots of this attempt.
         training: The report of the training.
@@ -400,7 +401,7 @@ def with_snapshots_counted(
 
     Args:
         record: The record before its next write.
-        volume_gb: The size of the run's volumes, in GiB. That of the current one is used where there is one.
+        volume_gb: The size of the run's volumes, in GiB, where there is no current one to ask.
         known_gib: The full size of snapshots in GiB, by id, as far as EC2 has said.
         now: The time, in seconds since the epoch.
     """

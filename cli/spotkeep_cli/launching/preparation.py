@@ -40,7 +40,7 @@ class PreparedJob:
     Attributes:
         document: The job file.
         payload: The document as the launcher takes it.
-        archive: The local source. None where the source is elsewhere or there is none.
+        archive: The local source, or None where the source is elsewhere or there is none.
         problems: Faults that only this machine can find, such as a source that cannot be packed or a deleted branch.
         warnings: Probable mistakes that only this machine can see, such as a moving branch and files that stay behind.
     """

@@ -107,7 +107,7 @@ class PlannedJobFile:
     Attributes:
         name: The job's name.
         instances: Number of instances that it uses at once.
-        types: The instance types it may run on, the cheapest first. Costs are of all instances.
+        types: The instance types it may run on, the cheapest first, with the costs of all instances.
         work_from: The source of the work's length, in words.
         remarks: The facts that could not be found.
         installation: The installation and setup before the command, in rows. Empty where the caller did not want it.

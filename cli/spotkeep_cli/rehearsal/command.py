@@ -91,7 +91,7 @@ def rehearse_job(
         overrides: `--set` values.
         timeout_seconds: The longest wait for any one event, in seconds.
         keep_running: True to keep the local AWS up afterwards.
-        report_path: The path of the report. None for its place in the project's state.
+        report_path: The path of the report, or None for its place in the project's state.
         invocation: The command's own words.
         terminal: The terminal that shows the progress.
         deploy: True to deploy the app first.

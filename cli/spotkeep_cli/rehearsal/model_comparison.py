@@ -134,8 +134,8 @@ def compare_files(
     """Compare files by their content, in a child process.
 
     Args:
-        pairs: The file of the interrupted run and that of the other, by name. A file that could not be unpacked is left
-            out.
+        pairs: The file of the interrupted run and that of the other, by name, without a file that could not be
+            unpacked.
         interpreter: The Python of the child.
         most_seconds: The longest time of the child for all of them, in seconds.
     """

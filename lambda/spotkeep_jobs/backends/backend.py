@@ -1,16 +1,13 @@
-"""The interface to the services that run attempts, which are SageMaker, AWS Batch's queues and EC2 fleets."""
+"""The interface to the services that run attempts, which are SageMaker, AWS Batch's queues and EC2 fleets. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spotkeep_jobs.backends.batch.jobs import ServiceJobs
     from spotkeep_jobs.backends.job_view import JobView
-    from spotkeep_jobs.record.record import Attempt, Run
 
 
 class Backend(Protocol):
@@ -56,24 +53,3 @@ class Backend(Protocol):
             AwsCallError: AWS refused or could not answer.
         """
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Backends:
-    """The services that run attempts.
-
-    Attributes:
-        sagemaker: Training jobs.
-        ec2: Fleets of one instance.
-        queues: Training jobs that wait in a queue for their turn.
-    """
-
-    sagemaker: Backend
-    ec2: Backend
-    queues: ServiceJobs
-
-    def of(self, attempt: Attempt | Run) -> Backend:
-        """Return the service that runs an attempt, or a run's current one."""
-        if attempt.place.queue is not None:
-            return self.queues.of(attempt, attempt.place.queue)
-        return self.ec2 if attempt.place.backend == "ec2" else self.sagemaker

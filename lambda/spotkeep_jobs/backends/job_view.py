@@ -1,4 +1,4 @@
-"""A backend's description of a job, in the types on which decisions rest. The backend's own terms stay in it."""
+"""A backend's description of a job, in the types on which decisions rest. The backend's own terms stay in it. Pure."""
 
 from __future__ import annotations
 

@@ -34,9 +34,9 @@ def usage_of(*, job: JobView, log: JobLog, earlier: Sequence[Attempt], ended_at:
 
     Args:
         job: The backend's description of the ended job.
-        log: The job's own log.
+        log: Its log.
         earlier: The run's earlier attempts.
-        ended_at: The time when the job ended.
+        ended_at: The time of the job's end.
     """
     continues = trained_before(earlier)
     steps = log.steps

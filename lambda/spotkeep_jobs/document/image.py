@@ -94,8 +94,8 @@ def newest_named(text: str, images: Mapping[str, AwsImage]) -> str | None:
     """Return the newest image of a table that a name means. None where it means none.
 
     Args:
-        text: A framework or an algorithm alone, or with as much of its version as matters, such as `pytorch`,
-            `pytorch-2.8` or `xgboost-1.7-1`.
+        text: A framework or an algorithm, with as much of its version as matters, such as `pytorch`, `pytorch-2.8` or
+            `xgboost-1.7-1`.
         images: The table.
     """
     meant = re.compile(re.escape(text) + r"(?![a-z0-9]).*")

@@ -435,7 +435,7 @@ def excluded(
     """Return the rule that a field may not be given where others exclude it.
 
     Args:
-        field: The field. A request names all fields, so a default value counts as not given.
+        field: The field, for which a default value counts as not given, since a request names all fields.
         where: Returns True if the others exclude it.
         reads: The others.
         problem: The fault. In it `{0.capacity}` stands for the request's value there.

@@ -45,8 +45,8 @@ class Delivery:
 
     Attributes:
         sent: Ids of the notifications that went out.
-        failures: Reasons for which the others did not. They stay in the outbox, still belong into the dead-letter
-            queue, or cannot be read.
+        failures: Reasons for which the others stay in the outbox, still belong into the dead-letter queue, or cannot be
+            read.
         dead: Ids of the notifications that were refused for the last time.
     """
 

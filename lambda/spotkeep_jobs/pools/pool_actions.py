@@ -82,8 +82,8 @@ class PoolActions:
         Args:
             run: The run that left it.
             seconds: How much longer.
-            kept_until: Than this end, which the caller has seen: the same call again changes nothing. Default: than its
-                end by now, so that the same call again extends it again.
+            kept_until: Than this end, so that the same call again changes nothing. Default: than its end by now, so
+                that the same call again extends it again.
 
         Returns:
             The pool, with its new expiry.

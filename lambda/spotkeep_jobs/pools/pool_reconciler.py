@@ -103,7 +103,7 @@ class PoolReconciler:
         """Return a pool to which nothing has happened, without asking SageMaker for it alone.
 
         Args:
-            seen: The pool, as the index of the table has it.
+            seen: The pool, as the table's index has it.
             waiting: The names of the jobs with waiting pools, as listed a moment ago.
 
         Returns:

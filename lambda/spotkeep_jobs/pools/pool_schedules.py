@@ -39,7 +39,7 @@ class PlannedSchedule:
 
     Attributes:
         name: At most 64 of `[0-9a-zA-Z-_.]`.
-        at: The time when it fires, which is a whole second in UTC.
+        at: The time of its firing, a whole second in UTC.
         payload: The event that the controller receives.
     """
 

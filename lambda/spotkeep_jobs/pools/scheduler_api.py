@@ -37,7 +37,7 @@ class ScheduleTarget:
         group: The schedule group.
         function_arn: The function they invoke.
         role_arn: The role they invoke it with.
-        dead_letter_arn: The queue for events that could not be delivered. A schedule deletes itself even then.
+        dead_letter_arn: The queue for undelivered events. A schedule deletes itself even then.
     """
 
     group: str

@@ -55,7 +55,7 @@ def freshness_of(
 
     Args:
         progress: The progress that the run's jobs have reported.
-        training_since: The time since when it has had its present capacity.
+        training_since: The time since when it has its capacity.
         longest_age_seconds: The job file's `checkpoint_stale`.
     """
     newest = interval = None

@@ -1,4 +1,4 @@
-"""The largest size of each field of a record.
+"""The largest size of each field of a record. Pure.
 
 DynamoDB takes items of 400 KB. It refuses every later write to a larger item. Each text, list, mapping and document of
 a record has one of these bounds.

@@ -1,4 +1,4 @@
-"""The caller of the launcher, as AWS names a principal."""
+"""The caller of the launcher, as AWS names a principal. Pure."""
 
 from __future__ import annotations
 

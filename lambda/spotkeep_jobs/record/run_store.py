@@ -177,7 +177,7 @@ class RunStore:
         The transaction has six items a run and five more at most.
 
         Args:
-            new: The runs, the first of which has the launch's token.
+            new: The runs, the first with the launch's token.
             in_flight_limit: The highest number of runs in flight, these included, or None for no limit.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Errors of the run table, for refused writes and unknown records."""
+"""Errors of the run table, for refused writes and unknown records. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of a schedule, with a document that is launched repeatedly and the outcome of its last launch."""
+"""The record of a schedule, with a document that is launched repeatedly and the outcome of its last launch. Pure."""
 
 from __future__ import annotations
 

@@ -398,7 +398,7 @@ def until_written(
     """Call a function that reads, decides and writes, again after another process has written meanwhile.
 
     Args:
-        attempt: The function. It raises `changed` when another process was faster, and must read again at its next
+        attempt: The function, which raises `changed` when another process was faster, and must read again at its next
             call.
         changed: The type of that error.
         tries: The number of calls at most.

@@ -37,15 +37,12 @@ from spotkeep_jobs.runs.callers import (
     unknown_caller,
     with_owner,
 )
+from spotkeep_jobs.runs.request_changes import FILLED_IN
 from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.settings import LauncherSettings
-
-
-FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait", "share"})
-"""The fields that a deployment may fill in. Their values may have changed when the same token is sent again."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class CallerRules:
 
     Attributes:
         team_members: Patterns of principals' ARNs by team.
-        administrators: Patterns of the principals that may act on every run, and launch for every owner and team.
+        administrators: Patterns of principals that may act on every run, and launch for every owner and team.
     """
 
     team_members: Mapping[str, Sequence[str]]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import JobView
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from spotkeep_jobs.document.request import JobRequest
     from spotkeep_jobs.progress.job_log import JobLog
     from spotkeep_jobs.record.record import Attempt, Notification, Plan, Run, ScriptMetrics, TimelineEntry
+
+LAUNCH_SETTLES: Final = timedelta(minutes=5)
+"""The age at which a function that began to create a job is over for certain.
+
+No function runs so long, even with a minute for differences between clocks.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

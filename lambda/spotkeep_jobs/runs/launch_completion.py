@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_jobs.backends.job_view import JobView
@@ -31,7 +30,7 @@ from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.record.sweep_store import SweepChangedError
 from spotkeep_jobs.record.table_client import RecordRefusedError, Unreadable, until_written
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
-from spotkeep_jobs.runs.facts import RunFacts
+from spotkeep_jobs.runs.facts import LAUNCH_SETTLES, RunFacts
 from spotkeep_jobs.runs.quota_wait import by_quota, has_waited_enough, is_due, request_after_wait, wait_for_quota
 from spotkeep_jobs.with_changes import with_changes
 
@@ -40,11 +39,6 @@ if TYPE_CHECKING:
     from spotkeep_jobs.settings import DeploymentSettings
 
 
-LAUNCH_SETTLES: Final = timedelta(minutes=5)
-"""The age at which a function that began to create a job is over for certain.
-
-No function runs so long, even with a minute for differences between clocks.
-"""
 _QUOTA_CODE: Final = "ResourceLimitExceeded"
 
 
@@ -126,7 +120,7 @@ class LaunchCompletion:
             attempt: The attempt as it was read.
         """
         if attempt.job_id is None:
-            job = self.deployment.backends.of(attempt).observe(attempt.job_name)
+            job = self.deployment.backend_of(attempt).observe(attempt.job_name)
             if job is None or not is_ours(job, attempt):
                 return
         self._stop_job(attempt)
@@ -166,7 +160,7 @@ class LaunchCompletion:
             attempt = with_changes(attempt, create_begun_at=now, job_request=parameters)
             begun = RunChange(run=with_changes(run, updated_at=now), attempt=attempt)
             run = self.deployment.table.runs.commit(begun, begins_job=True)
-        jobs = self.deployment.backends.of(attempt)
+        jobs = self.deployment.backend_of(attempt)
         try:
             self.deployment.training_bundle.keep()
             job_id = jobs.create(_recorded_parameters(attempt))
@@ -236,7 +230,7 @@ class LaunchCompletion:
         if attempt.job_id is not None:
             self._stop_job(attempt)
             return run
-        job = self.deployment.backends.of(attempt).observe(attempt.job_name)
+        job = self.deployment.backend_of(attempt).observe(attempt.job_name)
         if job is not None and is_ours(job, attempt):
             return self._created(run, attempt, job_id=job.job_id)
         if not self._is_settled(run, attempt):
@@ -247,7 +241,7 @@ class LaunchCompletion:
 
     def _stop_job(self, attempt: Attempt) -> None:
         with contextlib.suppress(JobNotFoundError):  # Deleted by a person; the controller records the end.
-            self.deployment.backends.of(attempt).stop(attempt.job_name)
+            self.deployment.backend_of(attempt).stop(attempt.job_name)
 
     def _facts(self, run: Run, attempt: Attempt) -> RunFacts:
         return RunFacts(
@@ -357,7 +351,7 @@ def unfinished_without_an_answer(doing: str, *, then: str) -> Iterator[None]:
 
     Args:
         doing: The action and its subject, such as `launching run 'a'`.
-        then: The state of the records in that case, and the next step of the caller.
+        then: The state of the records, and the caller's next step.
     """
     try:
         yield

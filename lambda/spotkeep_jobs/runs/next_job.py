@@ -33,8 +33,8 @@ class NoMoreJobs:
     """The run ends here.
 
     Attributes:
-        because: A sentence about the bound that stopped a next job, or None if no job could have followed.
-        max_cost_is_spent: True if that bound was max_cost.
+        because: A sentence about the bound that stopped a next job, or None if none could follow.
+        max_cost_is_spent: True if it was max_cost.
     """
 
     because: str | None = None

@@ -15,8 +15,9 @@ from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.reading import outlined
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import Problem
-from spotkeep_jobs.runs.acceptance import FILLED_IN
 
+FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait", "share"})
+"""The fields that a deployment may fill in. Their values may have changed when the same token is sent again."""
 _NAMES_IT: Final = "is what the run, its jobs and its checkpoints are called by"
 _WHOSE: Final = "says whose the run is, and with it who may act on it and where its files are"
 _SEVERAL: Final = "is of a launch of several runs"

@@ -207,7 +207,7 @@ class RunActions:
         """
         attempt = self.deployment.table.runs.attempt(run.run, run.attempt)
         try:
-            job = self.deployment.backends.of(attempt or run).observe(run.job_name)
+            job = self.deployment.backend_of(attempt or run).observe(run.job_name)
         except AwsRefusedError as error:
             return error
         ours = job is not None and (attempt is None or is_ours(job, attempt))

@@ -34,8 +34,8 @@ from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, total
 from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.record.table_client import RecordRefusedError, until_written
 from spotkeep_jobs.runs.ending import request_of
-from spotkeep_jobs.runs.facts import JobFacts, RunFacts
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, LaunchCompletion
+from spotkeep_jobs.runs.facts import LAUNCH_SETTLES, JobFacts, RunFacts
+from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.runs.log_alerts import asks_for_its_log
 from spotkeep_jobs.runs.transition import decide
 from spotkeep_jobs.with_changes import with_changes
@@ -227,7 +227,7 @@ class RunReconciler:
 
     def _described(self, attempt: Attempt) -> JobView | None:
         """Return the present description of the attempt's job, after the steps that were due are done."""
-        backend = self.deployment.backends.of(attempt)
+        backend = self.deployment.backend_of(attempt)
         job = backend.observe(attempt.job_name)
         return backend.settle(attempt.job_name) if job is not None and job.has_more_to_do else job
 

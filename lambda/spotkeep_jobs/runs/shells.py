@@ -63,7 +63,7 @@ def open_shell(
     if run.state.ended:
         raise RequestRefusedError([_has_ended(run)])
     with unfinished_without_an_answer(f"opening a shell in run {run_id!r}", then=CALL_AGAIN):
-        view = deployment.backends.of(run).observe(run.job_name)
+        view = deployment.backend_of(run).observe(run.job_name)
         parameters = session_parameters(run, view, command=command, host=host, asked_by=asked_by)
         try:
             if view is not None and view.remote_debugging_off_in is not None:

@@ -5,7 +5,7 @@ gives the fact. `decide` compares the fact with the record and answers with the 
 Their result is one record and one set of notifications, for any order of events and any number of callers (I4).
 
 This module holds the kinds of changes, and their order. Each limit of a live job has its own module, such as
-`steering`, `max_cost`, `max_run`, `waiting` and `log_alerts`. The consequences of an attempt's end are in `ending`.
+`steering`, `max_cost`, `waiting` and `log_alerts`. The consequences of an attempt's end are in `ending`.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Cron:
         hours: Those of the days.
         months: From 1.
         years: The years, with four digits.
-        fires_on: The days of these months.
+        fires_on: Days of these.
     """
 
     minutes: Sequence[int]

@@ -118,8 +118,8 @@ class Sweeps:
             sweep: Its id.
             ended_runs: The runs of trials that something happened to. The others are taken to be as they were. None to
                 read them all.
-            seconds_left: Returns the seconds that the function still has. It is called before each run is opened,
-                resumed or stopped, and while a run waits for its moment (`pace`).
+            seconds_left: Returns the seconds that the function still has, before each run is opened, resumed or
+                stopped, and while a run waits for its moment (`pace`).
             most_tasks: At most so many runs are opened, resumed or stopped. None for all.
 
         Returns:
@@ -158,7 +158,7 @@ class Sweeps:
 
         Args:
             sweep: The sweep's id.
-            follows: True if another function that had no time left asked this one.
+            follows: True if another function without time asked this one.
             seconds_left: Returns the seconds that this function still has.
 
         Raises:

@@ -157,7 +157,7 @@ def with_reserve(trial: Trial, request: JobRequest | None, *, prices: Mapping[st
 
     Args:
         trial: One that begins or goes on.
-        request: The request of its document. None if the document is refused, so that the trial costs nothing.
+        request: The request of its document, or None if the document is refused, so that the trial costs nothing.
         prices: On-demand US dollars per instance and hour, by instance type.
         parallel: The number of trials that train at a time.
     """
@@ -198,8 +198,8 @@ def unbilled_usd(trial: Trial, run: Run, *, prices: Mapping[str, float], now: da
     A job that is gone may have had its first instance after a pass last looked at it.
 
     Args:
-        trial: The trial, as it was known.
-        run: The item of its run.
+        trial: The known trial.
+        run: Its run.
         prices: On-demand US dollars per instance and hour, by instance type.
         now: The time.
     """

@@ -19,7 +19,7 @@ from spotkeep_jobs.record.ids import run_of_trial
 from spotkeep_jobs.record.record import Metric, Run, ScriptMetrics
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import MOST_POOLS, BestTrial, Sweep, Trial, TrialCounts
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.runs.facts import LAUNCH_SETTLES
 from spotkeep_jobs.runs.max_cost import stays_near
 from spotkeep_jobs.sweeps.budget import (
     live_spending,
@@ -191,7 +191,7 @@ def summed_up(
         sweep: The sweep's item.
         request: Its request.
         trials: All its trials.
-        search_is_over: True if no trial can begin or go on any more.
+        search_is_over: True if no trial can follow.
         now: The time.
     """
     counts = _counted(trials)

@@ -1,4 +1,4 @@
-"""The sweep of a job document, with its trials, its search and its end.
+"""The sweep of a job document, with its trials, its search and its end. Pure.
 
 A sweep's document is a job document with `sweep`. Its other fields are the template of the trials' own documents
 (`trial_documents`), which are judged as any job document is.

@@ -224,7 +224,7 @@ class JudgedTrials:
     """The judgement of the documents of trials.
 
     Attributes:
-        requests: The requests of those that would be accepted.
+        requests: The accepted requests.
         problems: The problems, each with the number of the first trial that has it.
         warnings: Probable mistakes.
     """

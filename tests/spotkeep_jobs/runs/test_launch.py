@@ -28,12 +28,12 @@ from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunNotRecordedError
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 from spotkeep_jobs.runs import request_changes
+from spotkeep_jobs.runs.facts import LAUNCH_SETTLES
 from spotkeep_jobs.runs.launch import Launcher
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, Launched, LaunchUnfinishedError
+from spotkeep_jobs.runs.launch_completion import Launched, LaunchUnfinishedError
 from spotkeep_jobs.runs.run_actions import RunActions
 from spotkeep_jobs.settings import LauncherSettings
-from tests.kept_specs import spec_in
-from tests.models.deployment import DEFAULTS, completed_launch, end_run, launcher_on
+from tests.models.deployment import DEFAULTS, completed_launch, end_run, launcher_on, spec_in
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import Fault, Faults, ProcessDiedError, client_error
 from tests.models.s3 import RefusedPuts
@@ -373,7 +373,7 @@ def test_a_resume_that_may_not_ask_for_the_last_job_begins_nothing_and_names_the
     account.has_an_ended_run()
     denied = AwsRefusedError(operation="DescribeTrainingJob", code="AccessDeniedException", reason="may not describe")
     jobs = SimpleNamespace(observe=Mock(side_effect=denied))
-    launcher = account.launcher_with(backends=SimpleNamespace(of=lambda _attempt: jobs))
+    launcher = account.launcher_with(training_jobs=jobs)
     field_name, text = problem_of(lambda: RunActions(launcher).resume("first"))
     assert field_name == "run"
     assert "DescribeTrainingJob" in text

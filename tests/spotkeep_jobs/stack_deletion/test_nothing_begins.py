@@ -18,7 +18,7 @@ from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_store import NewRun
 from spotkeep_jobs.record.run_table_errors import DeploymentIsBeingDeletedError
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.runs.facts import LAUNCH_SETTLES
 from tests.models.control_plane import ControlPlane
 from tests.models.sagemaker import ModelJob
 from tests.models.scheduler import Schedules

@@ -28,8 +28,8 @@ from spotkeep_jobs.sweeps.actions import SweepActions
 from spotkeep_jobs.sweeps.advance import Sweeps
 from spotkeep_jobs.sweeps.budget import spent_usd
 from spotkeep_jobs.sweeps.launch import LaunchedSweep, SweepLaunch
-from tests.kept_specs import spec_in
 from tests.models.control_plane import ControlPlane
+from tests.models.deployment import spec_in
 from tests.models.faults import client_error
 from tests.models.s3 import RefusedPuts
 from tests.models.sagemaker import ModelJob

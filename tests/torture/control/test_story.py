@@ -234,6 +234,16 @@ def preempted_many_times() -> None:
     assert (run.state.value, run.interruptions) == ("COMPLETED", MANY_TIMES)
 
 
+def test_a_job_whose_record_no_function_can_read_is_not_preempted_more_often_than_batch_names() -> None:
+    story: Any = ControlPlaneStory()
+    story.a_user_launches(name="queued")
+    change = {"state": {"S": "BEWITCHED"}}
+    story.service.is_written_by_a_newer_version(("run#queued", "attempt#0001"), change, may_write=())
+    story.a_service_job_is_preempted_again_and_again(which=0, times=MANY_TIMES)
+    story.all_is_quiet_and_a_pass_runs(die=True)
+    story.i1_i4_i6_i8_hold()
+
+
 @pytest.mark.long
 def test_a_job_that_is_preempted_hundreds_of_times_is_billed_and_ends_as_any_other() -> None:
     preempted_many_times()

@@ -1,4 +1,4 @@
-"""The request of one attempt to EC2 and to its instances, a pure function of the run's request and the deployment.
+"""The request of one attempt to EC2 and to its instances, from the run's request and the deployment. Pure.
 
 It is recorded with the attempt before anything is created, so that a launcher completes an interrupted launch with the
 same request.

@@ -1,4 +1,4 @@
-"""The services that instances need, and a pure judgement of the deployment's subnets as ways to them.
+"""The services that instances need, and a judgement of the deployment's subnets as ways to them. Pure.
 
 The target of a route beyond the VPC is not known. NAT, a transit gateway and a firewall all count as a way to AWS. Two
 cases are certain to be none. In the first there is neither such a route nor an endpoint. In the second there is an

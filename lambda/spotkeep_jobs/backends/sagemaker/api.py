@@ -61,8 +61,8 @@ class AdoptableJob:
         capacity: The kind of its capacity, spot for a managed spot job.
         checkpoint_uri: The `s3://` address to which SageMaker copies its checkpoints. None for a job without
             CheckpointConfig.
-        output_prefix: S3OutputPath, with a closing slash. Empty for a job that has none.
-        tuning_job: The name of the tuning job that created it. None where none did.
+        output_prefix: S3OutputPath, with a closing slash, or empty for a job that has none.
+        tuning_job: The name of the tuning job that created it, or None where none did.
         starts_by_sdk: True where the script of the SageMaker SDK 3 starts it.
         longest_seconds: Its limit in seconds for all its time, waiting included. None where it has no such limit.
     """

@@ -1,4 +1,4 @@
-"""The CreateTrainingJob request of one attempt, a pure function of the run's request and the deployment.
+"""The CreateTrainingJob request of one attempt, a function of the run's request and the deployment. Pure.
 
 The container runs `spotkeep.pyz` from an input channel, so any image with `python3` will do. A second channel brings
 the training spec. An environment variable holds the spec's path. Without a command the image's own entry point runs,
@@ -66,7 +66,7 @@ class JobPlatform:
         checkpoint_bucket: the bucket of checkpoints and outputs, each run's below `run_prefix`.
         execution_role_arn: the ARN of the job's role.
         training_bundle_uri: S3 URI of the copy of `spotkeep.pyz`, pinned by the hash in its key.
-        volume_kms_key_arn: the ARN of the KMS key that encrypts volumes and outputs. None for AWS's own key.
+        volume_kms_key_arn: the ARN of the KMS key that encrypts volumes and outputs, or None for AWS's own key.
         subnet_ids: the subnets of the job, empty for SageMaker's own network.
         security_group_ids: the security groups that go with them.
         team_role_arns: the roles of teams that have one of their own, by team. Their warm pools fit no other team's
@@ -184,7 +184,7 @@ def build_training_job_request(
     """Return the parameters of CreateTrainingJob.
 
     Args:
-        request: the validated request, defaults filled in. Its image and at least one instance type are set.
+        request: the validated request, with defaults filled in, an image and at least one instance type.
         job: the places in which the job asks for capacity, and its time limit for training.
         platform: the settings that the deployment gives every job.
         run: the run's id, at most 52 characters.

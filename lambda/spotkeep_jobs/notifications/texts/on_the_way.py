@@ -100,7 +100,7 @@ def long_wait_notification(moment: Moment, *, waited_seconds: float, because: st
     """Compose the notification that a run has waited long for capacity, and still waits.
 
     Args:
-        moment: The event. Its `nth` is the number of the interruption before the wait, 0 before the first capacity.
+        moment: The event, with the number of the interruption before the wait as `nth`, 0 before the first capacity.
         waited_seconds: The length of the wait so far.
         because: AWS's reason. None without one.
     """

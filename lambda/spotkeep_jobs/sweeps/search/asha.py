@@ -1,4 +1,4 @@
-"""Asynchronous successive halving (ASHA) in the form that promotes, where the best of the trials train longer.
+"""Asynchronous successive halving (ASHA) in the form that promotes, where the best of the trials train longer. Pure.
 
 Trials are compared after certain numbers of steps, which Li et al. call rungs. A trial pauses at each of them, with its
 checkpoint. As soon as it is among the best there, it may go on to the next. Until then new trials begin, so no place

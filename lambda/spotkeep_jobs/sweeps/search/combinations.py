@@ -1,4 +1,4 @@
-"""The combinations of a space in the order in which a grid, random draws or any sequence of points gives them.
+"""The combinations of a space in the order in which a grid, random draws or any sequence of points gives them. Pure.
 
 Source: Bergstra and Bengio, "Random Search for Hyper-Parameter Optimization", JMLR 13, 2012
 """

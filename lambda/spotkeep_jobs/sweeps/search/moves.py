@@ -1,4 +1,4 @@
-"""The facts that a search has of the trials so far, and the moves that it answers with.
+"""The facts that a search has of the trials so far, and the moves that it answers with. Pure.
 
 Asha compares trials after certain numbers of steps, and its moves call each such number a rung (Li et al. 2020).
 """

@@ -31,7 +31,7 @@ class SearchPlan:
         search: The algorithm.
         trials: The most trials that begin.
         seed: The seed of random choices. Not negative.
-        goal: Says if small or large values of the objective are better. Needed by tpe and asha.
+        goal: Says if small or large values of the objective are better, for tpe and asha.
         min_steps: The steps after which asha compares trials for the first time.
         max_steps: The steps of a whole training, for asha.
         reduction_factor: Asha promotes one of so many trials, to so many times the steps.
@@ -59,7 +59,7 @@ def next_moves(plan: SearchPlan, *, trials: Sequence[TrialResult], free: int) ->
 
     Args:
         plan: The plan of the search.
-        trials: Those that were begun, each once, in any order.
+        trials: Those begun, each once, in any order.
         free: The number of further trials that may run.
 
     Returns:
@@ -77,7 +77,7 @@ def is_exhausted(plan: SearchPlan, *, trials: Sequence[TrialResult]) -> bool:
 
     Args:
         plan: The plan of the search.
-        trials: Those that were begun, each once, in any order.
+        trials: Those begun, each once, in any order.
     """
     if plan.search == "tpe":
         return len(trials) >= min(plan.trials, plan.space.size or plan.trials)

@@ -1,4 +1,4 @@
-"""Sobol' search, a sequence of points that spread evenly over the space, however many of them are taken.
+"""Sobol' search, a sequence of points that spread evenly over the space, however many of them are taken. Pure.
 
 Each coordinate is a digital sequence in base 2, in the order of the Gray code. It is built from a primitive polynomial
 over GF(2) and initial direction numbers. The seed moves all points by one random digital shift, which keeps them even.

@@ -48,7 +48,7 @@ class TpeFunction:
 
         Args:
             plan: The plan of the search, by tpe.
-            trials: Those that were begun, in any order.
+            trials: Those begun, in any order.
             free: The number of further trials that may run.
 
         Returns:

@@ -58,7 +58,7 @@ class TpeRequest(_Part):
 
         Args:
             plan: The plan of the search.
-            trials: Those that were begun, in any order.
+            trials: Those begun, in any order.
             free: The number of further trials that may run.
 
         Raises:

@@ -22,8 +22,9 @@ from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.runs.acceptance import members_of
+from spotkeep_jobs.runs.facts import LAUNCH_SETTLES
 from spotkeep_jobs.runs.launch import Launcher
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, Launched
+from spotkeep_jobs.runs.launch_completion import Launched
 from spotkeep_jobs.runs.run_actions import RunActions
 from tests.models.clock import Clock
 from tests.models.deployment import completion_on, launcher_on
