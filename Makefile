@@ -44,7 +44,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet rehearse-sweep prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check check-dates lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-sweep bench-permissions lock clean
+.PHONY: help test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet rehearse-sweep prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check check-dates lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-sweep bench-permissions dist test-wheel first-hour lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -174,6 +174,17 @@ types: setup
 
 contracts: setup
 	$(BIN)/lint-imports --cache-dir $(STATE)/cache/import-linter
+
+dist: setup ## The source distribution and the wheel, under dist/: the same bytes for the same sources
+	@rm -rf dist
+	@$(BIN)/hatchling build -t sdist -t wheel -d dist
+
+test-wheel: setup ## Build twice, compare, and use the wheel in empty environments without the checkout; needs a package index
+	@# A folder outside of the checkout, with the checkout's downloads.
+	$(call PYTEST_IN,$@) -n 0 -m wheel tests/wheel
+
+first-hour: dist ## The commands of docs/first-hour.md in an empty home, timed, beside the install of SkyPilot and of dstack
+	@$(BIN)/python -m benchmarks.first_hour --dist dist $(BENCH)
 
 bench: setup ## Measure synth, launcher start and rehearsal; ratios to the terminal, JSON under .spotkeep/bench/
 	$(BIN)/python -m benchmarks

@@ -53,6 +53,9 @@ def test_without_an_extra(install: Install, folder: Path, version: str) -> None:
     done = installed.program("python", "train.py", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert json.loads((folder / "model.json").read_text()) == {"total": sum(step * step for step in range(60))}
+    judged = installed.run("rehearse", "--", "python", "train.py", cwd=folder, VIRTUAL_ENV=str(installed.prefix))
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+    assert "PASS" in judged.stdout
     refused = installed.run("launch", "job.yaml", cwd=folder)
     assert (refused.returncode, len(refused.stderr.splitlines())) == (69, 2)
     if version in ("3.9", "3.10"):
