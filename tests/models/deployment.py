@@ -10,11 +10,11 @@ from typing import Any, Final, TypeVar, cast
 from spotkeep_fleet.training_spec import SPEC_CHANNEL, TrainingSpec, decode_spec
 from spotkeep_jobs.backends.batch.api import ServiceJobsApi
 from spotkeep_jobs.backends.batch.jobs import ServiceJobs
-from spotkeep_jobs.backends.job_spec import SpecObject
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
-from spotkeep_jobs.backends.sagemaker.request import JobPlatform
-from spotkeep_jobs.cost.known_prices import KnownPrices
+from spotkeep_jobs.backends.sagemaker.training_job import JobPlatform
+from spotkeep_jobs.cost.prices import KnownPrices
 from spotkeep_jobs.deployment import Clients, Deployment
+from spotkeep_jobs.document.command import SpecObject
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy
 from spotkeep_jobs.pools.scheduler_api import ScheduleTarget
 from spotkeep_jobs.record.record import Ending, Run, RunChange

@@ -27,11 +27,11 @@ from launcher.actions import ActionContext
 from launcher.payload import ScheduleFiring, SweepAdvance, read_own_event
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.job_files import SpecStore
-from spotkeep_jobs.cost.price_list import PriceList
+from spotkeep_jobs.cost.prices import PriceList
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, SpendingLimits
 from spotkeep_jobs.orphans.collector import orphan_collector
-from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.deployment_records import StackRequest
+from spotkeep_jobs.record.fields import Caller
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.stack_deletion.shutdown import Shutdown

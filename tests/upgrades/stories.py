@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from spotkeep_fleet.record import CurrentVolume, Lease
-from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
+from spotkeep_jobs.backends.sagemaker.training_job import DEPLOYMENT_TAG
 from spotkeep_jobs.record.states import (
     EndReason,
     NotificationKind,

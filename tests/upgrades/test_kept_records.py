@@ -14,8 +14,7 @@ from spotkeep_fleet.instance_job import decode_job
 from spotkeep_fleet.record import fleet_record_of
 from spotkeep_fleet.training_spec import decode_spec
 from spotkeep_jobs.backends.ec2.history import FleetHistory
-from spotkeep_jobs.record.deployment_records import PassPlaces, PriceBook, StackRequest
-from spotkeep_jobs.record.orphan_report import OrphanReport
+from spotkeep_jobs.record.deployment_records import OrphanReport, PassPlaces, PriceBook, StackRequest
 from spotkeep_jobs.record.record import Attempt, Notification, Plan, Pool, Run, ScriptMetrics, TimelineEntry
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.record.sweep import Sweep, Trial

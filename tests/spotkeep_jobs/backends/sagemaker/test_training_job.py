@@ -1,4 +1,7 @@
-"""The CreateTrainingJob request: what SageMaker gets, checked against botocore's own model of the service."""
+"""The CreateTrainingJob request: what SageMaker gets, checked against botocore's own model of the service.
+
+What SageMaker's words for the end of a job mean.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from hypothesis import strategies as st
 from spotkeep.events import event_line
 from spotkeep_fleet.training_spec import (
     ARGUMENTS,
+    NOT_STARTED,
     JobSource,
     MlflowPlace,
     SearchedMetric,
@@ -24,10 +28,11 @@ from spotkeep_fleet.training_spec import (
     encode_spec,
     spec_file_name,
 )
-from spotkeep_jobs.backends.sagemaker.request import (
+from spotkeep_jobs.backends.sagemaker.training_job import (
     LAUNCH_MARKS,
     JobPlatform,
     build_training_job_request,
+    end_reason_of,
     following_launch_id,
     is_same_launch,
     job_name_for,
@@ -36,7 +41,8 @@ from spotkeep_jobs.backends.sagemaker.request import (
 )
 from spotkeep_jobs.document.capacity import first_job
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
-from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.document.request import validate
+from spotkeep_jobs.record.states import EndReason
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/6a1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
 PLATFORM = JobPlatform(
@@ -415,3 +421,16 @@ class TestWithoutACommand:
         [metric] = parameters["AlgorithmSpecification"]["MetricDefinitions"]
         assert metric["Name"] == "loss"
         assert set(parameters["Environment"]) == set(LAUNCH_MARKS)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (f"AlgorithmError: {NOT_STARTED}this image has no bash, exit code: 69", EndReason.INPUT_ERROR),
+        ("AlgorithmError: python train.py exited with code 69:\nno, exit code: 69", EndReason.SCRIPT_FAILED),
+        ("AlgorithmError: , exit code: 127", EndReason.SCRIPT_FAILED),
+        ("ClientError: no data", EndReason.INPUT_ERROR),
+    ],
+)
+def test_a_command_that_was_never_started_is_no_script_that_failed(words: str, reason: EndReason) -> None:
+    assert end_reason_of("Failed", "Failed", transitions=("Training", "Failed"), failure_reason=words) is reason

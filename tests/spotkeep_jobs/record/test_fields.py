@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.backends.batch import attempt_view
+from spotkeep_jobs.backends.ec2.attempt_view import KEPT_PHASES, MOST_INSTANCES
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
-from spotkeep_jobs.backends.ec2.folding import KEPT_PHASES, MOST_INSTANCES
 from spotkeep_jobs.backends.ec2.history import FleetHistory
 from spotkeep_jobs.document.fleet import MAX_RUNS
 from spotkeep_jobs.orphans.collector import MOST_KEPT, MOST_UNREADABLE
 from spotkeep_jobs.progress.job_log import MOST_METRICS, MOST_POINTS
-from spotkeep_jobs.record.bounds import MAX_DOCUMENTS_BYTES, MAX_JOB_REQUEST_BYTES, AtMost, shortened
-from spotkeep_jobs.record.deployment_records import PriceBook, StackRequest
-from spotkeep_jobs.record.orphan_report import OrphanReport
+from spotkeep_jobs.record.deployment_records import OrphanReport, PriceBook, StackRequest
+from spotkeep_jobs.record.fields import MAX_DOCUMENTS_BYTES, MAX_JOB_REQUEST_BYTES, AtMost, shortened
 from spotkeep_jobs.record.record import (
     Attempt,
     EarlierTrainingJobs,

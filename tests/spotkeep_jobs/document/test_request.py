@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
-from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.validation import MAX_PROBLEMS, Validation, validate
+from spotkeep_jobs.document.request import MAX_PROBLEMS, JobRequest, Validation, validate
 from spotkeep_jobs.errors import RequestRefusedError
 
 DEFAULTS = DeploymentDefaults(

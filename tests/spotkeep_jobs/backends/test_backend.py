@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_jobs.backends.job_phases import (
+from spotkeep_jobs.backends.backend import (
+    ON_INSTANCES_PHASES,
+    WAITING_PHASES,
+    JobPhase,
+    JobView,
+    PhaseChange,
     end_of,
     first_on_instances,
     has_lost_its_capacity,
@@ -20,7 +25,6 @@ from spotkeep_jobs.backends.job_phases import (
     training_since,
     waiting_since,
 )
-from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, WAITING_PHASES, JobPhase, JobView, PhaseChange
 from spotkeep_jobs.record.record import QueuedTrainingJob, TrainingJobs
 
 W, L, T, X, U = JobPhase.WAITING, JobPhase.LOADING, JobPhase.TRAINING, JobPhase.INTERRUPTED, JobPhase.UPLOADING

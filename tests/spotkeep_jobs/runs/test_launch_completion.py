@@ -15,7 +15,7 @@ from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.record.record import QuotaWait, Run, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.runs.launch import Launcher
-from spotkeep_jobs.runs.quota_wait import has_waited_enough, wait_for_quota
+from spotkeep_jobs.runs.launch_completion import has_waited_enough, wait_for_quota
 from spotkeep_jobs.runs.run_actions import RunActions
 from tests.models.control_plane import ControlPlane
 from tests.models.faults import Process

@@ -1,10 +1,10 @@
-"""The largest size of each field of a record. Pure.
+"""The types of the fields of records, with their largest sizes, and changed copies of a record. Pure.
 
 DynamoDB takes items of 400 KB. It refuses every later write to a larger item. Each text, list, mapping and document of
 a record has one of these bounds.
 
-The launcher refuses a larger request at its edge and names the field. The functions `folding` and `attempt_view` add up
-the values that grow while a run lives. Texts from AWS, a script or a user are cut when they are written. A test builds
+The launcher refuses a larger request at its edge and names the field. Two modules `attempt_view` add up the
+values that grow while a run lives. Texts from AWS, a script or a user are cut when they are written. A test builds
 each record at all of its bounds, and measures it.
 
 Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
@@ -12,12 +12,73 @@ Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constra
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeAlias
 
 from pydantic import PlainSerializer
 
 from spotkeep_jobs.printable_text import printable
+
+if TYPE_CHECKING:
+    # mypy checks the fields of a changed copy by name and by type. It takes a model of pydantic for a dataclass here.
+    from dataclasses import replace as with_changes
+else:
+
+    def with_changes(model: Any, /, **changes: Any) -> Any:
+        """Return a copy of a frozen model with other values in some fields. The values are not validated.
+
+        `model_copy` takes a dictionary with strings as names, so no check sees a wrong name or a wrong type.
+        """
+        return model.model_copy(update=changes)
+
+
+__all__ = ["with_changes"]
+
+
+_NAME: Final = r"[\w+=,.@-]{1,64}"
+_PRINCIPAL: Final = re.compile(
+    rf"arn:aws[a-z-]*:(?:sts::\d{{12}}:(?:assumed-role/{_NAME}|federated-user)/(?P<session>{_NAME})"
+    rf"|iam::\d{{12}}:(?:user/(?:[!-.0-~]+/)*(?P<user>{_NAME})|(?P<root>root)))",
+    re.ASCII,
+)
+"""Source: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_identifiers.html"""
+_LONGEST_ARN: Final = 700
+"""A user's path has at most 512 characters, a name 64."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """A principal that called the launcher.
+
+    Attributes:
+        arn: A session of a role (`arn:aws:sts::111122223333:assumed-role/Vision/ada`), a user, or the account's root.
+        name: The session's or the user's name. A principal that may assume a role chooses the session's name, unless
+            the role's trust policy binds `sts:RoleSessionName`. AWS IAM Identity Center sets it to the person's user
+            name.
+        verified: True when AWS itself stated the principal. Otherwise a principal that may invoke the function directly
+            can have written it.
+    """
+
+    arn: str
+    name: str
+    verified: bool
+
+    @classmethod
+    def of(cls, arn: object, *, verified: bool) -> Self | None:
+        """Read a principal's ARN.
+
+        Args:
+            arn: The ARN as an event states it, which may be any text.
+            verified: True when AWS alone can have written it.
+
+        Returns:
+            None for a text that is no principal's ARN.
+        """
+        found = _PRINCIPAL.fullmatch(arn) if isinstance(arn, str) and len(arn) <= _LONGEST_ARN else None
+        if found is None:
+            return None
+        return cls(arn=found[0], name=found["session"] or found["user"] or found["root"], verified=verified)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from spotkeep_jobs.cost.price_list import (
+from spotkeep_jobs.cost.prices import (
     EC2_HOURS,
     MOST_PAGES,
     TRAINING_HOURS,

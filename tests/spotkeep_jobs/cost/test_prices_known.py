@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.cost.known_prices import KnownPrices
-from spotkeep_jobs.cost.price_list import PriceList, PricesNotReadError
+from spotkeep_jobs.cost.prices import KnownPrices, PriceList, PricesNotReadError
 from tests.models.faults import client_error
 from tests.models.pricing import Pricing, product
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_jobs.document.deployment_facts import PoolRules
-from spotkeep_jobs.pools.pool_schedules import SETTLES, PoolFiring, plan_schedules
+from spotkeep_jobs.pools.warm_pool import SETTLES, PoolFiring, plan_schedules
 from spotkeep_jobs.record.states import PoolState
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

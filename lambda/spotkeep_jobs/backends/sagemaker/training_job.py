@@ -1,5 +1,6 @@
-"""The CreateTrainingJob request of one attempt, a function of the run's request and the deployment. Pure.
+"""The CreateTrainingJob request of one attempt, and the meaning of SageMaker's statuses of its job. Pure.
 
+The request is a function of the run's request and of the deployment.
 The container runs `spotkeep.pyz` from an input channel, so any image with `python3` will do. A second channel brings
 the training spec. An environment variable holds the spec's path. Without a command the image's own entry point runs,
 and no file of Spotkeep is in the job.
@@ -12,23 +13,25 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
 from spotkeep_fleet.ecr_images import ecr_registry
 from spotkeep_fleet.run_prefixes import run_prefix, specs_prefix
-from spotkeep_fleet.training_spec import SPEC_CHANNEL, SPEC_VARIABLE
-from spotkeep_jobs.backends.job_spec import SpecObject, spec_object, training_spec_of
+from spotkeep_fleet.training_spec import NOT_STARTED, SPEC_CHANNEL, SPEC_VARIABLE
+from spotkeep_jobs.backends.backend import JobPhase
 from spotkeep_jobs.document.capacity import Fallback, NextJob, has_local_disks
+from spotkeep_jobs.document.command import SpecObject, spec_object, training_spec_of
 from spotkeep_jobs.document.image import processor_of
 from spotkeep_jobs.document.metrics import MetricRequest
+from spotkeep_jobs.document.reading import RUN_ID_HEX_DIGITS
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.source import ArchiveSource
 from spotkeep_jobs.document.times import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS
-from spotkeep_jobs.document.values import RUN_ID_HEX_DIGITS
 from spotkeep_jobs.record.record import Attempt, PoolTraits
+from spotkeep_jobs.record.states import EndReason
 
 DEPLOYMENT_TAG: Final = "spotkeep:deployment"
 """The tag of a job that names its deployment."""
@@ -457,3 +460,91 @@ def traits_of(document: Mapping[str, Any]) -> PoolTraits | None:
         network_isolation=bool(document.get("EnableNetworkIsolation")),
         session_tag_chaining=bool((document.get("SessionChainingConfig") or {}).get("EnableSessionTagChaining")),
     )
+
+
+ERROR_OF_SAGEMAKER: Final = "Lost to an error of SageMaker's own (InternalServerError), starts again"
+_ENDED: Final = frozenset({"Completed", "Failed", "Stopped", "Deleting"})
+"""Statuses after which a job never runs again. `Deleting` follows one of the others."""
+
+_LIMITS: Final = {
+    "MaxRuntimeExceeded": EndReason.MAX_RUNTIME_EXCEEDED,
+    "MaxWaitTimeExceeded": EndReason.MAX_WAIT_EXCEEDED,
+}
+
+_END_WORDS: Final = _ENDED | _LIMITS.keys()
+
+_PHASES: Final = {
+    "Pending": (JobPhase.WAITING, "Waits for capacity"),
+    "Starting": (JobPhase.WAITING, "Waits for capacity and starts"),
+    "LaunchingMLInstances": (JobPhase.WAITING, "Instances are launched"),
+    "PreparingTrainingStack": (JobPhase.WAITING, "Instances are prepared"),
+    "Restarting": (JobPhase.INTERRUPTED, ERROR_OF_SAGEMAKER),
+    "Downloading": (JobPhase.LOADING, "Has capacity, downloads its data"),
+    "DownloadingTrainingImage": (JobPhase.LOADING, "Has capacity, downloads its image"),
+    "Training": (JobPhase.TRAINING, "Trains"),
+    "Interrupted": (JobPhase.INTERRUPTED, "Lost its capacity, waits for new"),
+    "Uploading": (JobPhase.UPLOADING, "Uploads its model and output"),
+    "Stopping": (JobPhase.STOPPING, "Is being stopped"),
+}
+
+_FAILURES: Final = (
+    # The class in front of FailureReason.
+    ("capacityerror", EndReason.CAPACITY),
+    # To SageMaker every exit code is the algorithm's: the runner could not start the command.
+    (f"algorithmerror:{NOT_STARTED}".replace(" ", ""), EndReason.INPUT_ERROR),
+    ("algorithmerror", EndReason.SCRIPT_FAILED),
+    ("clienterror", EndReason.INPUT_ERROR),
+    ("internalservererror", EndReason.PLATFORM_ERROR),
+)
+
+
+def phase_of(status: str, secondary_status: str) -> JobPhase:
+    """Return the phase of a job."""
+    if status in _ENDED:
+        return JobPhase.ENDED
+    if status == "Stopping":
+        return JobPhase.STOPPING
+    phase, _ = transition_of(secondary_status)
+    return JobPhase.UNKNOWN if phase is JobPhase.ENDED else phase
+
+
+def transition_of(status: str) -> tuple[JobPhase, str]:
+    """Return the phase that an entry of SecondaryStatusTransitions begins, and its line in the timeline."""
+    if status in _END_WORDS:
+        return JobPhase.ENDED, ""
+    return _PHASES.get(status, (JobPhase.UNKNOWN, ""))
+
+
+def is_internal_server_error(words: str | None) -> bool:
+    """Return True if SageMaker itself failed, by its FailureReason or by AWS Batch's copy of that text.
+
+    A failure of another class, or without a class, may recur each time.
+    """
+    said = (words or "").lower().replace(" ", "")
+    return said.removeprefix("receivedstatusfromsagemaker:").startswith("internalservererror")
+
+
+def end_reason_of(
+    status: str, secondary_status: str, *, transitions: Sequence[str], failure_reason: str | None
+) -> EndReason:
+    """Distinguish the endings of a job.
+
+    Args:
+        status: TrainingJobStatus of an ended job.
+        secondary_status: SecondaryStatus. MaxRuntimeExceeded and MaxWaitTimeExceeded come with status Stopped and are
+            not a user's stop. AWS puts them into the secondary status, and in some answers only into the transitions.
+        transitions: The statuses of SecondaryStatusTransitions.
+        failure_reason: FailureReason.
+    """
+    if status == "Completed" or secondary_status == "Completed":
+        return EndReason.COMPLETED
+    said = (secondary_status, *reversed(transitions))
+    limit = next((_LIMITS[word] for word in said if word in _LIMITS), None)
+    if limit is not None:
+        return limit
+    if status == "Failed" or secondary_status == "Failed":
+        words = (failure_reason or "").lstrip().replace(" ", "").lower()
+        return next((reason for prefix, reason in _FAILURES if words.startswith(prefix)), EndReason.PLATFORM_ERROR)
+    if status == "Deleting" and "Stopped" not in said:
+        return EndReason.JOB_VANISHED
+    return EndReason.STOPPED_BY_USER
