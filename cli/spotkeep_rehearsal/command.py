@@ -24,9 +24,17 @@ from types import FrameType
 
 from spotkeep_rehearsal.comparison import MOST_FILES, FileComparison, compare_files
 from spotkeep_rehearsal.evidence import Life, LifeEnding, RehearsalError, RunFacts
-from spotkeep_rehearsal.folders import CHECKPOINTS, CheckpointPlace, Disk, detect_place, is_log, remove_tree
+from spotkeep_rehearsal.folders import (
+    CHECKPOINTS,
+    WRITTEN_KINDS,
+    CheckpointPlace,
+    Disk,
+    detect_place,
+    is_log,
+    remove_tree,
+)
 from spotkeep_rehearsal.known_of_libraries import this_machine_has_a_gpu, what_is_not_rehearsed
-from spotkeep_rehearsal.losses import PlacedLoss, PlannedLoss, place, planned_losses
+from spotkeep_rehearsal.losses import PlacedLoss, PlannedLoss, notice_seconds_of, place, planned_losses
 from spotkeep_rehearsal.milestones import Milestones, find_milestones
 from spotkeep_rehearsal.report import document_of, junit_of, next_command, run_document, text_of
 from spotkeep_rehearsal.runs import Plan, Rehearsal
@@ -212,13 +220,23 @@ class _Command:
             show=self._show,
         )
         self._say(f"rehearsing in {self._folder}, {_way(disk)}")
+        self._facts["mounts"] = disk.has_overlay
+        if options.losses is not None or options.copy != "whole":
+            self._say(f"seed {options.seed} (--seed {options.seed} draws the same again)")
+        before = None if disk.has_overlay else disk.caller_files()
         alone = self._run(rehearsal, Plan(name="alone", stop_after_seconds=self._stop_seconds))
         if (early := judge_alone(self._words, alone)) is not None:
             return early
+        if before is not None and (changed := _changed(before, disk.caller_files())):
+            raise RehearsalError(
+                f"the command wrote {changed} in this folder itself, by a path of its own",
+                hint="let it write to paths relative to its working directory, or to paths from its arguments",
+            )
         if disk.place is None:
             alone = self._find_place(rehearsal, alone)
             if (early := judge_alone(self._words, alone)) is not None:
                 return early
+        self._facts["checkpoints"] = None if disk.place is None else disk.place.shown
         by_library = any(life.reports_steps for life in alone.lives)
         own = find_milestones(alone.lives[-1].lines)
         stop_at = self._stop_at(alone, own, by_library=by_library)
@@ -249,6 +267,7 @@ class _Command:
                 losses=losses,
                 milestones=milestones,
                 stop_at=stop_at,
+                notice_seconds=notice_seconds_of(alone.lives[-1].seconds),
                 cut_off_by=random.Random(options.seed) if options.copy == "sagemaker" else None,  # noqa: S311
             ),
         )
@@ -259,6 +278,7 @@ class _Command:
                 again=again,
                 run=run,
                 planned_losses=len(losses),
+                were_asked=bool(options.interrupt_at or options.losses),
                 milestones=milestones,
                 compared=self._compared(run, alone, interpreter),
                 noise=self._compared(alone, again, interpreter),
@@ -327,6 +347,10 @@ class _Command:
         found = detect_place(
             life.left_files, writes, seconds=life.seconds, folder=self._folder, outside=disk.outside_paths
         )
+        if found is None:
+            # A command that found old checkpoints of a training that is done writes nothing.
+            old = [name for name in disk.caller_files() if Path(name).suffix.lower() in WRITTEN_KINDS]
+            found = detect_place(old, [], seconds=life.seconds, folder=self._folder)
         if found is None:
             if not disk.has_opt_ml and (line := self._names_opt_ml()):
                 raise RehearsalError(
@@ -462,6 +486,11 @@ def _way(disk: Disk) -> str:
     if disk.has_overlay:
         return "in mounts of its own" + ("" if disk.has_opt_ml else ", without /opt/ml")
     return "in a copy of it"
+
+
+def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> str | None:
+    """Return the first file that is new or has changed."""
+    return next((name for name in sorted(after) if before.get(name) != after[name]), None)
 
 
 def _ended(life: Life) -> str:

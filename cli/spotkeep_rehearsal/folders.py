@@ -227,7 +227,13 @@ class Disk:
         return [place.inside] if old.is_dir() and any(old.iterdir()) else []
 
     def _leaves_out(self, name: str) -> bool:
+        if (self.folder / name).is_relative_to(self._scratch):
+            return True
         return self.place is not None and self.place.holds(name)
+
+    def caller_files(self) -> dict[str, Version]:
+        """Return the files of the caller's folder with their versions. No command may change them."""
+        return {name: version for name, version in _files(self.folder).items() if not self._leaves_out(name)}
 
     def _put(self, name: str, way: str) -> None:
         source, target = self.folder / name, self.root / name
@@ -281,7 +287,9 @@ class Disk:
             for name, version in _files(root).items():
                 if root == self.root and self._placed.get(name) == version:
                     continue
-                is_checkpoint = self.checkpoints == root or (root == self.root and self._leaves_out(name))
+                is_checkpoint = root == self.checkpoints or (
+                    root == self.root and self.place is not None and self.place.holds(name)
+                )
                 with contextlib.suppress(OSError):
                     found[prefix + name] = ResultFile(
                         path=root / name,

@@ -7,8 +7,20 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-NOTICE_SECONDS = 10.0
-"""Seconds from SIGTERM to the loss, unless the command has left before. AWS gives 120 s."""
+_SHORTEST_NOTICE_SECONDS, _LONGEST_NOTICE_SECONDS, _SHARE_OF_NOTICE = 3.0, 10.0, 0.2
+
+
+def notice_seconds_of(run_seconds: float) -> float:
+    """Return the seconds from SIGTERM to the loss, unless the command has left before. AWS gives 120 s.
+
+    A command that ignores the notice trains on until then, and is not to come to its end.
+
+    Args:
+        run_seconds: The length of the run left alone.
+    """
+    return min(_LONGEST_NOTICE_SECONDS, max(_SHORTEST_NOTICE_SECONDS, _SHARE_OF_NOTICE * run_seconds))
+
+
 BEFORE_FIRST_SAVE = "first-save"
 _POINT = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>%|s|)")
 _FEWEST_WRITES = 4

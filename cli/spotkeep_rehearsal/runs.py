@@ -26,7 +26,7 @@ from spotkeep.runner.failure import says_ended_by_sigterm
 from spotkeep_rehearsal.copying import cut_off
 from spotkeep_rehearsal.evidence import FileWrite, Life, LifeEnding, OutputLine, RunFacts
 from spotkeep_rehearsal.folders import Disk, is_log
-from spotkeep_rehearsal.losses import NOTICE_SECONDS, PlacedLoss
+from spotkeep_rehearsal.losses import PlacedLoss
 from spotkeep_rehearsal.milestones import Milestones
 from spotkeep_rehearsal.processes import MARK_VARIABLE, RunningCommand
 
@@ -91,6 +91,7 @@ class Plan:
         by_library: True if losses count the steps that the spotkeep library reports.
         stop_at: The milestone, or the step, at which the run stops. None for its end.
         stop_after_seconds: The time after which the run stops. None for its end.
+        notice_seconds: The seconds from a notice to the loss.
         cut_off_by: The source of chance for a copy of checkpoints that is cut off. None for a whole copy.
     """
 
@@ -100,6 +101,7 @@ class Plan:
     by_library: bool = False
     stop_at: int | None = None
     stop_after_seconds: float | None = None
+    notice_seconds: float = 10.0
     cut_off_by: random.Random | None = None
 
 
@@ -173,13 +175,14 @@ class Rehearsal:
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
         forget_trainings(notice_file)
-        words, environment, directory = self.disk.launch(self._words, self._variables(notice_file, mark))
+        words, environment, directory = self.disk.launch(
+            self._words, self._variables(notice_file, mark, plan.notice_seconds)
+        )
         found = self.disk.checkpoint_files()
         self._forget_access(found)
         steps, watched = Steps(plan.milestones, by_library=plan.by_library), Watched()
         versions, next_scan, ending = dict(found), 0.0, LifeEnding.EXITED
         noticed_at: float | None = None
-        notice_seconds = NOTICE_SECONDS
         with RunningCommand(words, environment=environment, directory=directory, mark=mark) as command:
             while True:
                 code = command.exit_code
@@ -198,7 +201,7 @@ class Rehearsal:
                     ending = LifeEnding.TIMEOUT
                     break
                 if noticed_at is not None:
-                    if command.seconds - noticed_at > notice_seconds:
+                    if command.seconds - noticed_at > plan.notice_seconds:
                         ending = LifeEnding.NOTICE
                         break
                 elif loss is not None and _is_due(loss, steps, watched, command.seconds, trained):
@@ -206,7 +209,7 @@ class Rehearsal:
                         ending = LifeEnding.NO_NOTICE
                         break
                     noticed_at = command.seconds
-                    command.warn(notice_file=notice_file, seconds=notice_seconds)
+                    command.warn(notice_file=notice_file, seconds=plan.notice_seconds)
                 time.sleep(_SHORTEST_PAUSE_SECONDS)
             command.kill()
             seconds = command.seconds
@@ -243,7 +246,7 @@ class Rehearsal:
         )
         return life, exits
 
-    def _variables(self, notice_file: Path, mark: str) -> dict[str, str]:
+    def _variables(self, notice_file: Path, mark: str, notice_seconds: float) -> dict[str, str]:
         own = {
             "PYTHONUNBUFFERED": "1",
             "SM_MODEL_DIR": self.disk.model_variable,
@@ -251,7 +254,7 @@ class Rehearsal:
             "SPOTKEEP_EVENTS": "stdout",
             "SPOTKEEP_PROGRESS_SECONDS": "0",
         }
-        ours = {NOTICE_FILE_VARIABLE: str(notice_file), "SPOTKEEP_NOTICE_SECONDS": f"{NOTICE_SECONDS:g}"}
+        ours = {NOTICE_FILE_VARIABLE: str(notice_file), "SPOTKEEP_NOTICE_SECONDS": f"{notice_seconds:g}"}
         return {**own, **self._environment, **ours, MARK_VARIABLE: mark}
 
     def _take_lines(self, command: RunningCommand, watched: Watched, steps: Steps, plan: Plan) -> bool:

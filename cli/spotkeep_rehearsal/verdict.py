@@ -103,6 +103,7 @@ class Facts:
         again: The other one.
         run: The run that was interrupted.
         planned_losses: The number of its losses in the plan.
+        were_asked: True if the caller asked for these losses, and they are not the usual ones.
         milestones: The milestones of the command.
         compared: The files of the interrupted run and of the first one that differ in bytes, compared by value.
         noise: The files of the runs left alone that differ in bytes, compared by value.
@@ -120,6 +121,7 @@ class Facts:
     noise: Mapping[str, FileComparison]
     place: str | None
     was_stopped: bool = False
+    were_asked: bool = False
 
 
 def judge_alone(command: Sequence[str], run: RunFacts) -> Verdict | None:
@@ -170,12 +172,10 @@ def judge(facts: Facts) -> Verdict:
     gone = _gone(facts, losses)
     model, metrics = _result(facts)
     fails = [*failed, *gone.fails, *([] if failed else _differences(facts, model, metrics))]
-    open_ = [
-        *gone.open,
-        *([] if fails else _not_shown(model, metrics)),
-        *_losses_that_did_not_come(facts, losses),
-    ]
-    remarks = (*model.remarks, *gone.remarks)
+    absent = _losses_that_did_not_come(facts, losses)
+    suffices = not facts.were_asked and any(loss.going is Going.ON for loss in losses)
+    open_ = [*gone.open, *([] if fails else _not_shown(model, metrics)), *([] if suffices else absent)]
+    remarks = (*model.remarks, *gone.remarks, *(absent if suffices else []))
     if fails:
         return Verdict(
             Status.FAIL,
@@ -245,7 +245,11 @@ def _going(facts: Facts, life: Life, after: Life | None, *, at_step: int | None,
         return Going.NOTHING
     # A first milestone is repeated where the only checkpoint is older than it.
     if at_step is not None and at_step >= 2 and resumed is not None:
-        return Going.ON if resumed > 0 else Going.ANEW
+        if resumed > 0:
+            return Going.ON
+        if not _counts_from_zero_again(facts, at_step):
+            return Going.ANEW
+        return Going.ON if after.done else Going.UNKNOWN
     if after.read_files == () and (after.done or after.seconds > 0.5 * facts.alone.lives[-1].seconds):
         return Going.ANEW
     if not facts.milestones.keys and not life.reports_steps:
@@ -257,6 +261,17 @@ def _going(facts: Facts, life: Life, after: Life | None, *, at_step: int | None,
         if after.done and after.read_files and saved_time >= max(_SHARE_OF_TIME * life.seconds, 0.25 * shortest):
             return Going.ON
     return Going.UNKNOWN
+
+
+def _counts_from_zero_again(facts: Facts, at_step: int) -> bool:
+    """Return True for a command that goes on, and numbers what is left from the beginning.
+
+    One that begins anew shows every milestone in its last life.
+    """
+    last = facts.run.lives[-1]
+    shown = set(facts.milestones.positions_in(last.lines))
+    count = len(facts.milestones.keys)
+    return last.done and not last.reports_steps and 0 < len(shown) <= count - _SHARE_OF_TIME * at_step
 
 
 def _going_by_writes(facts: Facts, life: Life, after: Life) -> Going:
