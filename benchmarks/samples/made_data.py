@@ -1,0 +1,254 @@
+"""Writes the data of a sample (``python made_data.py NAME FOLDER``), small and the same each time.
+
+It runs in the sample's own Python, so that it can write in a framework's own format. It imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+import numpy
+
+SYLLABLES = ("ba", "co", "di", "fu", "la", "me", "no", "pi", "ra", "su", "te", "vo")
+
+
+def drawn_digits(count: int, *, seed: int) -> Any:
+    """Return ``count`` pictures of 28 x 28 bytes and their labels. A label's picture is a bar at a place of its own."""
+    draw = numpy.random.default_rng(seed)
+    labels = draw.integers(0, 10, count)
+    pictures = draw.integers(0, 60, (count, 28, 28))
+    for picture, label in zip(pictures, labels):
+        picture[2 + 2 * label : 6 + 2 * label, 4:24] += 150
+    return pictures.astype(numpy.uint8), labels.astype(numpy.uint8)
+
+
+def write_idx(path: Path, values: Any) -> None:
+    """Write an array of bytes as MNIST's own file format has it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header = struct.pack(">I", 0x0800 + values.ndim) + struct.pack(f">{values.ndim}I", *values.shape)
+    path.write_bytes(header + values.tobytes())
+
+
+def write_mnist(folder: Path, *, train: int, test: int) -> None:
+    """Write the four files that torchvision's MNIST reads."""
+    for split, count, seed in (("train", train, 0), ("t10k", test, 1)):
+        pictures, labels = drawn_digits(count, seed=seed)
+        write_idx(folder / f"{split}-images-idx3-ubyte", pictures)
+        write_idx(folder / f"{split}-labels-idx1-ubyte", labels)
+
+
+def words(count: int, *, seed: int) -> List[str]:
+    """Return words of two to four syllables."""
+    draw = numpy.random.default_rng(seed)
+    return ["".join(draw.choice(SYLLABLES, int(draw.integers(2, 5)))) for _ in range(count)]
+
+
+def write_pictures(folder: Path, *, classes: int, count: int, size: int, seed: int) -> None:
+    """Write JPEGs, a folder a class, each class of one colour."""
+    from PIL import Image
+
+    draw = numpy.random.default_rng(seed)
+    for label in range(classes):
+        place = folder / f"class{label}"
+        place.mkdir(parents=True, exist_ok=True)
+        colour = numpy.random.default_rng(100 + label).integers(0, 255, 3)
+        for number in range(count):
+            noise = draw.integers(-40, 40, (size, size, 3))
+            pixels = numpy.clip(colour + noise, 0, 255).astype(numpy.uint8)
+            Image.fromarray(pixels).save(folder / f"class{label}" / f"{number}.jpg")
+
+
+def imagenet(folder: Path) -> None:
+    """Write eighty pictures of four classes for training, sixteen for validation."""
+    write_pictures(folder / "images" / "train", classes=4, count=20, size=240, seed=0)
+    write_pictures(folder / "images" / "val", classes=4, count=4, size=240, seed=1)
+
+
+def small_imagenet(folder: Path) -> None:
+    """Write small pictures of four classes."""
+    write_pictures(folder / "images" / "train", classes=4, count=32, size=40, seed=0)
+    write_pictures(folder / "images" / "val", classes=4, count=8, size=40, seed=1)
+
+
+def mnist(folder: Path) -> None:
+    """Write 1,200 digits for training and 400 for tests into MNIST/raw."""
+    write_mnist(folder / "MNIST" / "raw", train=1200, test=400)
+
+
+def whole_mnist(folder: Path) -> None:
+    """Write as many digits as MNIST has, where a script splits by fixed numbers."""
+    write_mnist(folder / "datasets" / "MNIST" / "raw", train=60_000, test=10_000)
+
+
+def template_mnist(folder: Path) -> None:
+    """Write digits into data/MNIST/raw."""
+    write_mnist(folder / "data" / "MNIST" / "raw", train=4000, test=1000)
+
+
+def chainer_mnist(folder: Path) -> None:
+    """Write the two files that Chainer keeps of MNIST."""
+    place = folder / "datasets" / "pfnet" / "chainer" / "mnist"
+    place.mkdir(parents=True, exist_ok=True)
+    for name, count, seed in (("train", 6000, 0), ("test", 1000, 1)):
+        pictures, labels = drawn_digits(count, seed=seed)
+        numpy.savez_compressed(place / f"{name}.npz", x=pictures.reshape(count, 784), y=labels)
+
+
+def keras_mnist(folder: Path) -> None:
+    """Write the four arrays of the AWS sample."""
+    place = folder / "digits"
+    place.mkdir(parents=True, exist_ok=True)
+    for name, count, seed in (("train", 6000, 0), ("eval", 500, 1)):
+        pictures, labels = drawn_digits(count, seed=seed)
+        numpy.save(place / f"{name}_data.npy", (pictures / 255).astype(numpy.float32))
+        numpy.save(place / f"{name}_labels.npy", labels.astype(numpy.int64))
+
+
+def names(folder: Path) -> None:
+    """Write 1,500 words, one a line."""
+    (folder / "names.txt").write_text("\n".join(words(1500, seed=0)) + "\n")
+
+
+def tokens(folder: Path) -> None:
+    """Write the two token files of nanoGPT, and a configuration that resumes where there is a checkpoint."""
+    place = folder / "data" / "made"
+    place.mkdir(parents=True, exist_ok=True)
+    draw = numpy.random.default_rng(0)
+    for name, count in (("train", 20_000), ("val", 2_000)):
+        steps = draw.integers(0, 3, count).cumsum() % 64
+        steps.astype(numpy.uint16).tofile(place / f"{name}.bin")
+    (place / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 64, "itos": {}, "stoi": {}}))
+    (folder / "config" / "made.py").write_text(
+        "out_dir = 'out'\n"
+        "dataset = 'made'\n"
+        "init_from = 'resume' if os.path.exists('out/ckpt.pt') else 'scratch'\n"
+        "device, dtype, compile = 'cpu', 'float32', False\n"
+        "n_layer, n_head, n_embd, block_size, batch_size = 2, 2, 32, 32, 4\n"
+        "gradient_accumulation_steps, dropout = 1, 0.0\n"
+        "eval_interval, eval_iters, always_save_checkpoint = 40, 5, True\n"
+        "max_iters, lr_decay_iters, warmup_iters, log_interval = 400, 400, 20, 10\n"
+    )
+
+
+def story_tokens(folder: Path) -> None:
+    """Write three shards of tokens of llama2.c."""
+    place = folder / "data" / "tok64"
+    place.mkdir(parents=True, exist_ok=True)
+    draw = numpy.random.default_rng(0)
+    for shard in range(3):
+        steps = draw.integers(0, 3, 6000).cumsum() % 64
+        steps.astype(numpy.uint16).tofile(place / f"data{shard:02}.bin")
+
+
+def tiny_bert(folder: Path) -> None:
+    """Write a text dataset of two splits and a small BERT with a tokenizer of its own."""
+    from datasets import ClassLabel, Dataset, Features, Sequence, Value
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+    import torch
+
+    torch.manual_seed(0)
+    model = folder / "tiny-bert"
+    model.mkdir(parents=True, exist_ok=True)
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *SYLLABLES, *(f"##{part}" for part in SYLLABLES)]
+    (model / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+    tokenizer = BertTokenizerFast(str(model / "vocab.txt"))
+    tokenizer.save_pretrained(model)
+    BertForSequenceClassification(
+        BertConfig(
+            vocab_size=len(vocabulary),
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=64,
+            max_position_embeddings=32,
+        )
+    ).save_pretrained(model)
+    features = Features(
+        {
+            "labels": ClassLabel(names=["even", "odd"]),
+            "input_ids": Sequence(Value("int64")),
+            "attention_mask": Sequence(Value("int64")),
+        }
+    )
+    for split, count, seed in (("train", 600, 0), ("test", 100, 1)):
+        texts = words(count, seed=seed)
+        encoded = tokenizer(texts, padding="max_length", max_length=12, truncation=True)
+        rows = {
+            "labels": [len(text) // 2 % 2 for text in texts],
+            "input_ids": encoded["input_ids"],
+            "attention_mask": encoded["attention_mask"],
+        }
+        Dataset.from_dict(rows, features=features).save_to_disk(str(folder / "text" / split))
+
+
+def tiny_gpt(folder: Path) -> None:
+    """Write lines of text and the configuration and tokenizer of a small GPT-2."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import GPT2Config, PreTrainedTokenizerFast
+
+    for name, count, seed in (("train", 6000, 0), ("validation", 600, 1)):
+        text = words(count, seed=seed)
+        lines = [" ".join(text[start : start + 10]) for start in range(0, count, 10)]
+        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    vocabulary = {token: number for number, token in enumerate(["<end>", "<unknown>", *sorted(set(words(6000, seed=0)))[:400]])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unknown>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    place = folder / "tiny-gpt"
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="<unknown>", eos_token="<end>", bos_token="<end>"
+    ).save_pretrained(place)
+    GPT2Config(
+        vocab_size=len(vocabulary), n_positions=64, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0
+    ).save_pretrained(place)
+
+
+def diffusion(folder: Path) -> None:
+    """Write sixteen small pictures and the configuration of a small UNet."""
+    write_pictures(folder / "pictures", classes=2, count=16, size=16, seed=0)
+    (folder / "unet").mkdir(parents=True, exist_ok=True)
+    (folder / "unet" / "config.json").write_text(
+        json.dumps(
+            {
+                "_class_name": "UNet2DModel",
+                "sample_size": 16,
+                "in_channels": 3,
+                "out_channels": 3,
+                "layers_per_block": 1,
+                "norm_num_groups": 8,
+                "block_out_channels": [16, 32],
+                "down_block_types": ["DownBlock2D", "AttnDownBlock2D"],
+                "up_block_types": ["AttnUpBlock2D", "UpBlock2D"],
+            }
+        )
+    )
+
+
+WRITERS: Dict[str, Callable[[Path], None]] = {
+    writer.__name__: writer
+    for writer in (
+        imagenet,
+        small_imagenet,
+        mnist,
+        whole_mnist,
+        template_mnist,
+        chainer_mnist,
+        keras_mnist,
+        names,
+        tokens,
+        story_tokens,
+        tiny_bert,
+        tiny_gpt,
+        diffusion,
+    )
+}
+"""Each writer of data, by name."""
+
+
+if __name__ == "__main__":
+    WRITERS[sys.argv[1]](Path(sys.argv[2]))
