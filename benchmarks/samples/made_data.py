@@ -229,6 +229,25 @@ def diffusion(folder: Path) -> None:
     )
 
 
+def messages(folder: Path) -> None:
+    """Write messages as a chat's export has them, and the cache of their embeddings, which needs no service then."""
+    count = 12_000
+    draw = numpy.random.default_rng(0)
+    rows = [
+        {
+            "timestamp": f"2025-{1 + number % 12:02}-{1 + number % 28:02}T{number % 24:02}:00:00",
+            "text": f"message {number}, long enough",
+            "reactions_total": int(draw.integers(0, 50)),
+        }
+        for number in range(count)
+    ]
+    (folder / "messages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    embeddings = {name: draw.normal(size=(count, 12)).astype(numpy.float32) for name in ("X_title", "X_sum", "X_dom")}
+    meta = draw.integers(0, 24, (count, 4)).astype(numpy.float32)
+    labels = embeddings["X_title"][:, 0] + numpy.abs(embeddings["X_sum"][:, 1]) + draw.normal(size=count)
+    numpy.savez_compressed(folder / "cache.npz", meta=meta, y=labels.astype(numpy.float32), **embeddings)
+
+
 WRITERS: Dict[str, Callable[[Path], None]] = {
     writer.__name__: writer
     for writer in (
@@ -245,6 +264,7 @@ WRITERS: Dict[str, Callable[[Path], None]] = {
         tiny_bert,
         tiny_gpt,
         diffusion,
+        messages,
     )
 }
 """Each writer of data, by name."""

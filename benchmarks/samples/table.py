@@ -141,6 +141,35 @@ CHAINER = Packages(
         "chainer==7.8.1",
     ),
 )
+BOOSTERS = Packages(
+    name="boosters",
+    requirements=(
+        "xgboost-cpu==3.2.0",
+        "lightgbm==4.7.0",
+        "catboost==1.2.10",
+        "scikit-learn==1.9.1",
+        "numpy==2.4.6",
+        "pandas==3.1.1",
+    ),
+)
+TENSORFLOW = Packages(
+    name="tensorflow",
+    requirements=("tensorflow-cpu==2.21.0", "tf_keras==2.21.0", "numpy<2.5"),
+)
+TRANSFORMERS_4 = Packages(
+    name="transformers4",
+    requirements=(
+        "torch==2.13.0",
+        "transformers==4.44.2",
+        "datasets==2.19.2",
+        "accelerate==0.34.2",
+        "numpy==1.26.4",
+        "pandas==2.2.3",
+        "pyarrow==17.0.0",
+        "fsspec==2024.3.1",
+        "scikit-learn==1.5.2",
+    ),
+)
 CURRENT = Packages(name="current")
 """What `make setup-torch setup-jax setup-boosters setup-tensorflow` installs."""
 
@@ -173,7 +202,7 @@ SAMPLES = (
         framework="torch, torchvision",
         packages=TORCH,
         data="imagenet",
-        command="cd checkpoints && python ../main.py -a shufflenet_v2_x0_5 -b 16 -j 0 --epochs 5 --seed 1"
+        command="mkdir -p checkpoints && cd checkpoints && python ../main.py -a shufflenet_v2_x0_5 -b 16 -j 0 --epochs 5 --seed 1"
         " --resume checkpoint.pth.tar ../images",
         verdict="FAIL",
         reason="goes on, and the random numbers and the order of the data are not in checkpoint.pth.tar: another model",
@@ -189,8 +218,9 @@ SAMPLES = (
         packages=TORCH,
         data="mnist",
         command="last=$(ls -v out/checkpoint_*.pt 2>/dev/null | tail -1);"
-        " python mnist_save_resume_engine.py --epochs 6 --log_dir out --deterministic ${last:+--resume_from $last}",
+        " python mnist_save_resume_engine.py --epochs 5 --log_dir out --deterministic ${last:+--resume_from $last}",
         checkpoints="out",
+        variables={"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"},
         reason="a deterministic engine: its data and random numbers follow from the epoch, and all its objects are saved",
         broken=Edit(
             file="mnist_save_resume_engine.py",
@@ -226,5 +256,116 @@ SAMPLES = (
         variables={"CHAINER_DATASET_ROOT": "datasets"},
         reason="--autoload takes back the whole trainer; nothing is seeded, so its metrics show it, no bits",
         broken=Edit(pattern=" --autoload", what="without --autoload"),
+    ),
+    Sample(
+        name="xgboost",
+        repository="shiiwuz/interaction-index-project",
+        commit="431cd250f8e5969c27fe72266c6f7dae2fb9b1ab",
+        folder="skills/interaction-index-predictor/scripts",
+        script="train_xgb_fe.py",
+        framework="XGBoost",
+        packages=BOOSTERS,
+        data="messages",
+        command="python train_xgb_fe.py --data messages.jsonl --cache cache.npz --base-url http://127.0.0.1:9"
+        " --emb-model none --n-estimators 200 --ckpt-every 20 --log-every 10 --early-stopping-rounds 1000"
+        " --ckpt-dir checkpoints --out-model outputs/model.json --resume",
+        variables={"EMBEDDINGS_API_KEY": "none"},
+        verdict="FAIL",
+        reason="goes on with the rounds that are left; the random numbers of subsample=0.8 begin anew: another model",
+        broken=Edit(pattern=" --resume$", what="without --resume"),
+    ),
+    Sample(
+        name="lightning-template",
+        repository="ashleve/lightning-hydra-template",
+        commit="bddbc24b82ab6ccfa6243e815a49dc5bfe8d4144",
+        script="src/train.py",
+        framework="Lightning, Hydra",
+        packages=TORCH,
+        data="template_mnist",
+        command="python src/train.py seed=1 trainer=cpu trainer.max_epochs=5 +trainer.enable_progress_bar=false"
+        " callbacks.model_checkpoint.dirpath=$PWD/checkpoints callbacks.rich_progress_bar=null test=false"
+        " data.train_val_test_split=[3500,500,1000] extras.print_config=false"
+        " $(test -f checkpoints/last.ckpt && echo ckpt_path=checkpoints/last.ckpt)",
+        verdict="FAIL",
+        reason="the whole Trainer comes back; the random numbers that shuffle the data are not in last.ckpt: another model",
+        broken=Edit(pattern=r" \$\(test.*\)$", what="without ckpt_path"),
+    ),
+    Sample(
+        name="diffusers",
+        repository="huggingface/diffusers",
+        commit="58eb52c0803ea9af3abec60841c2a093bdf1f951",
+        folder="examples/unconditional_image_generation",
+        script="train_unconditional.py",
+        framework="diffusers, accelerate",
+        packages=TORCH,
+        data="diffusion",
+        command="python train_unconditional.py --train_data_dir pictures --model_config_name_or_path unet --resolution 16"
+        " --train_batch_size 8 --num_epochs 10 --checkpointing_steps 8 --save_images_epochs 100 --save_model_epochs 10"
+        " --dataloader_num_workers 0 --output_dir checkpoints --resume_from_checkpoint latest",
+        verdict="NOT JUDGED",
+        reason="nothing is seeded, so two runs left alone differ, and the loss of a diffusion step is too noisy to show it",
+        broken=Edit(pattern=" --resume_from_checkpoint latest", what="without --resume_from_checkpoint"),
+    ),
+    Sample(
+        name="keras-mnist",
+        repository="aws-samples/amazon-sagemaker-managed-spot-training",
+        commit="949d4aad01e59e857741f93301bf16bc7b2f68ec",
+        folder="tensorflow_2_managed_spot_training_checkpointing",
+        paths=("mnist.py",),
+        script="mnist.py",
+        framework="Keras 2, TensorFlow",
+        packages=TENSORFLOW,
+        data="keras_mnist",
+        command="mkdir -p checkpoints && python mnist.py --train digits --epochs 6 --checkpoint-path checkpoints --sm-model-dir model",
+        variables={"TF_USE_LEGACY_KERAS": "1", "SM_HOSTS": '["algo-1"]'},
+        reason="goes on after the newest .h5 with its optimizer; nothing is seeded, so its metrics show it, no bits",
+        broken=Edit(
+            file="mnist.py",
+            pattern=r"if not os\.listdir\(args\.checkpoint_path\):",
+            replacement="if True:",
+            what="never loads a model",
+        ),
+    ),
+    Sample(
+        name="hf-notebooks",
+        repository="huggingface/notebooks",
+        commit="5068b1142e8ed1e691c8b1e9f98e4473ebe55790",
+        folder="sagemaker/05_spot_instances/scripts",
+        script="train.py",
+        framework="Hugging Face Trainer",
+        packages=TRANSFORMERS_4,
+        data="tiny_bert",
+        command="python train.py --epochs 6 --fp16 '' --model_id tiny-bert --output_dir checkpoints",
+        variables={
+            "SM_OUTPUT_DATA_DIR": "output",
+            "SM_MODEL_DIR": "model",
+            "SM_NUM_GPUS": "0",
+            "SM_CHANNEL_TRAIN": "text/train",
+            "SM_CHANNEL_TEST": "text/test",
+            "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1",
+        },
+        reason="the Trainer seeds, and keeps its random numbers, the optimizer, the schedule and the place in the data",
+        broken=Edit(
+            file="train.py",
+            pattern=r"resume_from_checkpoint=last_checkpoint",
+            what="finds the checkpoint and does not give it to the Trainer",
+        ),
+    ),
+    Sample(
+        name="llama2.c",
+        repository="karpathy/llama2.c",
+        commit="350e04fe35433e6d2941dce5a1f53308f87058eb",
+        script="train.py",
+        framework="torch",
+        packages=TORCH,
+        data="story_tokens",
+        command="python train.py --device=cpu --dtype=float32 --compile=False --vocab_source=custom --vocab_size=64"
+        " --dim=32 --n_layers=2 --n_heads=2 --n_kv_heads=2 --max_seq_len=32 --batch_size=4 --max_iters=300"
+        " --warmup_iters=20 --gradient_accumulation_steps=1 --eval_interval=40 --eval_iters=4 --log_interval=10"
+        " --always_save_checkpoint=True --init_from=$(test -f out/ckpt.pt && echo resume || echo scratch)",
+        checkpoints="out",
+        verdict="FAIL",
+        reason="goes on, and its reader of the data begins anew with its seed: other data, another model",
+        broken=Edit(pattern=r"\$\(test.*\)$", replacement="scratch", what="init_from is always scratch"),
     ),
 )
