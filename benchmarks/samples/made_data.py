@@ -5,26 +5,42 @@ It runs in the sample's own Python, so that it can write in a framework's own fo
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 import struct
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any
 
-import numpy
+import numpy as np
+
+METRIC = """
+import datasets
+
+
+class Accuracy(datasets.Metric):
+    def _info(self):
+        numbers = datasets.Features({"predictions": datasets.Value("int32"), "references": datasets.Value("int32")})
+        return datasets.MetricInfo(description="", citation="", features=numbers)
+
+    def _compute(self, predictions, references):
+        return {"accuracy": sum(a == b for a, b in zip(predictions, references)) / len(references)}
+"""
+"""The metric that `load_metric` would take from the network."""
 
 SYLLABLES = ("ba", "co", "di", "fu", "la", "me", "no", "pi", "ra", "su", "te", "vo")
 
 
 def drawn_digits(count: int, *, seed: int) -> Any:
     """Return ``count`` pictures of 28 x 28 bytes and their labels. A label's picture is a bar at a place of its own."""
-    draw = numpy.random.default_rng(seed)
+    draw = np.random.default_rng(seed)
     labels = draw.integers(0, 10, count)
     pictures = draw.integers(0, 60, (count, 28, 28))
-    for picture, label in zip(pictures, labels):
+    for picture, label in zip(pictures, labels, strict=True):
         picture[2 + 2 * label : 6 + 2 * label, 4:24] += 150
-    return pictures.astype(numpy.uint8), labels.astype(numpy.uint8)
+    return pictures.astype(np.uint8), labels.astype(np.uint8)
 
 
 def write_idx(path: Path, values: Any) -> None:
@@ -42,9 +58,9 @@ def write_mnist(folder: Path, *, train: int, test: int) -> None:
         write_idx(folder / f"{split}-labels-idx1-ubyte", labels)
 
 
-def words(count: int, *, seed: int) -> List[str]:
+def words(count: int, *, seed: int) -> list[str]:
     """Return words of two to four syllables."""
-    draw = numpy.random.default_rng(seed)
+    draw = np.random.default_rng(seed)
     return ["".join(draw.choice(SYLLABLES, int(draw.integers(2, 5)))) for _ in range(count)]
 
 
@@ -52,14 +68,14 @@ def write_pictures(folder: Path, *, classes: int, count: int, size: int, seed: i
     """Write JPEGs, a folder a class, each class of one colour."""
     from PIL import Image
 
-    draw = numpy.random.default_rng(seed)
+    draw = np.random.default_rng(seed)
     for label in range(classes):
         place = folder / f"class{label}"
         place.mkdir(parents=True, exist_ok=True)
-        colour = numpy.random.default_rng(100 + label).integers(0, 255, 3)
+        colour = np.random.default_rng(100 + label).integers(0, 255, 3)
         for number in range(count):
             noise = draw.integers(-40, 40, (size, size, 3))
-            pixels = numpy.clip(colour + noise, 0, 255).astype(numpy.uint8)
+            pixels = np.clip(colour + noise, 0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(folder / f"class{label}" / f"{number}.jpg")
 
 
@@ -96,7 +112,7 @@ def chainer_mnist(folder: Path) -> None:
     place.mkdir(parents=True, exist_ok=True)
     for name, count, seed in (("train", 6000, 0), ("test", 1000, 1)):
         pictures, labels = drawn_digits(count, seed=seed)
-        numpy.savez_compressed(place / f"{name}.npz", x=pictures.reshape(count, 784), y=labels)
+        np.savez_compressed(place / f"{name}.npz", x=pictures.reshape(count, 784), y=labels)
 
 
 def keras_mnist(folder: Path) -> None:
@@ -105,8 +121,8 @@ def keras_mnist(folder: Path) -> None:
     place.mkdir(parents=True, exist_ok=True)
     for name, count, seed in (("train", 6000, 0), ("eval", 500, 1)):
         pictures, labels = drawn_digits(count, seed=seed)
-        numpy.save(place / f"{name}_data.npy", (pictures / 255).astype(numpy.float32))
-        numpy.save(place / f"{name}_labels.npy", labels.astype(numpy.int64))
+        np.save(place / f"{name}_data.npy", (pictures / 255).astype(np.float32))
+        np.save(place / f"{name}_labels.npy", labels.astype(np.int64))
 
 
 def names(folder: Path) -> None:
@@ -118,10 +134,10 @@ def tokens(folder: Path) -> None:
     """Write the two token files of nanoGPT, and a configuration that resumes where there is a checkpoint."""
     place = folder / "data" / "made"
     place.mkdir(parents=True, exist_ok=True)
-    draw = numpy.random.default_rng(0)
+    draw = np.random.default_rng(0)
     for name, count in (("train", 20_000), ("val", 2_000)):
         steps = draw.integers(0, 3, count).cumsum() % 64
-        steps.astype(numpy.uint16).tofile(place / f"{name}.bin")
+        steps.astype(np.uint16).tofile(place / f"{name}.bin")
     (place / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 64, "itos": {}, "stoi": {}}))
     (folder / "config" / "made.py").write_text(
         "out_dir = 'out'\n"
@@ -139,18 +155,17 @@ def story_tokens(folder: Path) -> None:
     """Write three shards of tokens of llama2.c."""
     place = folder / "data" / "tok64"
     place.mkdir(parents=True, exist_ok=True)
-    draw = numpy.random.default_rng(0)
+    draw = np.random.default_rng(0)
     for shard in range(3):
         steps = draw.integers(0, 3, 6000).cumsum() % 64
-        steps.astype(numpy.uint16).tofile(place / f"data{shard:02}.bin")
+        steps.astype(np.uint16).tofile(place / f"data{shard:02}.bin")
 
 
 def tiny_bert(folder: Path) -> None:
     """Write a text dataset of two splits and a small BERT with a tokenizer of its own."""
+    import torch
     from datasets import ClassLabel, Dataset, Features, Sequence, Value
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
-
-    import torch
 
     torch.manual_seed(0)
     model = folder / "tiny-bert"
@@ -185,6 +200,8 @@ def tiny_bert(folder: Path) -> None:
             "attention_mask": encoded["attention_mask"],
         }
         Dataset.from_dict(rows, features=features).save_to_disk(str(folder / "text" / split))
+    (folder / "accuracy").mkdir(exist_ok=True)
+    (folder / "accuracy" / "accuracy.py").write_text(METRIC)
 
 
 def tiny_gpt(folder: Path) -> None:
@@ -196,13 +213,14 @@ def tiny_gpt(folder: Path) -> None:
         text = words(count, seed=seed)
         lines = [" ".join(text[start : start + 10]) for start in range(0, count, 10)]
         (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
-    vocabulary = {token: number for number, token in enumerate(["<end>", "<unknown>", *sorted(set(words(6000, seed=0)))[:400]])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unknown>"))
+    vocabulary = {
+        token: number for number, token in enumerate(["<end>", "<unknown>", *sorted(set(words(6000, seed=0)))[:400]])
+    }
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unknown>"))  # noqa: S106 - a token of text
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     place = folder / "tiny-gpt"
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token="<unknown>", eos_token="<end>", bos_token="<end>"
-    ).save_pretrained(place)
+    special = {"unk_token": "<unknown>", "eos_token": "<end>", "bos_token": "<end>"}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(place)
     GPT2Config(
         vocab_size=len(vocabulary), n_positions=64, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0
     ).save_pretrained(place)
@@ -232,7 +250,7 @@ def diffusion(folder: Path) -> None:
 def messages(folder: Path) -> None:
     """Write messages as a chat's export has them, and the cache of their embeddings, which needs no service then."""
     count = 12_000
-    draw = numpy.random.default_rng(0)
+    draw = np.random.default_rng(0)
     rows = [
         {
             "timestamp": f"2025-{1 + number % 12:02}-{1 + number % 28:02}T{number % 24:02}:00:00",
@@ -242,13 +260,72 @@ def messages(folder: Path) -> None:
         for number in range(count)
     ]
     (folder / "messages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    embeddings = {name: draw.normal(size=(count, 12)).astype(numpy.float32) for name in ("X_title", "X_sum", "X_dom")}
-    meta = draw.integers(0, 24, (count, 4)).astype(numpy.float32)
-    labels = embeddings["X_title"][:, 0] + numpy.abs(embeddings["X_sum"][:, 1]) + draw.normal(size=count)
-    numpy.savez_compressed(folder / "cache.npz", meta=meta, y=labels.astype(numpy.float32), **embeddings)
+    embeddings: dict[str, Any] = {
+        name: draw.normal(size=(count, 12)).astype(np.float32) for name in ("X_title", "X_sum", "X_dom")
+    }
+    meta = draw.integers(0, 24, (count, 4)).astype(np.float32)
+    labels = embeddings["X_title"][:, 0] + np.abs(embeddings["X_sum"][:, 1]) + draw.normal(size=count)
+    np.savez_compressed(folder / "cache.npz", meta=meta, y=labels.astype(np.float32), **embeddings)
 
 
-WRITERS: Dict[str, Callable[[Path], None]] = {
+def elastic_imagenet(folder: Path) -> None:
+    """Write pictures, and the script that each of two processes runs."""
+    write_pictures(folder / "images" / "train", classes=4, count=12, size=240, seed=0)
+    write_pictures(folder / "images" / "val", classes=4, count=4, size=240, seed=1)
+    (folder / "rank.sh").write_text(
+        "mkdir -p checkpoints/$RANK\n"
+        "exec python imagenet.py -a shufflenet_v2_x0_5 --epochs 6 -b 8"
+        " --checkpoint-file checkpoints/$RANK/checkpoint.pth.tar images\n"
+    )
+
+
+def dezero_mnist(folder: Path) -> None:
+    """Write the gzipped files of MNIST that DeZero keeps in the home directory."""
+    for split, count, seed in (("train", 6000, 0), ("t10k", 100, 1)):
+        pictures, labels = drawn_digits(count, seed=seed)
+        for path, values in (
+            (folder / ".dezero" / f"{split}-images-idx3-ubyte", pictures),
+            (folder / ".dezero" / f"{split}-labels-idx1-ubyte", labels),
+        ):
+            write_idx(path, values)
+            path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+            path.unlink()
+
+
+def token_records(folder: Path) -> None:
+    """Write tokens as records of TensorFlow."""
+    import tensorflow as tf
+
+    (folder / "data").mkdir(exist_ok=True)
+    draw = np.random.default_rng(0)
+    for name, count in (("train_00", 60), ("train_01", 60), ("val_00", 20)):
+        with tf.io.TFRecordWriter(str(folder / "data" / f"{name}.tfrecord")) as writer:
+            for _ in range(count):
+                steps = (draw.integers(0, 3, 200).cumsum() % 64).astype(np.uint16)
+                value = tf.train.Feature(bytes_list=tf.train.BytesList(value=[steps.tobytes()]))
+                features = tf.train.Features(feature={"ids": value})
+                writer.write(tf.train.Example(features=features).SerializeToString())
+
+
+def language_text(folder: Path) -> None:
+    """Write three files of text and a tokenizer of a thousand pieces at most."""
+    import sentencepiece
+
+    (folder / "data").mkdir(exist_ok=True)
+    for name, count, seed in (("train", 4000, 0), ("valid", 400, 1), ("test", 400, 2)):
+        text = words(count, seed=seed)
+        lines = [" ".join(text[start : start + 10]) for start in range(0, count, 10)]
+        (folder / "data" / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(folder / "data" / "train.txt"),
+        model_prefix=str(folder / "tokenizer"),
+        vocab_size=200,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+
+
+WRITERS: dict[str, Callable[[Path], None]] = {
     writer.__name__: writer
     for writer in (
         imagenet,
@@ -265,6 +342,10 @@ WRITERS: Dict[str, Callable[[Path], None]] = {
         tiny_gpt,
         diffusion,
         messages,
+        elastic_imagenet,
+        dezero_mnist,
+        token_records,
+        language_text,
     )
 }
 """Each writer of data, by name."""

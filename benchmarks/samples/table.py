@@ -22,12 +22,10 @@ class Packages:
         name: A name for its folder.
         requirements: Requirements of pip, pinned. ``--`` begins a group that is installed after the others, with the
             options that follow it. None for the current environment.
-        python: The version of Python.
     """
 
     name: str
     requirements: tuple[str, ...] = ()
-    python: str = "3.11"
 
     def groups(self) -> Iterator[list[str]]:
         """Return the groups of requirements in their order."""
@@ -170,6 +168,63 @@ TRANSFORMERS_4 = Packages(
         "scikit-learn==1.5.2",
     ),
 )
+RL_ZOO = Packages(
+    name="rl-zoo",
+    requirements=(
+        "torch==2.13.0",
+        "stable-baselines3==2.9.2",
+        "sb3-contrib",
+        "gymnasium==1.2.3",
+        "huggingface_sb3",
+        "optuna==4.6.0",
+        "pytablewriter~=1.2",
+        "shimmy~=2.0",
+        "rich",
+        "tqdm",
+        "pyyaml",
+        "tensorboard==2.21.0",
+    ),
+)
+JAX = Packages(
+    name="jax",
+    requirements=(
+        "jax==0.4.14",
+        "jaxlib==0.4.14",
+        "flax==0.6.11",
+        "optax==0.1.7",
+        "chex==0.1.82",
+        "orbax-checkpoint==0.2.7",
+        "numpy==1.24.3",
+        "scipy==1.11.4",
+        "tensorflow-cpu==2.13.1",
+        "tyro==0.8.14",
+        "wandb==0.17.9",
+        "setuptools<80",
+    ),
+)
+SPEECHBRAIN = Packages(
+    name="speechbrain",
+    requirements=("torch==2.11.0", "torchaudio==2.11.0", "speechbrain==1.1.2", "datasets==4.4.1", "numpy==2.4.6"),
+)
+TIANSHOU = Packages(
+    name="tianshou",
+    requirements=(
+        "torch==2.13.0",
+        "gymnasium==1.2.3",
+        "deepdiff>=7.0.1,<8",
+        "h5py",
+        "matplotlib",
+        "numba",
+        "numpy<2.4",
+        "overrides>=7.4,<8",
+        "pandas<3",
+        "pettingzoo==1.25.0",
+        "sensai-utils",
+        "tensorboard==2.21.0",
+        "tqdm",
+        "pytest",
+    ),
+)
 CURRENT = Packages(name="current")
 """What `make setup-torch setup-jax setup-boosters setup-tensorflow` installs."""
 
@@ -202,7 +257,7 @@ SAMPLES = (
         framework="torch, torchvision",
         packages=TORCH,
         data="imagenet",
-        command="mkdir -p checkpoints && cd checkpoints && python ../main.py -a shufflenet_v2_x0_5 -b 16 -j 0 --epochs 5 --seed 1"
+        command="cd checkpoints && python ../main.py -a shufflenet_v2_x0_5 -b 16 -j 0 --epochs 5 --seed 1"
         " --resume checkpoint.pth.tar ../images",
         verdict="FAIL",
         reason="goes on, and the random numbers and the order of the data are not in checkpoint.pth.tar: another model",
@@ -221,7 +276,8 @@ SAMPLES = (
         " python mnist_save_resume_engine.py --epochs 5 --log_dir out --deterministic ${last:+--resume_from $last}",
         checkpoints="out",
         variables={"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"},
-        reason="a deterministic engine: its data and random numbers follow from the epoch, and all its objects are saved",
+        reason="a deterministic engine: its data and random numbers follow from the epoch, and all its objects are"
+        " saved",
         broken=Edit(
             file="mnist_save_resume_engine.py",
             pattern=r'^        "optimizer": optimizer,\n',
@@ -287,7 +343,8 @@ SAMPLES = (
         " data.train_val_test_split=[3500,500,1000] extras.print_config=false"
         " $(test -f checkpoints/last.ckpt && echo ckpt_path=checkpoints/last.ckpt)",
         verdict="FAIL",
-        reason="the whole Trainer comes back; the random numbers that shuffle the data are not in last.ckpt: another model",
+        reason="the whole Trainer comes back; the random numbers that shuffle the data are not in last.ckpt: another"
+        " model",
         broken=Edit(pattern=r" \$\(test.*\)$", what="without ckpt_path"),
     ),
     Sample(
@@ -299,11 +356,13 @@ SAMPLES = (
         framework="diffusers, accelerate",
         packages=TORCH,
         data="diffusion",
-        command="python train_unconditional.py --train_data_dir pictures --model_config_name_or_path unet --resolution 16"
+        command="python train_unconditional.py --train_data_dir pictures --model_config_name_or_path unet"
+        " --resolution 16"
         " --train_batch_size 8 --num_epochs 10 --checkpointing_steps 8 --save_images_epochs 100 --save_model_epochs 10"
         " --dataloader_num_workers 0 --output_dir checkpoints --resume_from_checkpoint latest",
         verdict="NOT JUDGED",
-        reason="nothing is seeded, so two runs left alone differ, and the loss of a diffusion step is too noisy to show it",
+        reason="nothing is seeded, so two runs left alone differ, and the loss of a diffusion step is too noisy to"
+        " show it",
         broken=Edit(pattern=" --resume_from_checkpoint latest", what="without --resume_from_checkpoint"),
     ),
     Sample(
@@ -316,7 +375,7 @@ SAMPLES = (
         framework="Keras 2, TensorFlow",
         packages=TENSORFLOW,
         data="keras_mnist",
-        command="mkdir -p checkpoints && python mnist.py --train digits --epochs 6 --checkpoint-path checkpoints --sm-model-dir model",
+        command="python mnist.py --train digits --epochs 6 --checkpoint-path checkpoints --sm-model-dir model",
         variables={"TF_USE_LEGACY_KERAS": "1", "SM_HOSTS": '["algo-1"]'},
         reason="goes on after the newest .h5 with its optimizer; nothing is seeded, so its metrics show it, no bits",
         broken=Edit(
@@ -335,7 +394,8 @@ SAMPLES = (
         framework="Hugging Face Trainer",
         packages=TRANSFORMERS_4,
         data="tiny_bert",
-        command="python train.py --epochs 6 --fp16 '' --model_id tiny-bert --output_dir checkpoints",
+        command="mkdir -p output model && python train.py --epochs 6 --fp16 '' --model_id tiny-bert --output_dir"
+        " checkpoints",
         variables={
             "SM_OUTPUT_DATA_DIR": "output",
             "SM_MODEL_DIR": "model",
@@ -367,5 +427,179 @@ SAMPLES = (
         verdict="FAIL",
         reason="goes on, and its reader of the data begins anew with its seed: other data, another model",
         broken=Edit(pattern=r"\$\(test.*\)$", replacement="scratch", what="init_from is always scratch"),
+    ),
+    Sample(
+        name="run-clm",
+        repository="aws/amazon-sagemaker-examples",
+        commit="2d519b52c3a2c2361f2b87f0d3de46fd6c0232a5",
+        folder=" archived/pytorch_multiple_gpu_single_node/scripts",
+        script="run_clm.py",
+        framework="Hugging Face Trainer",
+        packages=TRANSFORMERS_4,
+        data="tiny_gpt",
+        command="python run_clm.py --config_name tiny-gpt --tokenizer_name tiny-gpt --train_file train.txt"
+        " --validation_file validation.txt --do_train --block_size 32 --num_train_epochs 4"
+        " --per_device_train_batch_size 8 --save_steps 20 --logging_steps 10 --seed 1 --report_to none"
+        " --save_total_limit 2",
+        variables={"SM_MODEL_DIR": "checkpoints", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1", "HF_HOME": "cache"},
+        reason="resumes from the newest checkpoint in the middle of an epoch, with its random numbers and its data"
+        " skipped",
+        broken=Edit(
+            file="run_clm.py",
+            pattern=r"checkpoint = last_checkpoint",
+            replacement="checkpoint = None",
+            what="finds the checkpoint and does not give it to the Trainer",
+        ),
+    ),
+    Sample(
+        name="timm",
+        repository="huggingface/pytorch-image-models",
+        commit="aa4b5850c1543fa488abf260f18390eda46cf85d",
+        paths=("train.py", "timm"),
+        script="train.py",
+        framework="timm",
+        packages=TORCH,
+        data="small_imagenet",
+        command="python train.py images --model test_resnet --num-classes 4 --img-size 64 -b 16 --epochs 6 --device"
+        " cpu -j 1"
+        " --no-prefetcher --output out --experiment run --seed 42 --warmup-epochs 0 --lr 0.01"
+        " $(test -f out/run/last.pth.tar && echo --resume out/run/last.pth.tar)",
+        checkpoints="out",
+        verdict="FAIL",
+        reason="goes on, and the random numbers of its augmentation and order are not in last.pth.tar: another model",
+        broken=Edit(pattern=r" \$\(test.*\)$", what="without --resume"),
+    ),
+    Sample(
+        name="rl-zoo",
+        repository="DLR-RM/rl-baselines3-zoo",
+        commit="22e3ff2450fd92033f7f032915e1f64894a09584",
+        paths=("train.py", "rl_zoo3", "hyperparams"),
+        script="train.py",
+        framework="Stable-Baselines3",
+        packages=RL_ZOO,
+        command="last=$(find out -name 'rl_model_*_steps.zip' | sort -V | tail -1); python train.py --algo ppo"
+        " --env CartPole-v1 -n 8000 --save-freq 1500 --eval-freq -1 -f out --seed 1 --num-threads 1 --device cpu"
+        " ${last:+-i $last}",
+        checkpoints="out",
+        verdict="FAIL",
+        reason="-i loads the agent and trains as many steps once more",
+        broken=Edit(pattern=r" \$\{last:.*\}$", what="without -i"),
+    ),
+    Sample(
+        name="kubeflow-elastic",
+        repository="kubeflow/training-operator",
+        commit="25b8a5b5",
+        folder="examples/pytorch/elastic/imagenet",
+        script="imagenet.py",
+        framework="torch DDP, two processes",
+        packages=TORCH,
+        data="elastic_imagenet",
+        command="python -m torch.distributed.run --standalone --nproc-per-node 2 --no-python sh rank.sh",
+        verdict="PASS or NOT JUDGED",
+        reason="both processes go on after the last epoch; nothing is seeded, so bits show nothing",
+        broken=Edit(
+            file="imagenet.py",
+            pattern=r"os\.path\.isfile\(checkpoint_file\)",
+            replacement="False",
+            what="never loads its checkpoint",
+        ),
+    ),
+    Sample(
+        name="dezero",
+        repository="oreilly-japan/deep-learning-from-scratch-3",
+        commit="b5f3cf12a9e4ed84fc97b57bf41a25610d69c9e5",
+        paths=("steps/step53.py", "dezero"),
+        script="steps/step53.py",
+        framework="DeZero on NumPy",
+        packages=CHAINER,
+        data="dezero_mnist",
+        command="cd checkpoints && HOME=.. python ../steps/step53.py",
+        verdict="FAIL",
+        reason="loads weights where there are some, and saves them when its training is over: it begins anew",
+        broken=Edit(
+            file="steps/step53.py",
+            pattern=r"os\.path\.exists\('my_mlp\.npz'\)",
+            replacement="False",
+            what="never loads its weights",
+        ),
+    ),
+    Sample(
+        name="gpt-jax",
+        repository="jenkspt/gpt-jax",
+        commit="f22a46e81e72fd44c8115f8b63dcfa53eb0a6d14",
+        script="train.py",
+        framework="JAX, Flax, Optax",
+        packages=JAX,
+        data="token_records",
+        command="python train.py --out-dir $PWD/out --train-pattern 'data/train_??.tfrecord' --val-pattern"
+        " 'data/val_??.tfrecord' --shuffle-buffer-size 16 --eval-interval 10 --eval-steps 2 --batch-size 4"
+        " --train-steps 121 --wandb.mode disabled --model.block-size 32 --model.vocab-size 64 --model.num-layers 1"
+        " --model.num-heads 2 --model.num-embeds 32",
+        checkpoints="out",
+        variables={"GPT_CONFIG": "none", "FLAX_USE_ORBAX_CHECKPOINTING": "0"},
+        reason="the state of its data is in a checkpoint of tf.data, its dropout follows from the step",
+        broken=Edit(
+            file="train.py",
+            pattern=r"^    dataset_manager\.restore_or_initialize\(\)\n",
+            what="goes on with the weights, and its data begin anew",
+        ),
+    ),
+    Sample(
+        name="speechbrain-lm",
+        repository="speechbrain/speechbrain",
+        commit="9c826ef3937bac885c8a6ca86c6889a30f256fb5",
+        folder="templates/speech_recognition/LM",
+        script="train.py",
+        framework="SpeechBrain",
+        packages=SPEECHBRAIN,
+        data="language_text",
+        command="python train.py RNNLM.yaml --tokenizer_file tokenizer.model --number_of_epochs 6 --emb_dim 16"
+        " --rnn_size 32"
+        " --layers 1 --batch_size 20 --output_folder out --device cpu",
+        checkpoints="out",
+        variables={"HF_HOME": "cache"},
+        reason="its checkpointer takes back model, optimizer, schedule and epoch, and the order follows from the epoch",
+        broken=Edit(
+            file="RNNLM.yaml",
+            pattern=r"^        counter: .*\n",
+            what="the count of epochs is not in the checkpoint",
+        ),
+    ),
+    Sample(
+        name="tianshou",
+        repository="thu-ml/tianshou",
+        commit="f2402056b03acafeedf2518a5088db55add004ab",
+        paths=("test", "tianshou"),
+        script="test/discrete/test_c51.py",
+        framework="Tianshou",
+        packages=TIANSHOU,
+        command="python -c 'from test.discrete.test_c51 import *; test_c51(get_args(), enable_assertions=False)'"
+        " --resume"
+        " --epoch 6 --epoch_num_steps 400 --num_test_envs 4 --hidden_sizes 32 --logdir out --reward_threshold 1000"
+        " --save_interval 1 --device cpu",
+        checkpoints="out",
+        verdict="FAIL",
+        reason="the agent and its memory come back; its environments and random numbers begin anew: another agent",
+        broken=Edit(pattern=" --resume", what="without --resume"),
+    ),
+    Sample(
+        name="poutyne",
+        repository="GRAAL-Research/poutyne",
+        commit="faa19522242e38475ac71b60c7e968bd4476dc76",
+        folder="examples/medium_post",
+        script="poutyne_experiment.py",
+        framework="Poutyne",
+        packages=TORCH,
+        data="whole_mnist",
+        command="python poutyne_experiment.py",
+        checkpoints="simple_model",
+        verdict="PASS or NOT JUDGED",
+        reason="an Experiment goes on by itself after its last epoch; nothing is seeded, so bits show nothing",
+        broken=Edit(
+            file="poutyne_experiment.py",
+            pattern=r"'\./simple_model',",
+            replacement="'./simple_model/' + __import__('uuid').uuid4().hex,",
+            what="each start logs into a folder of its own",
+        ),
     ),
 )
