@@ -149,3 +149,16 @@ class _Pages:
             ]
         following = first + _KEYS_A_PAGE
         return {key: found[first:following], "IsTruncated": following < len(found)}
+
+
+class RefusedPuts:
+    """S3 that answers each PutObject with one error, until it has none."""
+
+    def __init__(self, *error: Any) -> None:
+        self.error: tuple[Any, ...] = error
+        """Code, message and HTTP status."""
+
+    def put_object(self, **_object: Any) -> None:
+        if self.error:
+            code, message, status = self.error
+            raise client_error("PutObject", code, message, ResponseMetadata={"HTTPStatusCode": status})

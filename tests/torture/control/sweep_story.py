@@ -25,17 +25,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from spotkeep_fleet.training_spec import TrainingSpec
-from spotkeep_jobs.backends.sagemaker.request import RUN_VARIABLE
+from spotkeep_jobs.backends.sagemaker.training_job import RUN_VARIABLE
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, Trial
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.runs.rules import LAUNCH_SETTLES
 from spotkeep_jobs.sweeps.advance import Sweeps
 from spotkeep_jobs.sweeps.document import SweepRequest
 from spotkeep_jobs.sweeps.resumed_trials import waits_to_go_on
-from tests.kept_specs import spec_in
 from tests.models.batch import ModelServiceJob
 from tests.models.clock import NOON
+from tests.models.deployment import spec_in
 from tests.models.s3 import BUCKET
 from tests.models.sagemaker import ModelJob, is_waiting
 from tests.torture.control.story import QUIET, Circumstances, ControlPlaneStory, circumstances
