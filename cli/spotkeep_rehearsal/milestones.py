@@ -112,7 +112,7 @@ class Milestones:
     def positions_in(self, lines: Iterable[OutputLine]) -> list[int]:
         """Return the positions of the milestones that a life showed, in its order."""
         known = self.positions
-        return [known[key] for line in lines if (key := self.key_of(line.text)) in known]  # type: ignore[index]
+        return [known[key] for line in lines if (key := self.key_of(line.text)) in known]
 
 
 def find_milestones(lines: Sequence[OutputLine], others: Sequence[OutputLine] | None = None) -> Milestones:

@@ -10,7 +10,7 @@ import pytest
 from spotkeep_rehearsal.comparison import FileComparison, ValueDifference
 from spotkeep_rehearsal.evidence import FileWrite, Life, LifeEnding, OutputLine, ResultFile, RunFacts
 from spotkeep_rehearsal.milestones import find_milestones
-from spotkeep_rehearsal.verdict import Facts, Going, Status, judge, losses_of
+from spotkeep_rehearsal.verdict import Facts, Going, Status, judge, losses_of, needs_finished_start
 
 
 def life(first: int, last: int, *, ending: LifeEnding = LifeEnding.EXITED, quiet: bool = False, **more: object) -> Life:
@@ -162,3 +162,21 @@ def test_runs_left_alone_that_find_each_other_are_not_judged() -> None:
     verdict = judge(replace(given, again=again))
     assert verdict.status is Status.NOT_JUDGED
     assert "--checkpoints DIR" in (verdict.change or "")
+
+
+@pytest.mark.parametrize(
+    ("finished", "status"),
+    [
+        (replace(life(0, 10), lines=()), Status.FAIL),
+        (replace(life(0, 1), lines=(), writes=()), Status.PASS),
+        (None, Status.NOT_JUDGED),
+    ],
+    ids=["begins-anew", "has-nothing-to-do", "not-tried"],
+)
+def test_where_nothing_can_be_counted_a_start_with_finished_checkpoints_tells(
+    finished: Life | None, status: Status
+) -> None:
+    before, after = replace(TAKEN, lines=(), writes=()), replace(ANEW, lines=(), writes=())
+    given = facts(before, after)
+    assert needs_finished_start(given)
+    assert judge(replace(given, finished=finished)).status is status
