@@ -14,6 +14,7 @@ pytestmark = pytest.mark.wheel
 SCRIPT = """
 import argparse
 import json
+import os
 import pathlib
 import time
 
@@ -39,7 +40,7 @@ with Checkpointer({"total": Total()}, every_steps=5) as checkpointer:
         time.sleep(0.02)
         checkpointer.log(loss=1 / (step + 1))
         print(f"epoch {step + 1}: loss {1 / (step + 1):.6f}", flush=True)
-pathlib.Path("model.json").write_text(json.dumps({"total": state["total"]}))
+pathlib.Path(os.environ.get("SM_MODEL_DIR", ""), "model.json").write_text(json.dumps({"total": state["total"]}))
 """
 
 
