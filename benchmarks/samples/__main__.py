@@ -208,8 +208,6 @@ def _repository(sample: Sample, *, mirrors: Path | None) -> Path:
 def _environment(sample: Sample) -> Path:
     """Return the Python of the sample's environment, which rows with the same packages share."""
     packages = sample.packages
-    if not packages.requirements:
-        return Path(sys.executable)
     key = hashlib.sha256("\n".join((_PYTHON, *packages.requirements)).encode()).hexdigest()[:12]
     place = (STATE / "bench" / "samples" / f"{packages.name}-{key}").absolute()
     python = place / "bin" / "python"

@@ -1,4 +1,4 @@
-"""Prints the table of docs/samples.md (``python -m benchmarks.samples.page SEEN.json ...``) from the outcomes of runs."""
+"""Prints the table of docs/samples.md from outcomes (``python -m benchmarks.samples.page SEEN.json ...``)."""
 
 from __future__ import annotations
 
