@@ -484,7 +484,7 @@ SAMPLES = (
     Sample(
         name="kubeflow-elastic",
         repository="kubeflow/training-operator",
-        commit="25b8a5b5",
+        commit="25b8a5b57b3d7a0974c2ccd9ffbd03bca85698c0",
         folder="examples/pytorch/elastic/imagenet",
         script="imagenet.py",
         framework="torch DDP, two processes",
