@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from spotkeep_fleet.training_spec import (
     NO_INSTALLATION,
+    HangLimit,
     JobSource,
     MlflowPlace,
     RunNumber,
@@ -16,6 +17,7 @@ from spotkeep_fleet.training_spec import (
 )
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.source import GitSource
+from spotkeep_jobs.document.times import DEFAULT_STUCK_RESTARTS, StuckRequest
 from spotkeep_jobs.record.record import RunGroup
 
 
@@ -60,6 +62,7 @@ def training_spec_of(
             if metric.pattern
         },
         pause_at_step=request.pause_at_step,
+        stuck=None if request.stuck is None else _hang_limit(request.stuck),
         number=number,
         mlflow=None if mlflow is None else MlflowPlace(mlflow.tracking_uri, mlflow.experiment),
     )
@@ -79,6 +82,11 @@ def spec_object(spec: TrainingSpec, *, prefix: str) -> SpecObject:
     """
     content = encode_spec(spec)
     return SpecObject(uri=f"{prefix}{spec_file_name(content)}", content=content)
+
+
+def _hang_limit(stuck: StuckRequest) -> HangLimit:
+    at_most = stuck.at_most or DEFAULT_STUCK_RESTARTS
+    return HangLimit(after_seconds=stuck.after, restart=stuck.restart, at_most=at_most)
 
 
 def _source(request: JobRequest) -> JobSource | None:

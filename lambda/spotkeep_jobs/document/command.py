@@ -321,6 +321,7 @@ _BY_THE_RUNNER: Final[Mapping[str, str]] = {
     "setup": "Remove it, or add command.",
     "arguments": "Remove it: an image's own entry point reads /opt/ml/input/config/hyperparameters.json.",
     "pause_at_step": "Remove it: the library in a script pauses. Add command, and save with Spotkeep's library.",
+    "stuck": "Remove it: the runner beside a command sees the output. Add command.",
     "checkpoint_stale": "Remove it: checkpoints of an image are its own, and nothing reports them.",
 }
 """Fields that only Spotkeep's runner in the job gives an effect to, and their remedies."""
