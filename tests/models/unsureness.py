@@ -54,7 +54,7 @@ SERVICES: Final[Mapping[str, str]] = {
     ),
     **dict.fromkeys(("GetItem", "PutItem", "DeleteItem", "Query", "Scan", "TransactWriteItems"), "dynamodb"),
     **dict.fromkeys(("DescribeLogStreams", "FilterLogEvents"), "logs"),
-    "ListObjectsV2": "s3",
+    **dict.fromkeys(("ListObjectsV2", "PutObject"), "s3"),
     **dict.fromkeys(
         (
             "CreateTrainingJob", "DescribeTrainingJob", "ListTags", "ListTrainingJobs", "Search", "StopTrainingJob",

@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 from spotkeep_jobs.document.image import processor_of
 from spotkeep_jobs.document.metrics import read_metric_name, read_metric_pattern
 from spotkeep_jobs.document.reading import printable_name
-from spotkeep_jobs.document.validation import read_document
+from spotkeep_jobs.document.request import read_document
 
 _NOT_A_NAME: Final = re.compile(r"[^A-Za-z0-9]+")
 _NAME_CHARACTERS: Final = 43

@@ -14,13 +14,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.backends.job_phases import count_interruptions, time_in, time_loading_again
-from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, WAITING_PHASES
+from spotkeep_jobs.backends.backend import (
+    ON_INSTANCES_PHASES,
+    WAITING_PHASES,
+    count_interruptions,
+    time_in,
+    time_loading_again,
+)
 from spotkeep_jobs.progress.progress import trained_before
 from spotkeep_jobs.record.record import Attempt, Cost, JobUsage
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import JobView
+    from spotkeep_jobs.backends.backend import JobView
     from spotkeep_jobs.progress.job_log import JobLog
 
 _SECONDS_PER_HOUR: Final = 3600

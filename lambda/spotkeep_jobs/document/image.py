@@ -33,8 +33,18 @@ from spotkeep_jobs.document.framework_images import (
     PATCHED_UNTIL,
     AwsImage,
 )
-from spotkeep_jobs.document.reading import Rule, excluded, outlined, rule, shown
-from spotkeep_jobs.document.values import AnyText, must, read_text, written, wrong
+from spotkeep_jobs.document.reading import (
+    AnyText,
+    Rule,
+    excluded,
+    must,
+    outlined,
+    read_text,
+    rule,
+    shown,
+    written,
+    wrong,
+)
 from spotkeep_jobs.errors import Problem
 
 if TYPE_CHECKING:

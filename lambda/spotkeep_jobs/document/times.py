@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from annotated_types import GroupedMetadata
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from spotkeep_jobs.document.reading import DocumentModel, Rule, excluded, rule
-from spotkeep_jobs.document.values import WholeNumber, wrong
+from spotkeep_jobs.document.reading import DocumentModel, Rule, WholeNumber, excluded, rule, wrong
 from spotkeep_jobs.errors import DurationError, Problem
 
 if TYPE_CHECKING:

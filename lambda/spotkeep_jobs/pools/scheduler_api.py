@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from spotkeep_jobs.errors import SpotkeepJobsError
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.pools.pool_schedules import PlannedSchedule
+    from spotkeep_jobs.pools.warm_pool import PlannedSchedule
     from spotkeep_jobs.settings import DeploymentSettings
 
 _RETRIES: Final = 20

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import Problem, RequestRefusedError
-from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.fields import Caller
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 

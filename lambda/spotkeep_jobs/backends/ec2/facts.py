@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from spotkeep_jobs.record.bounds import Id
+from spotkeep_jobs.record.fields import Id
 from spotkeep_jobs.record.record import Record
 
 ENDED_STATES: Final = frozenset({"shutting-down", "terminated", "stopping", "stopped"})

@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from spotkeep_jobs.notifications.texts.composition import Moment, compose
-from spotkeep_jobs.notifications.texts.wording import (
+from spotkeep_jobs.notifications.texts.composition import (
     COLUMNS,
     EndingWords,
+    Moment,
     clock,
     command_lines,
+    compose,
     fact_line,
     spoken_duration,
     spoken_usd,

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from spotkeep_jobs.errors import SearchError
-from spotkeep_jobs.sweeps.search.moves import Begin, Move, TrialResult
-from spotkeep_jobs.sweeps.search.search import SearchPlan
+from spotkeep_jobs.sweeps.search.search import Begin, Move, SearchPlan, TrialResult
 from spotkeep_jobs.sweeps.search.tpe_request import TpeAnswer, TpeRequest
 from spotkeep_jobs.temporary_errors import typed_errors
 
