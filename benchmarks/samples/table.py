@@ -339,8 +339,8 @@ SAMPLES = (
         " data.train_val_test_split=[3500,500,1000] extras.print_config=false"
         " $(test -f checkpoints/last.ckpt && echo ckpt_path=checkpoints/last.ckpt)",
         verdict="FAIL",
-        reason="torch 2.13 refuses the classes in its own last.ckpt, so it fails at each resume; loaded, it would end with"
-        " another model, since the order of the data is not in it",
+        reason="torch 2.13 refuses the classes in its own last.ckpt, so it fails at each resume; loaded, it would end"
+        " with another model, since the order of the data is not in it",
         broken=Edit(pattern=r" \$\(test.*\)$", what="without ckpt_path"),
     ),
     Sample(
