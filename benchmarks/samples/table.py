@@ -334,7 +334,7 @@ SAMPLES = (
         framework="Lightning, Hydra",
         packages=TORCH,
         data="template_mnist",
-        command="python src/train.py seed=1 trainer=cpu trainer.max_epochs=5 +trainer.enable_progress_bar=false"
+        command="python src/train.py seed=1 trainer=cpu trainer.max_epochs=12 +trainer.enable_progress_bar=false"
         " callbacks.model_checkpoint.dirpath=$PWD/checkpoints callbacks.rich_progress_bar=null test=false"
         " data.train_val_test_split=[3500,500,1000] extras.print_config=false"
         " $(test -f checkpoints/last.ckpt && echo ckpt_path=checkpoints/last.ckpt)",
