@@ -46,6 +46,7 @@ def training_spec_of(
     return TrainingSpec(
         command=request.command or (),
         environment=request.environment,
+        secrets=request.secrets,
         hyperparameters=request.hyperparameters,
         arguments=request.arguments,
         install=request.install if isinstance(request.install, str) else NO_INSTALLATION,
@@ -83,7 +84,7 @@ def spec_object(spec: TrainingSpec, *, prefix: str) -> SpecObject:
 
 def _source(request: JobRequest) -> JobSource | None:
     if isinstance(request.source, GitSource):
-        return JobSource(git_url=request.source.git, git_commit=request.source.commit)
+        return JobSource(git_url=request.source.git, git_commit=request.source.commit, git_secret=request.source.secret)
     if request.source is None:
         return None
     return JobSource(uri=request.source.uri, sha256=request.source.sha256)

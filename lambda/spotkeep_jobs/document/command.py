@@ -362,7 +362,7 @@ def command_warnings(request: JobRequest) -> Iterator[str]:
     if secrets:
         yield (
             f"environment {', '.join(secrets)} may be a secret; all who may describe the job can read it. "
-            "Read secrets in the script from AWS Secrets Manager."
+            "Store each in AWS Secrets Manager and name it in secrets instead."
         )
     if request.command is None and request.backend == "sagemaker":
         yield (

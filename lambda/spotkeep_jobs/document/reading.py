@@ -153,7 +153,7 @@ class Wording:
     """The words about the fields of a document that their model does not have.
 
     Attributes:
-        secret: Fields whose values are described, not shown.
+        secret: Fields whose values are described, not shown, at the top of a document and inside of a field.
         other_names: The field that is meant by another name, which is written in small letters alone.
         gone: Fields of earlier versions, and their remedies. Their values may be secret.
         listed_in: The page that lists the fields, for a field that is near none of them. Default: the fix lists them.
@@ -320,7 +320,7 @@ def _lower(text: str) -> str:
 
 def _found(location: list[Any], value: object, *, secret: Collection[str]) -> str:
     """Return a value as a problem shows it. A value that may be a secret is described, not shown."""
-    if not location or location[0] not in secret or (location[-1] == _KEY and len(location) > 1):
+    if not location or {location[0], location[-1]}.isdisjoint(secret) or (location[-1] == _KEY and len(location) > 1):
         return shown(value)
     if isinstance(value, str) and len(location) > 1:
         return f"text of {len(value)} characters"

@@ -27,6 +27,7 @@ from spotkeep_jobs.document.image import Algorithm, Framework, Image
 from spotkeep_jobs.document.metrics import MetricRequest, MlflowRequest, read_metric_name, read_metrics, read_mlflow
 from spotkeep_jobs.document.queue import MAX_PRIORITY
 from spotkeep_jobs.document.reading import DocumentModel
+from spotkeep_jobs.document.secrets import SecretVariable
 from spotkeep_jobs.document.source import (
     MAX_REQUIREMENTS,
     ArchiveSource,
@@ -58,6 +59,7 @@ from spotkeep_jobs.document.values import (
     TEXTS_SCHEMA,
     Owner,
     S3Uri,
+    SecretText,
     ShortName,
     TagKey,
     Text,
@@ -243,6 +245,15 @@ class JobRequest(DocumentModel):
         TEXTS_SCHEMA,
     ] = Field(default_factory=dict, examples=[{"OMP_NUM_THREADS": 4}])
     """Environment variables: at most 100 with Spotkeep's own, values at most 512 characters. Not for secrets."""
+    secrets: Annotated[
+        dict[SecretVariable, SecretText],
+        WithJsonSchema(
+            {"type": "object", "additionalProperties": {"type": "string", "minLength": 1}}, mode="validation"
+        ),
+    ] = Field(default_factory=dict, examples=[{"HF_TOKEN": "huggingface-token"}])
+    """Environment variables whose values are in AWS Secrets Manager, at most 20: each by the secret's name or whole
+    ARN, with :<key>:: behind it for one key of a JSON secret. Each start reads them anew. The deployment's setting
+    secrets names those that jobs may read."""
     checkpoints: bool = Field(default=True, strict=True)
     """Whether the script saves checkpoints and resumes from them. Without, spot is limited to an hour."""
     checkpoint_prefix: Annotated[str, BeforeValidator(read_prefix), S3_SCHEMA] | None = Field(

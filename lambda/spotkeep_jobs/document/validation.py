@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from spotkeep_jobs.document import capacity, command, fleet, image, metrics, queue, source, spending, times
+from spotkeep_jobs.document import capacity, command, fleet, image, metrics, queue, secrets, source, spending, times
 from spotkeep_jobs.document.deployment_facts import NO_DEFAULTS, DeploymentDefaults
 from spotkeep_jobs.document.framework_images import ALGORITHM_IMAGES, FRAMEWORK_IMAGES
 from spotkeep_jobs.document.image import aws_image, default_image_for, saves_checkpoints
@@ -104,7 +104,17 @@ does not count them.
 Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html (Tag restrictions)
 """
 _MAX_TAGS: Final = 50
-_TEXTS: Final = ("hyperparameters", "environment", "metrics", "command", "setup", "channels", "tags", "ladder")
+_TEXTS: Final = (
+    "hyperparameters",
+    "environment",
+    "secrets",
+    "metrics",
+    "command",
+    "setup",
+    "channels",
+    "tags",
+    "ladder",
+)
 """The fields that can be long."""
 
 
@@ -142,6 +152,7 @@ RULES: Final[tuple[Rule, ...]] = (
     *source.RULES,
     *command.RULES,
     *metrics.RULES,
+    *secrets.RULES,
     *fleet.RULES,
     *queue.RULES,
     _tags_fit,
@@ -183,6 +194,7 @@ _OTHER_NAMES: Final = {
     "inputdataconfig": "channels",
     "data": "channels",
     "env": "environment",
+    "secret": "secrets",
     "checkpoints3uri": "checkpoint_prefix",
     "checkpointuri": "checkpoint_prefix",
     "notifications": "notify",
@@ -194,7 +206,7 @@ _OTHER_NAMES: Final = {
     "url": "git",
 }
 _WORDING: Final = Wording(
-    secret=("environment", "hyperparameters"),
+    secret=("environment", "hyperparameters", "secret", "secrets"),
     other_names=_OTHER_NAMES,
     gone={"budget": "Write max_cost: it notifies at 80% as budget did, and ends the run when all is spent."},
 )

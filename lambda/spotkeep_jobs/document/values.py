@@ -17,6 +17,8 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from spotkeep_fleet.secret_references import read_reference
+
 MAX_RUN_ID_LENGTH: Final = 52
 RUN_ID_HEX_DIGITS: Final = 8
 MAX_WORD: Final = 256
@@ -200,3 +202,21 @@ def read_tag_value(value: object) -> str:
             "is not a tag value: at most 256 letters, digits, spaces and _ . : / = + - @", "Change the value"
         )  # fmt: skip
     return text
+
+
+def read_secret(value: object) -> str:
+    """Return a reference to a secret."""
+    text = read_text(value)
+    if read_reference(text) is None:
+        raise wrong(
+            "is neither the name nor the whole ARN of a secret in AWS Secrets Manager",
+            "Give the name, or the ARN that create-secret answers, and :<key>:: behind it for one key of a JSON secret",
+        )
+    return text
+
+
+SecretText = Annotated[
+    str,
+    BeforeValidator(read_secret),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 1024}, mode="validation"),
+]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -102,9 +102,15 @@ class Acceptance:
         raise RequestRefusedError(problems, warnings=(*validation.warnings, *checked.warnings))
 
     def check(self, request: JobRequest) -> Checked:
-        """Return EC2's answers about a request for the backend `ec2`. Return an empty result for any other request."""
+        """Return AWS's answers about the secrets of a request, and EC2's about one for the backend `ec2`."""
+        secrets = self.deployment.secret_checks.check(request)
         checks = self.deployment.fleet_checks
-        return Checked() if request.backend != "ec2" or checks is None else checks.check(request)
+        if request.backend != "ec2" or checks is None:
+            return secrets
+        fleet = checks.check(request)
+        return replace(
+            fleet, problems=(*fleet.problems, *secrets.problems), warnings=(*fleet.warnings, *secrets.warnings)
+        )
 
     def was_launched(self, request: JobRequest) -> bool:
         """Return True if the same token launched this run before. Its volume is then in use, which is no problem."""

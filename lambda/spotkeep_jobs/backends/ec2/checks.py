@@ -20,6 +20,7 @@ from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.facts import Ami, InstanceTypeFacts, Snapshot, SpotPrice, Volume
 from spotkeep_jobs.backends.ec2.network import network_problems, network_warnings
 from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.secrets import references_of
 from spotkeep_jobs.errors import AwsCallError, Problem
 
 _WITHOUT_DOCKER: Final = re.compile(r"al2023-ami-(minimal-)?2023\.|amzn2-ami-(kernel|hvm|minimal)-")
@@ -126,21 +127,21 @@ class FleetChecks:
         Args:
             request: The parsed request. Other checks may have refused it already.
         """
-        market, network = self._market(request), self._network(request.image)
+        market, network = self._market(request), self._network(request)
         return Checked(
             problems=(*market.problems, *network.problems),
             warnings=(*market.warnings, *network.warnings),
             offers=market.offers,
         )
 
-    def _network(self, image: str | None) -> Checked:
+    def _network(self, request: JobRequest) -> Checked:
         try:
             subnets = self.ec2.subnets(tuple(self.subnets))
         except AwsCallError as error:
             return Checked(
                 warnings=(f"EC2 could not be asked what leads out of the deployment's subnets ({error.code}).",)
             )
-        problems = tuple(network_problems(subnets, image=image))
+        problems = tuple(network_problems(subnets, image=request.image, secrets=bool(references_of(request))))
         return Checked(problems=problems, warnings=tuple(network_warnings(subnets)))
 
     def _market(self, request: JobRequest) -> Checked:

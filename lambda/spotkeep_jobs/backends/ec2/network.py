@@ -37,18 +37,24 @@ WANTED_SERVICES: Final = {
 }
 """The services without which a run goes on, each with the part that is missing then."""
 
+_FOR_SECRETS: Final = {"secretsmanager": "the values of secrets"}
 _FOR_IMAGES_IN_ECR: Final = {"ecr.api": "the login to Amazon ECR", "ecr.dkr": "the image"}
 
 
-def network_problems(subnets: Sequence[Subnet], *, image: str | None) -> Iterator[Problem]:
+def network_problems(subnets: Sequence[Subnet], *, image: str | None, secrets: bool = False) -> Iterator[Problem]:
     """Yield subnets where nothing could train.
 
     Args:
         subnets: The subnets for instances.
         image: The container image that they pull. None for none.
+        secrets: True where they read secrets.
     """
     in_ecr = image is not None and ecr_registry(image) is not None
-    required = {**REQUIRED_SERVICES, **_FOR_IMAGES_IN_ECR} if in_ecr else REQUIRED_SERVICES
+    required = {
+        **REQUIRED_SERVICES,
+        **(_FOR_IMAGES_IN_ECR if in_ecr else {}),
+        **(_FOR_SECRETS if secrets else {}),
+    }
     for subnet in subnets:
         missing = _missing(subnet, required)
         if image is not None and not in_ecr and not missing and not _leaves(subnet):
@@ -78,6 +84,24 @@ def network_problems(subnets: Sequence[Subnet], *, image: str | None) -> Iterato
             problem=f"cannot train in {subnet.id}, where fleets may launch: nothing leads from it to {purposes}{why}",
             fix=f"One of these: {'; '.join(ways)}.",
         )
+
+
+def training_network_problems(subnets: Sequence[Subnet]) -> Iterator[Problem]:
+    """Yield subnets of SageMaker's jobs where nothing leads to AWS Secrets Manager.
+
+    Args:
+        subnets: The subnets, in which a job's interfaces have no public addresses.
+    """
+    for subnet in subnets:
+        if _missing(subnet, _FOR_SECRETS):
+            yield Problem(
+                field="secrets",
+                found=f"training_subnet_ids with {subnet.id}",
+                problem=f"cannot be read in {subnet.id}, where training jobs run: nothing leads from it to AWS Secrets "
+                "Manager",
+                fix="One of these: give its VPC an interface endpoint of secretsmanager with private DNS names; route "
+                "it to a NAT gateway; leave it out of the setting training_subnet_ids.",
+            )
 
 
 def network_warnings(subnets: Sequence[Subnet]) -> Iterator[str]:
