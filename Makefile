@@ -170,7 +170,7 @@ lint: setup
 	$(BIN)/vermin --quiet --no-tips --violations -t=3.9- training
 
 types: setup
-	$(BIN)/mypy app.py hatch_build.py stacks constructs lambda training cli local planner benchmarks tests/models tests/permissions tests/torture/checkpoint tests/torture/control
+	$(BIN)/mypy app.py hatch_build.py stacks constructs lambda training cli local planner benchmarks tests/models tests/permissions tests/upgrades tests/torture/checkpoint tests/torture/control
 
 contracts: setup
 	$(BIN)/lint-imports --cache-dir $(STATE)/cache/import-linter

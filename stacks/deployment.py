@@ -32,7 +32,7 @@ def place_stacks(
         app: The CDK app.
         settings: The deployment's settings.
         project: The directories of code and built archives.
-        rules: The rules that synthesis checks the templates by.
+        rules: The rules for the templates.
     """
     build = DeploymentBuild(settings=settings, project=project)
     boundary = settings.permissions_boundary_arn

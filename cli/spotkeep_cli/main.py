@@ -170,7 +170,7 @@ def main() -> None:
 
 def _unreadable_record(error: Exception) -> CommandLineError | None:
     """Return the error of an unreadable record with its remedy. None for another error."""
-    from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
+    from spotkeep_jobs.errors import UnreadableRecordError
 
     if not isinstance(error, UnreadableRecordError):
         return None

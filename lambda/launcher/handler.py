@@ -46,9 +46,8 @@ from launcher.payload import (
 )
 from spotkeep_jobs.deployment import Clients, Deployment
 from spotkeep_jobs.document.reading import shown
-from spotkeep_jobs.errors import AwsCallError, Problem, RequestRefusedError
-from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
+from spotkeep_jobs.errors import AwsCallError, Problem, RequestRefusedError, UnreadableRecordError
+from spotkeep_jobs.record.fields import Caller
 from spotkeep_jobs.runs.callers import unknown_caller
 from spotkeep_jobs.runs.launch_completion import CALL_AGAIN, LaunchUnfinishedError
 from spotkeep_jobs.settings import LauncherSettings

@@ -27,11 +27,10 @@ from spotkeep_jobs.backends.ec2.jobs import FleetJobs, FleetOwners, NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform
 from spotkeep_jobs.backends.job_files import SpecStore, TrainingBundleStore
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs, client_config
-from spotkeep_jobs.backends.sagemaker.request import JobPlatform
+from spotkeep_jobs.backends.sagemaker.training_job import JobPlatform
 from spotkeep_jobs.backends.secret_checks import SecretChecks
 from spotkeep_jobs.backends.session_manager import SessionManager
-from spotkeep_jobs.cost.known_prices import KnownPrices
-from spotkeep_jobs.cost.price_list import endpoint_region
+from spotkeep_jobs.cost.prices import KnownPrices, endpoint_region
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.run_table import RunTable

@@ -28,10 +28,10 @@ from spotkeep_agent.training.process import spec_path, training_environment
 from spotkeep_agent.training.user import current_user
 from spotkeep_fleet.training_spec import encode_spec
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch
-from spotkeep_jobs.backends.sagemaker.request import JobPlatform, build_training_job_request, spec_of
+from spotkeep_jobs.backends.sagemaker.training_job import JobPlatform, build_training_job_request, spec_of
 from spotkeep_jobs.document.capacity import first_job
 from spotkeep_jobs.document.deployment_facts import NO_DEFAULTS
-from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.document.request import validate
 
 backend, base = sys.argv[1], Path(sys.argv[2])
 command = [sys.executable, "-c", "import os; print(os.environ['SPOTKEEP_SEED'])"]

@@ -10,11 +10,11 @@ from typing import Any, Final, TypeVar, cast
 from spotkeep_fleet.training_spec import SPEC_CHANNEL, TrainingSpec, decode_spec
 from spotkeep_jobs.backends.batch.api import ServiceJobsApi
 from spotkeep_jobs.backends.batch.jobs import ServiceJobs
-from spotkeep_jobs.backends.job_spec import SpecObject
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
-from spotkeep_jobs.backends.sagemaker.request import JobPlatform
-from spotkeep_jobs.cost.known_prices import KnownPrices
+from spotkeep_jobs.backends.sagemaker.training_job import JobPlatform
+from spotkeep_jobs.cost.prices import KnownPrices
 from spotkeep_jobs.deployment import Clients, Deployment
+from spotkeep_jobs.document.command import SpecObject
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy
 from spotkeep_jobs.pools.scheduler_api import ScheduleTarget
 from spotkeep_jobs.record.record import Ending, Run, RunChange
@@ -27,6 +27,7 @@ from tests.models.batch import Batch
 from tests.models.clock import Clock
 from tests.models.functions import Functions
 from tests.models.notifications import SqsQueue, Topic
+from tests.models.s3 import BUCKET, Objects
 from tests.models.sagemaker import SageMaker
 from tests.models.scheduler import Schedules
 
@@ -236,7 +237,14 @@ def end_run(
     )
 
 
-def spec_in(request: Mapping[str, Any]) -> TrainingSpec:
-    """Read the spec that a job's request names as its channel."""
+def spec_in(request: Mapping[str, Any], *, objects: Objects | None = None) -> TrainingSpec:
+    """Read the spec that a job's request names as its channel.
+
+    Args:
+        request: The parameters of CreateTrainingJob.
+        objects: The model of S3 with the spec. None where the launcher has no model of S3.
+    """
     [channel] = [each for each in request["InputDataConfig"] if each["ChannelName"] == SPEC_CHANNEL]
-    return decode_spec(_SPEC_TEXTS[channel["DataSource"]["S3DataSource"]["S3Uri"]].decode())
+    uri = channel["DataSource"]["S3DataSource"]["S3Uri"]
+    content = _SPEC_TEXTS[uri] if objects is None else objects.contents[uri.removeprefix(f"s3://{BUCKET}/")]
+    return decode_spec(content.decode())

@@ -21,15 +21,14 @@ import yaml
 from spotkeep_constructs.settings import Settings
 from spotkeep_jobs.deployment import Deployment
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy, SpendingLimits
-from spotkeep_jobs.document.request import kind_of
-from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.document.request import kind_of, validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.record import Cost, Ending, JobUsage, Run, RunChange
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.runs.ending import close_attempt, request_of
-from spotkeep_jobs.runs.facts import RunFacts
 from spotkeep_jobs.runs.launch import Launcher
+from spotkeep_jobs.runs.rules import RunFacts
 from spotkeep_jobs.runs.run_actions import RunActions
 from spotkeep_jobs.settings import LauncherSettings
 from spotkeep_jobs.sweeps.document import read_sweep

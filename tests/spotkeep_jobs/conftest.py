@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeep_jobs.backends.job_view import JobView
-from spotkeep_jobs.backends.sagemaker.request import traits_of
+from spotkeep_jobs.backends.backend import JobView
+from spotkeep_jobs.backends.sagemaker.training_job import traits_of
 from spotkeep_jobs.document.deployment_facts import DeploymentPolicy, PoolRules
 from spotkeep_jobs.notifications.outbox import Outbox
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler

@@ -531,7 +531,7 @@ class ResumeLosses:
     """Warns, once each, of changes since the training began that no checkpoint gives back.
 
     Args:
-        state: The live state, as it is when the training begins.
+        state: The live state at the beginning.
         form_may_change: True where the script gives the state its form again before a restore.
     """
 

@@ -337,7 +337,7 @@ def import_job(
     """Make a job file of a SageMaker training job, and say what it leaves out."""
     from spotkeep_cli.importing.training_job import import_request
     from spotkeep_cli.launching.answers import refused
-    from spotkeep_jobs.document.validation import read_document
+    from spotkeep_jobs.document.request import read_document
 
     invocation = invocation_of(context)
     if job.endswith(".py"):

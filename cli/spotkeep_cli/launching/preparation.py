@@ -15,7 +15,7 @@ from spotkeep_cli.launching.git import checkout_around, pinned
 from spotkeep_cli.launching.source_archive import SourceArchive, pack_source
 from spotkeep_cli.launching.source_files import LocalSourceError
 from spotkeep_fleet.run_prefixes import source_prefix
-from spotkeep_jobs.backends.sagemaker.request import run_id_for
+from spotkeep_jobs.backends.sagemaker.training_job import run_id_for
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import kind_of
 from spotkeep_jobs.errors import Problem

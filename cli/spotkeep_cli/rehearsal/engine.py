@@ -76,7 +76,7 @@ class Subscriber:
             sns: Client of the topic's account.
             sqs: Client of the same account.
             topic_arn: The topic of the notifications.
-            queue_name: A name for the queue, new or not.
+            queue_name: The queue's name.
         """
         queue_url = sqs.create_queue(QueueName=queue_name)["QueueUrl"]
         attributes = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=["QueueArn"])["Attributes"]
@@ -139,9 +139,9 @@ def replace_earlier(local: LocalAws, table: RunTable, *, names: Sequence[str]) -
     A run that has not ended keeps everything. It is noted again.
 
     Args:
-        local: The local AWS that they ran on.
+        local: Their local AWS.
         table: The run table.
-        names: The ids of the runs, or of the sweep, of the rehearsal that begins.
+        names: The ids of the rehearsal's runs, or of its sweep.
     """
     note = local.state_dir / _NOTE
     alive = []

@@ -15,7 +15,7 @@ from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import Column, Fact, facts, table_that_fits
 from spotkeep_cli.rendering.lists import reason_text, state_text, where
 from spotkeep_cli.rendering.metric_list import metric_list
-from spotkeep_jobs.backends.sagemaker.request import without_launch_id
+from spotkeep_jobs.backends.sagemaker.training_job import without_launch_id
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.progress.progress import work_left
 from spotkeep_jobs.record.console_page import console_page

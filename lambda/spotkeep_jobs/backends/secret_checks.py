@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_fleet.secret_references import SecretReference
-from spotkeep_jobs.backends.ec2.checks import Checked
+from spotkeep_jobs.backends.ec2.checks import Checked, training_network_problems
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
-from spotkeep_jobs.backends.ec2.network import training_network_problems
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.secrets import is_named, references_of
 from spotkeep_jobs.errors import AwsCallError, AwsRefusedError, Problem

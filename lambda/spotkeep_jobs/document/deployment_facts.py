@@ -40,7 +40,7 @@ class PoolRules:
     """The rules of a deployment for warm pools.
 
     Attributes:
-        reminder_lead_seconds: The time before a pool's expiry at which users get a reminder. 0 for no reminder.
+        reminder_lead_seconds: The time before a pool's expiry at which users get a reminder, or 0.
         idle_limit_seconds: A pool that has waited longer is stopped. None for no such limit.
     """
 

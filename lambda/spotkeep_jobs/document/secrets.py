@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from spotkeep_fleet.secret_references import SecretReference, read_reference
 from spotkeep_jobs.document.command import NO_RUNNER, RESERVED_VARIABLES
-from spotkeep_jobs.document.reading import Rule, first_few, more_than_fit, rule
+from spotkeep_jobs.document.reading import AnyText, Rule, first_few, more_than_fit, must, rule, written
 from spotkeep_jobs.document.source import GitSource
-from spotkeep_jobs.document.values import AnyText, must, written
 from spotkeep_jobs.errors import Problem
 
 if TYPE_CHECKING:

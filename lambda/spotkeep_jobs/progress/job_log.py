@@ -248,9 +248,9 @@ class Resumed:
     """The script took up its work.
 
     Attributes:
-        at: When, in epoch seconds, by the job's clock.
+        at: The time in epoch seconds, by its clock.
         step: The completed steps it went on from.
-        training: Which of its trainings, where it has several.
+        training: The training, where it has several.
     """
 
     at: float

@@ -11,11 +11,12 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
 
-from spotkeep_jobs.record.bounds import (
+from spotkeep_jobs.record.fields import (
     MAX_JOB_REQUEST_BYTES,
     MAX_PLAN_BYTES,
     Address,
     AtMost,
+    Caller,
     Document,
     Id,
     Label,
@@ -23,8 +24,8 @@ from spotkeep_jobs.record.bounds import (
     Line,
     PriceNames,
     Words,
+    with_changes,
 )
-from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.states import (
     EndReason,
     NotificationKind,
@@ -34,7 +35,6 @@ from spotkeep_jobs.record.states import (
     RunState,
     TimelineKind,
 )
-from spotkeep_jobs.with_changes import with_changes
 
 DEFAULT_NOTIFY: Final = (
     NotificationKind.COMPLETED,

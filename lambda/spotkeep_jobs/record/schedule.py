@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from spotkeep_jobs.record.bounds import MAX_SWEEP_BYTES, AtMost, Id, Label, Words
-from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.fields import MAX_SWEEP_BYTES, AtMost, Caller, Id, Label, Words
 from spotkeep_jobs.record.record import Record, UtcTime
 
 

@@ -18,9 +18,8 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.exceptions import ClientError
 from pydantic import ValidationError
 
-from spotkeep_jobs.errors import RunTableError, in_words
+from spotkeep_jobs.errors import RunChangedError, RunTableError, UnreadableRecordError, in_words
 from spotkeep_jobs.record.record import Record
-from spotkeep_jobs.record.run_table_errors import RunChangedError, UnreadableRecordError
 from spotkeep_jobs.temporary_errors import is_temporary
 
 if TYPE_CHECKING:

@@ -9,22 +9,26 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_jobs.document.queue import MAX_PRIORITY
 from spotkeep_jobs.document.reading import shown
-from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.request import JobRequest, Validation, validate
 from spotkeep_jobs.document.spending import cost_problems
-from spotkeep_jobs.document.validation import Validation, validate
-from spotkeep_jobs.errors import AwsRefusedError, JobNotFoundError, Problem, RequestRefusedError
-from spotkeep_jobs.record.record import Attempt, Run, RunChange, ScriptMetrics, TimelineEntry
-from spotkeep_jobs.record.run_table_errors import (
+from spotkeep_jobs.errors import (
     AttemptStillLiveError,
+    AwsRefusedError,
     CheckpointPrefixTakenError,
+    JobNotFoundError,
+    Problem,
+    RequestRefusedError,
     RunChangedError,
     RunNotRecordedError,
     RunsInFlightError,
 )
+from spotkeep_jobs.record.fields import with_changes
+from spotkeep_jobs.record.record import Attempt, Run, RunChange, ScriptMetrics, TimelineEntry
 from spotkeep_jobs.record.states import RunState, TimelineKind
 from spotkeep_jobs.record.table_client import until_written
 from spotkeep_jobs.runs.acceptance import checkpoint_prefix_taken, is_repeated, runs_in_flight
 from spotkeep_jobs.runs.callers import known_run, unknown_run
+from spotkeep_jobs.runs.launch import NewAttempts, changed_document, fields_that_stay
 from spotkeep_jobs.runs.launch_completion import (
     CALL_AGAIN,
     LaunchCompletion,
@@ -33,9 +37,6 @@ from spotkeep_jobs.runs.launch_completion import (
     refuse_if_its_backend_did,
     unfinished_without_an_answer,
 )
-from spotkeep_jobs.runs.new_attempts import NewAttempts
-from spotkeep_jobs.runs.request_changes import changed_document, fields_that_stay
-from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment

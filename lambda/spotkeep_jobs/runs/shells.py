@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_fleet.shells import COMMAND_DOCUMENT, TRAINING_JOB_TARGET, shell_on_an_instance
-from spotkeep_jobs.backends.job_view import JobView
+from spotkeep_jobs.backends.backend import JobView
 from spotkeep_jobs.backends.session_manager import NOT_CONNECTED, Session
 from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError
 from spotkeep_jobs.record.record import Run

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_jobs.document.spending import worst_case_usd
-from spotkeep_jobs.errors import Problem, RequestRefusedError
-from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.errors import IdReservedError, Problem, RequestRefusedError
+from spotkeep_jobs.record.fields import Caller
 from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
 from spotkeep_jobs.record.record import DEFAULT_NOTIFY, TrialPlace
-from spotkeep_jobs.record.run_table_errors import IdReservedError
 from spotkeep_jobs.record.states import NotificationKind
 from spotkeep_jobs.record.sweep import Sweep
 from spotkeep_jobs.record.sweep_store import SweepChangedError, SweepExistsError

@@ -93,8 +93,8 @@ class InstanceHost(abc.ABC):
     Args:
         specification: Its parts.
         images: The images of its volumes.
-        read_metadata: Returns the current metadata of the instance.
-        on_end: Called once, from a thread of its own, when nothing of it remains.
+        read_metadata: Returns the instance's metadata.
+        on_end: Called once, from its own thread, when nothing remains.
 
     Attributes:
         process_id: The id of its first process on this machine.

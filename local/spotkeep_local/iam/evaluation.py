@@ -68,7 +68,7 @@ class CallingPrincipal:
 
         Args:
             arn: `arn:aws:iam::<account>:user/<path and name>`.
-            user_id: The id that sts:GetCallerIdentity answers.
+            user_id: The id in sts:GetCallerIdentity.
             tags: The user's.
         """
         context = _keys_of_caller(PrincipalKind.USER, arn, user_id=user_id, tags=tags)
@@ -83,8 +83,8 @@ class CallingPrincipal:
 
         Args:
             arn: `arn:aws:sts::<account>:assumed-role/<role>/<session>`.
-            role_arn: With the role's path, which the session's ARN lacks.
-            user_id: The id that sts:GetCallerIdentity answers.
+            role_arn: The role's ARN, with its path.
+            user_id: The id in sts:GetCallerIdentity.
             tags: The role's, with the session's over them.
         """
         context = _keys_of_caller(PrincipalKind.ROLE_SESSION, role_arn, user_id=user_id, tags=tags)

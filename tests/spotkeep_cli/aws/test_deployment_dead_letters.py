@@ -10,7 +10,7 @@ import pytest
 from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.aws.deployment import DeadLetters
 from spotkeep_cli.errors import NoConnectionError
-from spotkeep_jobs.notifications.notification_topic import DeadNotificationQueue
+from spotkeep_jobs.notifications.outbox import DeadNotificationQueue
 from spotkeep_jobs.notifications.texts.endings import ending_notification
 from tests.models.faults import client_error
 from tests.models.notifications import SqsQueue

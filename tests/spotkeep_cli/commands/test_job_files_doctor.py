@@ -25,7 +25,7 @@ from spotkeep_cli.account.check import (
     wanted_quotas,
 )
 from spotkeep_cli.errors import ExitCode
-from spotkeep_jobs.record.orphan_report import RULES, Finding, Handled, OrphanKind, OrphanOutcome, OrphanReport
+from spotkeep_jobs.record.deployment_records import RULES, Finding, Handled, OrphanKind, OrphanOutcome, OrphanReport
 from spotkeep_jobs.record.record import QueuePlace
 from spotkeep_jobs.record.states import RunState
 from tests.models.sagemaker import SageMaker

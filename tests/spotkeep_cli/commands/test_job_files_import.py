@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from spotkeep_cli.errors import ExitCode
-from spotkeep_jobs.document.validation import read_document
+from spotkeep_jobs.document.request import read_document
 
 REQUEST: dict[str, Any] = {
     "TrainingJobName": "pytorch-training-2026-11-24-04-00-00-123-and-much-more",

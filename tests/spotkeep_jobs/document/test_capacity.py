@@ -22,11 +22,10 @@ from spotkeep_jobs.document.capacity import (
     local_disks_gb,
 )
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
-from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.validation import Validation, validate
+from spotkeep_jobs.document.request import JobRequest, Validation, validate
 from spotkeep_jobs.record.record import Attempt, Ending, JobUsage, Place
 from spotkeep_jobs.record.states import EndReason
-from spotkeep_jobs.runs.next_job import NoMoreJobs, next_job
+from spotkeep_jobs.runs.ending import NoMoreJobs, next_job
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 PRICES = {"ml.g5.xlarge": 1.408, "ml.g5.2xlarge": 1.515}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.backends.job_spec import training_spec_of
+from spotkeep_jobs.document.command import training_spec_of
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
-from spotkeep_jobs.document.validation import Validation, validate
+from spotkeep_jobs.document.request import Validation, validate
 from spotkeep_jobs.errors import Problem
 
 ARN = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:team/github-Ab12Cd"

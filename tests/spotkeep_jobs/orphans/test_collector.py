@@ -9,7 +9,7 @@ import pytest
 
 from spotkeep_jobs.orphans.collector import OrphanCollector
 from spotkeep_jobs.orphans.sources import Found, OrphanSearch, OrphanSource, PossibleOrphan, sources_of
-from spotkeep_jobs.record.orphan_report import OrphanKind, OrphanOutcome, OrphanReport
+from spotkeep_jobs.record.deployment_records import OrphanKind, OrphanOutcome, OrphanReport
 from spotkeep_jobs.record.record import Ending, RunChange
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason, RunState

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeep_jobs.backends.backend import JobView
 from spotkeep_jobs.backends.batch.service_job import ServiceJob
 from spotkeep_jobs.backends.ec2.facts import Fleet, Orphan, TaggedStorage
-from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.orphans.decisions import (
     Context,
     Stored,
@@ -23,7 +23,7 @@ from spotkeep_jobs.orphans.decisions import (
     judge_service_job,
     judge_unrecorded_pool,
 )
-from spotkeep_jobs.record.orphan_report import GRACE, RULES, Finding, OrphanKind, OrphanRule
+from spotkeep_jobs.record.deployment_records import GRACE, RULES, Finding, OrphanKind, OrphanRule
 from spotkeep_jobs.record.states import RunState
 
 ENDED = {"state": RunState.COMPLETED}

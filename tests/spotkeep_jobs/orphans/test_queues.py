@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.record.orphan_report import OrphanKind, OrphanOutcome
+from spotkeep_jobs.record.deployment_records import OrphanKind, OrphanOutcome
 from spotkeep_jobs.record.record import Ending, RunChange
 from spotkeep_jobs.record.states import EndReason, RunState
 from tests.spotkeep_jobs.runs.test_runs_in_a_queue import RUN, Site

@@ -19,11 +19,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spotkeep_fleet.run_prefixes import PREFIXES
-from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
+from spotkeep_jobs.backends.sagemaker.training_job import DEPLOYMENT_TAG
 from spotkeep_jobs.orphans import sources
 from spotkeep_jobs.orphans.decisions import is_named, named_prefixes
 from spotkeep_jobs.orphans.sources import RunObjects, in_turn, orphaned_checkpoints
-from spotkeep_jobs.record.orphan_report import OrphanKind
+from spotkeep_jobs.record.deployment_records import OrphanKind
 from spotkeep_jobs.record.record import Ending, QueuePlace, QuotaWait, Run, RunChange, TrialPlace
 from spotkeep_jobs.record.run_store import NewRun
 from spotkeep_jobs.record.run_table import RunTable

@@ -10,6 +10,15 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.document.fleet import MAX_RUNS
+from spotkeep_jobs.errors import (
+    AttemptStillLiveError,
+    CheckpointPrefixTakenError,
+    IdReservedError,
+    RunChangedError,
+    RunExistsError,
+    RunNotRecordedError,
+    RunsInFlightError,
+)
 from spotkeep_jobs.record.record import (
     AskedToEnd,
     Attempt,
@@ -29,15 +38,6 @@ from spotkeep_jobs.record.record import (
 )
 from spotkeep_jobs.record.run_store import NewRun
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.record.run_table_errors import (
-    AttemptStillLiveError,
-    CheckpointPrefixTakenError,
-    IdReservedError,
-    RunChangedError,
-    RunExistsError,
-    RunNotRecordedError,
-    RunsInFlightError,
-)
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.record.states import (
     EndReason,

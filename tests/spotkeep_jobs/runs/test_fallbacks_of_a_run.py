@@ -15,8 +15,8 @@ from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, Deployme
 from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError
 from spotkeep_jobs.record.record import Attempt, Plan, Run, Spread
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
-from spotkeep_jobs.runs.facts import LAUNCH_SETTLES
 from spotkeep_jobs.runs.launch import Launcher
+from spotkeep_jobs.runs.rules import LAUNCH_SETTLES
 from spotkeep_jobs.runs.run_actions import RunActions
 from spotkeep_jobs.runs.run_reconciler import MOST_UNFINISHED_READINGS
 from tests.models.deployment import launcher_on

@@ -22,15 +22,20 @@ from spotkeep_jobs.backends.job_files import SpecStore
 from spotkeep_jobs.deployment import Deployment
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, RequestRefusedError, SpotkeepJobsError
+from spotkeep_jobs.errors import (
+    AwsBusyError,
+    AwsRefusedError,
+    RequestRefusedError,
+    RunNotRecordedError,
+    SpotkeepJobsError,
+)
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.record.run_table_errors import RunNotRecordedError
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
-from spotkeep_jobs.runs import request_changes
-from spotkeep_jobs.runs.facts import LAUNCH_SETTLES
+from spotkeep_jobs.runs import launch
 from spotkeep_jobs.runs.launch import Launcher
 from spotkeep_jobs.runs.launch_completion import Launched, LaunchUnfinishedError
+from spotkeep_jobs.runs.rules import LAUNCH_SETTLES
 from spotkeep_jobs.runs.run_actions import RunActions
 from spotkeep_jobs.settings import LauncherSettings
 from tests.models.deployment import DEFAULTS, completed_launch, end_run, launcher_on, spec_in
@@ -373,7 +378,7 @@ def test_a_resume_that_may_not_ask_for_the_last_job_begins_nothing_and_names_the
     account.has_an_ended_run()
     denied = AwsRefusedError(operation="DescribeTrainingJob", code="AccessDeniedException", reason="may not describe")
     jobs = SimpleNamespace(observe=Mock(side_effect=denied))
-    launcher = account.launcher_with(training_jobs=jobs)
+    launcher = account.launcher_with(backend_of=lambda _attempt: jobs)
     field_name, text = problem_of(lambda: RunActions(launcher).resume("first"))
     assert field_name == "run"
     assert "DescribeTrainingJob" in text
@@ -591,7 +596,7 @@ def test_a_changed_request_is_judged_as_a_whole_and_nothing_is_written(account: 
 def test_what_the_run_is_and_whose_stays(account: Account) -> None:
     recorded = account.launch().run.request
     account.end_run()
-    stays = sorted(set(JobRequest.model_fields) & set(request_changes._STAYS))
+    stays = sorted(set(JobRequest.model_fields) & set(launch._STAYS))
     with pytest.raises(RequestRefusedError) as refused:
         account.runs.resume("first", changes={field: recorded.get(field) for field in stays})
     found = {each.field for each in refused.value.problems if "is not changed by a resume" in each.problem}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.record.run_table_errors import RunChangedError
+from spotkeep_jobs.errors import RunChangedError
 from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.runs.run_reconciler import MOST_UNFINISHED_READINGS, run_of_job
 from tests.models.faults import Fault

@@ -13,7 +13,7 @@ from controller.events import hint_of
 from controller.full_pass import FullPass
 from controller.reconciliation import reconcile_hint
 from spotkeep_jobs.backends.job_files import SpecStore
-from spotkeep_jobs.backends.sagemaker.request import RESTARTS
+from spotkeep_jobs.backends.sagemaker.training_job import RESTARTS
 from spotkeep_jobs.backends.session_manager import Session
 from spotkeep_jobs.document.queue import Queue, Share
 from spotkeep_jobs.errors import RequestRefusedError

@@ -13,9 +13,8 @@ import pytest
 from launcher import handler
 from launcher.actions import ActionContext
 from spotkeep_jobs.backends.job_files import SpecStore
-from spotkeep_jobs.errors import RequestRefusedError
-from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.run_table_errors import RunChangedError
+from spotkeep_jobs.errors import RequestRefusedError, RunChangedError
+from spotkeep_jobs.record.fields import Caller
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.runs.callers import CallerRules
 from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError

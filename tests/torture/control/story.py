@@ -41,15 +41,12 @@ from controller.full_pass import FullPass
 from controller.reconciliation import reconcile_hint, reconcile_pool
 from launcher import handler as launcher_handler
 from launcher.actions import ActionContext
-from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
-from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError, isolated
-from spotkeep_jobs.record.deployment_records import StackRequest
-from spotkeep_jobs.record.orphan_report import GRACE, OrphanKind, OrphanReport
+from spotkeep_jobs.backends.sagemaker.training_job import DEPLOYMENT_TAG, RUN_VARIABLE
+from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError, RunChangedError, isolated
+from spotkeep_jobs.record.deployment_records import GRACE, OrphanKind, OrphanReport, StackRequest
 from spotkeep_jobs.record.record import Attempt, JobUsage, Run
-from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.record.states import EndReason, NotificationKind, NotificationState, PoolState, RunState
-from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
-from spotkeep_jobs.runs.quota_wait import TRIED_AGAIN_AFTER
+from spotkeep_jobs.runs.launch_completion import TRIED_AGAIN_AFTER, LaunchUnfinishedError
 from spotkeep_jobs.runs.run_reconciler import MOST_UNFINISHED_READINGS
 from tests.models.batch import ModelServiceJob
 from tests.models.control_plane import PRICES, TIMEOUT_SECONDS, ControlPlane

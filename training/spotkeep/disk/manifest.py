@@ -81,7 +81,7 @@ class RankView:
 
     Attributes:
         state: The state document, with the common state of all ranks and the rank's own state.
-        file_indices: Numbers of the data files that it may refer to. None for all.
+        file_indices: Numbers of its data files. None for all.
     """
 
     state: Any

@@ -16,7 +16,7 @@ class Best:
     """Keep the best checkpoint by a metric.
 
     Attributes:
-        metric: Name that the script passes to `log`, for example `loss`.
+        metric: Name in the script's `log`, for example `loss`.
         mode: Either `min`, where the least value is best, or `max` for the greatest.
     """
 

@@ -35,7 +35,7 @@ class PassStart:
     Attributes:
         number: The number of passes before it.
         random: The random states at its beginning.
-        memory: The state at its beginning of the objects that decide its order.
+        memory: The state of the objects that decide its order then.
     """
 
     number: int

@@ -247,7 +247,7 @@ def switch_pays(*, running_bytes: int, waiting_bytes: int, bytes_per_second: flo
     Args:
         running_bytes: Bytes that the running upload has still to send.
         waiting_bytes: The size of the newer checkpoint in bytes.
-        bytes_per_second: The speed measured so far. None without a measurement.
+        bytes_per_second: The measured speed. None without a measurement.
         seconds: The time left.
     """
     if not bytes_per_second:

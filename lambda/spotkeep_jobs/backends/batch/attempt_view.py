@@ -22,13 +22,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from spotkeep_jobs.backends.backend import ON_INSTANCES_PHASES, JobPhase, JobView, PhaseChange, with_phases
 from spotkeep_jobs.backends.batch.service_job import ServiceJob
-from spotkeep_jobs.backends.job_phases import with_phases
-from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, JobPhase, JobView, PhaseChange
-from spotkeep_jobs.backends.sagemaker.job_status import ERROR_OF_SAGEMAKER, is_internal_server_error
+from spotkeep_jobs.backends.sagemaker.training_job import ERROR_OF_SAGEMAKER, is_internal_server_error
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import EarlierTrainingJobs, PhaseSpan, QueuedTrainingJob, TrainingJobs
 from spotkeep_jobs.record.states import EndReason
-from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from spotkeep_jobs.backends.backend import JobView
 from spotkeep_jobs.backends.batch.attempt_view import as_job_view, to_describe
 from spotkeep_jobs.backends.batch.service_job import ServiceJob, job_id_of, submission_of
-from spotkeep_jobs.backends.job_view import JobView
-from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_TAG, RUN_VARIABLE, is_same_launch
+from spotkeep_jobs.backends.sagemaker.training_job import DEPLOYMENT_TAG, RUN_TAG, RUN_VARIABLE, is_same_launch
 from spotkeep_jobs.document.queue import job_queue_name
 from spotkeep_jobs.errors import JobNotFoundError
 from spotkeep_jobs.record.record import Attempt, QueuePlace, Run, TrainingJobs

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from spotkeep_jobs.record.bounds import Id
+from spotkeep_jobs.record.fields import Id
 from spotkeep_jobs.record.record import Record
 
 ENDED_STATES: Final = frozenset({"shutting-down", "terminated", "stopping", "stopped"})
@@ -136,7 +136,7 @@ class Volume:
         id: Its id.
         zone: Its Availability Zone.
         size_gb: Its size in GiB.
-        state: EC2's state of it, such as `available` or `in-use`.
+        state: EC2's state, such as `available` or `in-use`.
         tags: Its tags.
     """
 
@@ -180,7 +180,7 @@ class Snapshot:
     Attributes:
         id: Its id.
         size_gb: The size of its source volume, in GiB.
-        state: EC2's state of it, such as `pending`, `completed` or `error`.
+        state: EC2's state, such as `pending`, `completed` or `error`.
         tags: Its tags.
     """
 
@@ -195,7 +195,7 @@ class TaggedStorage:
     """A volume or a snapshot that carries the deployment's tag.
 
     Attributes:
-        kind: `volume` or `snapshot`, as the fleet record calls them.
+        kind: `volume` or `snapshot`, as in the fleet record.
         id: Its id.
         attached: True while it is attached to an instance.
         tags: Its tags.

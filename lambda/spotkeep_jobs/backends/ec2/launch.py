@@ -24,8 +24,8 @@ from spotkeep_fleet.tags import (
     OWNER_TAG,
     RUN_TAG,
 )
-from spotkeep_jobs.backends.job_spec import number_in, training_spec_of
 from spotkeep_jobs.document.capacity import NextJob
+from spotkeep_jobs.document.command import number_in, training_spec_of
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.record.record import Capacity, Record, RunGroup
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from spotkeep_jobs.document.capacity import NextJob
-from spotkeep_jobs.notifications.texts.composition import Moment, compose
-from spotkeep_jobs.notifications.texts.run_summary import goes_on, resumable
-from spotkeep_jobs.notifications.texts.wording import (
+from spotkeep_jobs.notifications.texts.composition import (
+    Moment,
     clock,
+    compose,
     ordinal,
     quoted_reason,
     spoken_duration,
     spoken_usd,
     wrapped,
 )
-from spotkeep_jobs.progress.checkpoint_alert import Freshness
+from spotkeep_jobs.notifications.texts.endings import goes_on, resumable
+from spotkeep_jobs.progress.progress import Freshness
 from spotkeep_jobs.record.record import Attempt, Notification
 from spotkeep_jobs.record.states import NotificationKind
 

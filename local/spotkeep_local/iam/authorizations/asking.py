@@ -70,7 +70,7 @@ class Asking:
         Args:
             named: The ARN or the name.
             service: The service as ARNs spell it.
-            kind: The text before the name in the ARN, for example `table/`.
+            kind: The text before the name, for example `table/`.
         """
         name = str(named)
         return name if name.startswith("arn:") else self.arn(service, f"{kind}{name}")

@@ -11,14 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeep_jobs.backends.backend import (
+    JobPhase,
+    JobView,
+    PhaseChange,
+    count_interruptions,
+    first_on_instances,
+    time_in,
+    time_loading_again,
+)
 from spotkeep_jobs.backends.batch import attempt_view
 from spotkeep_jobs.backends.batch.attempt_view import (
     as_job_view,
     to_describe,
 )
 from spotkeep_jobs.backends.batch.service_job import ServiceJob, client_token_of, payload_of, submission_of
-from spotkeep_jobs.backends.job_phases import count_interruptions, first_on_instances, time_in, time_loading_again
-from spotkeep_jobs.backends.job_view import JobPhase, JobView, PhaseChange
 from spotkeep_jobs.cost.run_cost import usage_of
 from spotkeep_jobs.progress.job_log import JobLog
 from spotkeep_jobs.record.record import Attempt, Place, QueuedTrainingJob, QueuePlace, TrainingJobs

@@ -12,8 +12,7 @@ from spotkeep_jobs.backends.ec2.charges import AttemptStorage, charges_of
 from spotkeep_jobs.backends.ec2.facts import ProvisionedVolume, SpotPrice
 from spotkeep_jobs.backends.ec2.history import InstanceLife
 from spotkeep_jobs.cost.run_cost import bill
-from spotkeep_jobs.notifications.texts.endings import ending_notification
-from spotkeep_jobs.notifications.texts.run_summary import facts_of
+from spotkeep_jobs.notifications.texts.endings import ending_notification, facts_of
 from spotkeep_jobs.record.deployment_records import StoragePrices
 from spotkeep_jobs.record.record import Attempt, Charges, Cost, Ending, JobUsage, Place, Run, Volume
 from spotkeep_jobs.record.states import EndReason, RunState

@@ -12,7 +12,7 @@ from spotkeep_fleet.instance_job import VolumeSpec, fleet_job_key
 from spotkeep_fleet.record import encode, fleet_key, new_record
 from spotkeep_jobs.backends.ec2.fleet_table import FleetRecordChangedError, FleetTable
 from spotkeep_jobs.backends.ec2.history import opened
-from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
+from spotkeep_jobs.errors import UnreadableRecordError
 from tests.models.clock import NOON
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.ec2 import instance_job

@@ -15,7 +15,7 @@ from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.ec2.history import FleetHistory
 from spotkeep_jobs.backends.ec2.jobs import FleetJobs
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch, job_request_of
-from spotkeep_jobs.backends.sagemaker.request import marks_of
+from spotkeep_jobs.backends.sagemaker.training_job import marks_of
 from spotkeep_jobs.document.capacity import first_job
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.record.deployment_records import StoragePrices
