@@ -627,7 +627,7 @@ class Settings(BaseModel):
         default=(), max_length=50, description="secrets of Secrets Manager that jobs may read, by name or ARN"
     )
     secret_key_arns: Annotated[tuple[KeyArn, ...], Listed] = Field(
-        default=(), max_length=20, description="KMS keys that the secrets are encrypted with, where not with AWS's own"
+        default=(), max_length=10, description="KMS keys that the secrets are encrypted with, where not with AWS's own"
     )
     training_subnet_ids: Annotated[tuple[SubnetId, ...], Listed] = Field(
         default=(), max_length=16, description="subnets training jobs run in; SageMaker's own network when empty"
