@@ -123,9 +123,19 @@ def _on_key(action: str) -> AuthorizationRule:
     return rule
 
 
-def _get_secret(call: Asking) -> Asked:
+def _secret(call: Asking) -> str:
     named = str(call.needed("SecretId"))
-    secret = named if named.startswith("arn:") else call.arn("secretsmanager", f"secret:{named}-??????")
+    return named if named.startswith("arn:") else call.arn("secretsmanager", f"secret:{named}-??????")
+
+
+def _describe_secret(call: Asking) -> Asked:
+    secret = _secret(call)
+    keys = {"secretsmanager:secretid": secret}
+    yield ask("secretsmanager:DescribeSecret", secret, keys=keys, resource_tags=call.tags(secret))
+
+
+def _get_secret(call: Asking) -> Asked:
+    secret = _secret(call)
     keys = {
         "secretsmanager:secretid": secret,
         "secretsmanager:versionid": call.get("VersionId"),
@@ -171,6 +181,6 @@ OPERATIONS: Final[dict[str, Rules]] = {
         },
     },
     "pricing": {"GetProducts": always("pricing:GetProducts")},
-    "secretsmanager": {"GetSecretValue": _get_secret},
+    "secretsmanager": {"DescribeSecret": _describe_secret, "GetSecretValue": _get_secret},
     "service-quotas": {"ListServiceQuotas": always("servicequotas:ListServiceQuotas")},
 }
