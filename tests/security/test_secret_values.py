@@ -134,7 +134,8 @@ def test_on_sagemaker(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    go_on, in_ps = tmp_path / "go-on", []
+    in_ps: list[str] = []
+    go_on = tmp_path / "go-on"
     asked = document(go_on)
     answers = [site.asks({"action": "validate", **asked}), site.asks(asked)]
     [(name, described)] = site.account.jobs.items()
@@ -167,7 +168,8 @@ def test_on_sagemaker(
 
 
 def test_on_ec2(site: Site, secrets: SecretsManager, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    cloud, go_on, in_ps = Cloud(tmp_path), tmp_path / "go-on", []
+    in_ps: list[str] = []
+    cloud, go_on = Cloud(tmp_path), tmp_path / "go-on"
     cloud.secrets = secrets
     asked = document(go_on, backend="ec2", instance_types=["g5.xlarge"])
     answers = [site.asks(asked)]

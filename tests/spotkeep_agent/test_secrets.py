@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from .cloud import Cloud, Instance
 from .conftest import job, launch
 
 VALUE = "hf_MARKER0123456789"
-NAMED = {"secrets": {"HF_TOKEN": "hf"}}
+NAMED: Any = {"secrets": {"HF_TOKEN": "hf"}}
 SHOWS = """
 import os
 with open(os.path.join(os.environ["SM_MODEL_DIR"], "seen"), "w") as file:
