@@ -516,7 +516,7 @@ def detect_place(
 def _place_of(name: str, folder: Path) -> str:
     """Return the uppermost folder on the way to a file that is no source folder. Empty for the caller's folder."""
     path = Path(name)
-    for parent in reversed(path.parents[:-1]):
+    for parent in reversed(list(path.parents)[:-1]):
         old = folder / parent
         if not old.is_dir() or not any(each.suffix.lower() == ".py" for each in old.iterdir()):
             return str(parent)
