@@ -20,13 +20,14 @@ from typing import Any, Final
 from controller.events import EventBatch, PoolCheck, controller_event_of
 from controller.full_pass import FullPass
 from controller.reconciliation import reconcile_batch, reconcile_pool
-from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
+from spotkeep_jobs.backends.sagemaker.training_job import DEPLOYMENT_TAG, RUN_VARIABLE
 from spotkeep_jobs.notifications.outbox import STALE_AFTER
-from spotkeep_jobs.record.orphan_report import OrphanOutcome
-from spotkeep_jobs.record.record import Notification, RunChange
+from spotkeep_jobs.record.deployment_records import OrphanOutcome
+from spotkeep_jobs.record.fields import with_changes
+from spotkeep_jobs.record.record import Ending, Notification, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState
 from spotkeep_jobs.runs.launch import Launcher
-from spotkeep_jobs.runs.log_alerts import METRICS_READ_EVERY
+from spotkeep_jobs.runs.rules import METRICS_READ_EVERY
 from tests.models.clock import NOON
 from tests.models.control_plane import TIMEOUT_SECONDS, ControlPlane
 from tests.models.faults import client_error
@@ -355,9 +356,9 @@ def _notifications_of_an_ended_run(plane: MeasuredPlane, notifications: int) -> 
     written = [_notification(number) for number in range(notifications)]
     for first in range(0, notifications, _IN_A_TRANSACTION):
         last = first + _IN_A_TRANSACTION >= notifications
-        ended = {"state": RunState.STOPPED, "end_reason": EndReason.STOPPED_BY_USER, "ended_at": NOON} if last else {}
+        ending = Ending(at=NOON, reason=EndReason.STOPPED_BY_USER)
         change = RunChange(
-            run=run.model_copy(update=ended),
+            run=with_changes(run, state=RunState.STOPPED, ending=ending) if last else run,
             attempt=attempt,
             notifications=tuple(written[first : first + _IN_A_TRANSACTION]),
         )

@@ -91,7 +91,14 @@ def _walk() -> dict[str, Way]:
     story: Any = ControlPlaneStory()
     account = story.service
     for deployment in (story.launcher, story.controller):  # A function makes these once, and not for each event.
-        _ = deployment.backends, deployment.policy, deployment.logs, deployment.fleet_logs
+        _ = (
+            deployment.training_jobs,
+            deployment.fleets,
+            deployment.queues,
+            deployment.policy,
+            deployment.logs,
+            deployment.fleet_logs,
+        )
     found = {"launch": way_of(lambda: story.a_user_launches(name="plain"))}
     job = account.launched[0]
     account.gets_capacity(job)

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.policy import setting
-from spotkeep_planner.checkpoint_interval import INTERVALS_S, PRIOR_WORTH_ENDINGS, advise_interval
 from spotkeep_planner.errors import PlanError
 from spotkeep_planner.forecast import Distribution, fitted_models, forecast
 from spotkeep_planner.job import PlannedJob
+from spotkeep_planner.planning import INTERVALS_S, PRIOR_WORTH_ENDINGS, advise_interval
 from spotkeep_planner.policies import survival
 from spotkeep_planner.replay import Windows, replay
 from spotkeep_planner.traces import BoolArray, FloatArray

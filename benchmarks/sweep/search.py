@@ -23,8 +23,8 @@ class Stretch(NamedTuple):
     """The outcome of some work.
 
     Attributes:
-        ended_at_s: The time at which it was done or interrupted, in seconds.
-        billed_s: Seconds for which the capacity worked for it.
+        ended_at_s: The time of its end or interruption, in seconds.
+        billed_s: Seconds of work on the capacity.
         was_done: True when it was done.
     """
 

@@ -29,8 +29,7 @@ import optuna
 from numpy.typing import NDArray
 
 from spotkeep_jobs.record.states import TrialState
-from spotkeep_jobs.sweeps.search.moves import Begin, TrialResult
-from spotkeep_jobs.sweeps.search.search import SearchPlan, next_moves
+from spotkeep_jobs.sweeps.search.search import Begin, SearchPlan, TrialResult, next_moves
 from spotkeep_jobs.sweeps.space import Space
 
 CONFIGURATIONS: Final = 100

@@ -51,8 +51,7 @@ if TYPE_CHECKING:
 
     from spotkeep_cli.importing.training_job import ImportedJob
     from spotkeep_cli.seams import Seams
-    from spotkeep_client.run import Run
-    from spotkeep_client.sweep import Sweep
+    from spotkeep_client.client import RunHandle, SweepHandle
 
 _ITS_OWN: Final = {"training_mode", "sagemaker_session", "local_container_root", "config_mgr"}
 """Arguments of the trainer that say how it works, and nothing of the job."""
@@ -68,7 +67,7 @@ class SpotTrainer(ModelTrainer):
 
     Args:
         deployment: The `deployment` setting that Spotkeep was deployed with.
-        region: The AWS region. None for the AWS configuration's own.
+        region: The AWS region, or None for the AWS configuration's own.
         profile: The AWS profile. None for the AWS configuration's own.
         local: True for the one in the local AWS (`spotkeep local up`).
         seams: The connection to AWS, the clock and the source of tokens. Tests hand in their own.
@@ -81,8 +80,8 @@ class SpotTrainer(ModelTrainer):
 
     _connection: dict[str, Any] = PrivateAttr(default_factory=dict)
     _job_fields: dict[str, Any] = PrivateAttr(default_factory=dict)
-    _run: Run | None = PrivateAttr(default=None)
-    _sweep: Sweep | None = PrivateAttr(default=None)
+    _run: RunHandle | None = PrivateAttr(default=None)
+    _sweep: SweepHandle | None = PrivateAttr(default=None)
     _session: boto3.Session | None = PrivateAttr(default=None)
 
     def __init__(
@@ -145,12 +144,12 @@ class SpotTrainer(ModelTrainer):
             self._latest_training_job = self.latest_training_job
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> RunHandle | None:
         """The run of the last `train`. None where that launched a sweep."""
         return self._run
 
     @property
-    def sweep(self) -> Sweep | None:
+    def sweep(self) -> SweepHandle | None:
         """The sweep of the last `train`. None where that launched a run."""
         return self._sweep
 

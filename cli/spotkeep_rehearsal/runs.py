@@ -14,8 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable
 
-from spotkeep.notices.notice import EXIT_INTERRUPTED, NOTICE_FILE_VARIABLE, left_file
-from spotkeep.notices.trainings import all_are_done, forget_trainings, trainings_file
+from spotkeep.notices.notice import (
+    EXIT_INTERRUPTED,
+    NOTICE_FILE_VARIABLE,
+    all_are_done,
+    forget_trainings,
+    left_file,
+    trainings_file,
+)
 from spotkeep.runner.exits_on_notice import ending_of_exit_0
 from spotkeep.runner.failure import says_ended_by_sigterm
 from spotkeep_rehearsal.copying import cut_off

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from aws_cdk import Stack, Tags, Token
 from aws_cdk import aws_ec2 as ec2
@@ -14,14 +15,13 @@ from constructs import Construct
 from spotkeep_constructs.connection import ConnectionParameter, grant_read_connection
 from spotkeep_constructs.controller import Controller
 from spotkeep_constructs.dependency_layer import LayerBuilder
-from spotkeep_constructs.deployment_build import DeploymentBuild
+from spotkeep_constructs.deployment_build import DeploymentBuild, Project
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.instance_log import group_name
 from spotkeep_constructs.job_function import FunctionPlatform
 from spotkeep_constructs.launching import Launching
 from spotkeep_constructs.monitoring import Monitoring
 from spotkeep_constructs.notifications import Notifications
-from spotkeep_constructs.project import Project
 from spotkeep_constructs.settings import CONTEXT_KEY, Settings
 from spotkeep_constructs.spot_compute import SpotCompute
 from spotkeep_constructs.statements import together
@@ -151,7 +151,8 @@ class SpotkeepControlPlane(Construct):
             vpc_subnets: Its subnets for instances, one a zone. By default the CDK chooses them.
             bucket: The bucket for checkpoints, encrypted with a KMS key. By default a new one.
             key: The key of the bucket. By default the given bucket's own, or a new one.
-            project: The directories of code and built archives, by default those of the checkout with this construct.
+            project: The directories of code and built archives. By default they are below the working directory, that
+                of the CDK app.
             build_layer: The builder of the functions' dependency layer, uv by default.
 
         Raises:
@@ -173,7 +174,7 @@ class SpotkeepControlPlane(Construct):
             )
             iam.PermissionsBoundary.of(self).apply(boundary)
         build = DeploymentBuild(
-            settings=self.settings, project=project or Project.of_this_checkout(), build_layer=build_layer
+            settings=self.settings, project=project or Project.at(Path.cwd()), build_layer=build_layer
         )
         platform = build.platform(self)
         self.storage = Storage(self, "Storage", settings=self.settings, bucket=bucket, key=key)

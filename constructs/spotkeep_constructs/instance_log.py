@@ -27,7 +27,7 @@ def grant_read_instance_log(grantee: iam.IGrantable, *, deployment: str, whole_s
     Args:
         grantee: A role, user or managed policy.
         deployment: Name of the deployment.
-        whole_streams: True to let it read whole log streams, not only search them.
+        whole_streams: True to let it read whole log streams too.
     """
     return allow(
         grantee,
@@ -56,7 +56,7 @@ class InstanceLog(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Name of the deployment, which the group is named after.
-            retention: The time for which CloudWatch Logs keeps lines.
+            retention: The time that lines are kept.
         """
         super().__init__(scope, id)
         self._deployment = deployment

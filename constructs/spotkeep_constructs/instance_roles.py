@@ -26,7 +26,7 @@ from spotkeep_constructs.instance_log import InstanceLog
 from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.session_manager import allow_agent
 from spotkeep_constructs.statements import allow, allow_regional, arn_for, deny
-from spotkeep_constructs.storage import RunTable, allow_image_pull
+from spotkeep_constructs.storage import RecordTable, allow_image_pull
 from spotkeep_fleet.instance_job import FLEET_JOB_PARTITION_PREFIX
 from spotkeep_fleet.record import FLEET_PARTITION_PREFIX
 from spotkeep_fleet.run_session import RunSession, of_the_session
@@ -124,7 +124,7 @@ class RunRole(Construct):
         deployment: str,
         assumed_by: iam.IRole,
         checkpoints: CheckpointBucket,
-        run_table: RunTable,
+        run_table: RecordTable,
         log: InstanceLog,
     ) -> None:
         """Place the role.
@@ -170,7 +170,7 @@ class RunRole(Construct):
         allow(grantee, actions=["sts:AssumeRole", "sts:TagSession"], resources=[self.role.role_arn])
         allow_regional(grantee, "ec2:DescribeInstances")
 
-    def _allow_fleet_record(self, run_table: RunTable) -> None:
+    def _allow_fleet_record(self, run_table: RecordTable) -> None:
         """Let an instance read its work and write its state. No instance writes the commands of a run."""
         partitions = {
             "dynamodb:GetItem": [FLEET_JOB_PARTITION_PREFIX, FLEET_PARTITION_PREFIX],

@@ -288,7 +288,7 @@ class InterruptionDrill(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Value of the tag `spotkeep:deployment`.
-            stop_alarms: While one of them rings no experiment starts, and one that runs stops. Five at most.
+            stop_alarms: Alarms that stop an experiment and prevent another. Five at most.
         """
         super().__init__(scope, id)
         self.role = iam.Role(

@@ -26,7 +26,7 @@ class ExistingNetwork:
     Attributes:
         vpc_id: Its VPC.
         subnet_ids: Subnets, one a zone, from which instances reach AWS's services
-            (`spotkeep_jobs.backends.ec2.network`).
+            (`spotkeep_jobs.backends.ec2.checks`).
         availability_zones: The zones of the subnets, in the same order.
         security_group_id: Security group of the instances. Without it the construct creates one without ingress.
     """

@@ -107,8 +107,8 @@ class NotificationTopics(Construct):
             id: Construct id.
             deployment: Prefix of the topics' names.
             notify_emails: Addresses subscribed to notifications, each confirmed by a link that AWS sends.
-            owner_emails: The address of each owner, subscribed to the notifications about their own runs. An address
-                named twice has one subscription.
+            owner_emails: The address of each owner, subscribed to the notifications about their own runs, with one
+                subscription for each address.
             operator_emails: Addresses subscribed to alarms, by default those of the notifications.
             undelivered: The queue for notifications that SNS could not deliver to a subscriber, by mail or any other
                 way. Without it SNS drops them.

@@ -23,7 +23,7 @@ IN_FLIGHT_INDEX = "in-flight"
 EXPIRY_ATTRIBUTE = "expires_at"
 
 
-class RunTable(Construct):
+class RecordTable(Construct):
     """A DynamoDB table, paid by use, that can be restored to any second and forgets old runs by itself.
 
     It has two indexes. `by-created` lists all runs by time. `in-flight` is sparse and holds runs that have not ended.
@@ -251,5 +251,5 @@ class Storage(Construct):
             existing=bucket,
             key=key,
         )
-        self.run_table = RunTable(self, "Runs", keep_on_destroy=settings.keep_data_on_destroy)
+        self.run_table = RecordTable(self, "Runs", keep_on_destroy=settings.keep_data_on_destroy)
         self.data = DataAccess(locations=settings.data_locations, key_arns=settings.data_key_arns)

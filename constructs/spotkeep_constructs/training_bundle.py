@@ -65,7 +65,7 @@ class PackedBundle:
     Attributes:
         archive: The path of the file.
         digest: Its hash, and so the asset's.
-        content_sha256: The hexadecimal SHA-256 that an instance checks it against.
+        content_sha256: The hexadecimal SHA-256, which instances check.
     """
 
     archive: Path
@@ -101,7 +101,7 @@ class TrainingBundle(Construct):
     Attributes:
         asset_uri: `s3://` address of the uploaded file.
         uri: `s3://` address of the copy, in the checkpoint bucket.
-        content_sha256: The hexadecimal SHA-256 that an instance checks it against.
+        content_sha256: The hexadecimal SHA-256, which instances check.
     """
 
     def __init__(

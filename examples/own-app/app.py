@@ -16,7 +16,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from spotkeep_constructs.control_plane import SpotkeepControlPlane
-from spotkeep_constructs.project import Project
+from spotkeep_constructs.deployment_build import Project
 from spotkeep_constructs.settings import Settings
 
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_TAG
+from spotkeep_jobs.backends.sagemaker.training_job import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.stack_deletion.stack_requests import stack_request
 

@@ -21,8 +21,8 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from controller.reports import PassReport, write_metrics
-from spotkeep_jobs.cost.price_list import PricesNotReadError
+from controller.reconciliation import PassReport, write_metrics
+from spotkeep_jobs.cost.prices import PricesNotReadError
 from spotkeep_jobs.errors import SpotkeepJobsError, isolated
 from spotkeep_jobs.notifications.outbox import Outbox
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
@@ -30,14 +30,15 @@ from spotkeep_jobs.record.deployment_records import PassPlaces
 from spotkeep_jobs.record.run_metrics import happened_between
 from spotkeep_jobs.record.states import PoolState
 from spotkeep_jobs.runs.adoption import Adoption
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, LaunchCompletion, advance_quota, runs_by_quota
+from spotkeep_jobs.runs.launch_completion import LaunchCompletion, advance_quota, runs_by_quota
+from spotkeep_jobs.runs.rules import LAUNCH_SETTLES
 from spotkeep_jobs.runs.run_reconciler import RunReconciler
 from spotkeep_jobs.sweeps.launcher_function import launcher_of
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.backends.backend import JobSummary, JobView
     from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
-    from spotkeep_jobs.backends.job_view import JobSummary, JobView
-    from spotkeep_jobs.cost.price_list import PriceList
+    from spotkeep_jobs.cost.prices import PriceList
     from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.orphans.collector import OrphanCollector
     from spotkeep_jobs.record.record import Pool, Run

@@ -32,14 +32,24 @@ from controller.events import (
     controller_event_of,
 )
 from controller.full_pass import FullPass, PassFailedError
-from controller.reconciliation import Answer, reconcile_batch, reconcile_hint, reconcile_pool
-from controller.reports import PassReport, count, logger, metrics, report_pass, report_prices, report_refusal
-from spotkeep_jobs.cost.price_list import PriceList
+from controller.reconciliation import (
+    Answer,
+    PassReport,
+    count,
+    logger,
+    metrics,
+    reconcile_batch,
+    reconcile_hint,
+    reconcile_pool,
+    report_pass,
+    report_prices,
+    report_refusal,
+)
+from spotkeep_jobs.cost.prices import PriceList
 from spotkeep_jobs.deployment import Clients, Deployment
 from spotkeep_jobs.errors import isolated
 from spotkeep_jobs.orphans.collector import orphan_collector
-from spotkeep_jobs.record.deployment_records import StackRequest
-from spotkeep_jobs.record.orphan_report import OrphanOutcome, OrphanReport
+from spotkeep_jobs.record.deployment_records import OrphanOutcome, OrphanReport, StackRequest
 from spotkeep_jobs.settings import ControllerSettings
 from spotkeep_jobs.stack_deletion.shutdown import Shutdown
 from spotkeep_jobs.stack_deletion.stack_requests import Stacks

@@ -28,17 +28,16 @@ from launcher.payload import (
     ShellOpening,
     SweepAction,
     SweepAdvance,
+    plan_of,
 )
-from launcher.plan import plan_of
 from spotkeep_jobs.deployment import Deployment
 from spotkeep_jobs.document.request import JobRequest, kind_of
-from spotkeep_jobs.errors import AwsCallError, Problem, RequestRefusedError
+from spotkeep_jobs.errors import AwsCallError, Problem, RequestRefusedError, RunChangedError
 from spotkeep_jobs.pools.matching import PoolMatch
 from spotkeep_jobs.pools.pool_actions import PoolActions
-from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.fields import Caller
 from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
 from spotkeep_jobs.record.record import Plan
-from spotkeep_jobs.record.run_table_errors import RunChangedError
 from spotkeep_jobs.record.states import SweepState
 from spotkeep_jobs.record.sweep_store import SweepChangedError
 from spotkeep_jobs.runs import run_actions, shells
@@ -217,7 +216,7 @@ def act_on_run(asked: RunAction, context: ActionContext) -> answers.Answer:
         count("StopRequested")
     else:
         launch = runs.resume(asked.run, changes=asked.changes)
-        answer = answers.launched(launch)
+        answer = answers.resumed(launch)
         count("ResumeReplayed" if launch.replayed else "ResumeAccepted")
         if (trial := launch.run.trial) is not None:
             # Its sweep counts what it costs while it trains, and not only when it has ended.

@@ -44,6 +44,11 @@ def launched(launch: Launched) -> Answer:
             "warnings": list(launch.warnings),
             "next": [{"what": "See where they stand", "command": "spotkeep ps"}, *_next(launch.run)],
         }
+    return resumed(launch)
+
+
+def resumed(launch: Launched) -> Answer:
+    """Return a run that has its job, from this call or an earlier one. It may be one of several of a launch."""
     return {
         "ok": True,
         **_where(launch.run),

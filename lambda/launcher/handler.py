@@ -46,11 +46,10 @@ from launcher.payload import (
 )
 from spotkeep_jobs.deployment import Clients, Deployment
 from spotkeep_jobs.document.reading import shown
-from spotkeep_jobs.errors import AwsCallError, Problem, RequestRefusedError
-from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
+from spotkeep_jobs.errors import AwsCallError, Problem, RequestRefusedError, UnreadableRecordError
+from spotkeep_jobs.record.fields import Caller
 from spotkeep_jobs.runs.callers import unknown_caller
-from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
+from spotkeep_jobs.runs.launch_completion import CALL_AGAIN, LaunchUnfinishedError
 from spotkeep_jobs.settings import LauncherSettings
 from spotkeep_jobs.sweeps.launcher_function import LauncherFunction
 from spotkeep_jobs.temporary_errors import is_temporary
@@ -143,8 +142,7 @@ def answer_event(event: object, *, request_id: str, seconds_left: Callable[[], f
         count("LaunchUnfinished")
         if not _passes_by_itself(error):
             raise
-        run = payload.get("run") or payload.get("name") if isinstance(payload, Mapping) else None
-        raise LaunchUnfinishedError(run=str(run), doing="answering for", cause=error) from error
+        raise _unfinished(payload, request_id=request_id, cause=error) from error
 
 
 def answer_to(payload: object, context: ActionContext) -> answers.Answer:
@@ -190,6 +188,18 @@ def _go_on(asked: SweepAdvance) -> None:
 def _passes_by_itself(error: Exception) -> bool:
     """Return whether the run table was throttled or out of reach (SageMaker's errors have types of their own)."""
     return isinstance(error, BotoCoreError) or (isinstance(error, ClientError) and is_temporary(error.response))
+
+
+def _unfinished(payload: object, *, request_id: str, cause: Exception) -> LaunchUnfinishedError:
+    """Return the error of an action at any of its reads and writes of the run table."""
+    asked: Mapping[str, Any] = payload if isinstance(payload, Mapping) else {}
+    named = asked.get("run") or asked.get("sweep") or asked.get("schedule") or asked.get("name")
+    doing = "the answer" if named is None else f"the answer for {named!r}"
+    again = CALL_AGAIN
+    if asked and "action" not in asked:
+        again = f"Call again with the same document and token {asked.get('token') or request_id}"
+    then = f"It is not known if the request was recorded. {again}. The controller goes on with all that is recorded"
+    return LaunchUnfinishedError(doing, cause=cause, then=then)
 
 
 def _correlation_id(payload: object, *, request_id: str) -> str:

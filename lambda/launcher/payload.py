@@ -1,22 +1,28 @@
 """Parses the launcher's payload once, into a type. It refuses all errors of the payload at once.
 
 Pure. A payload without an action is a document to launch. Other modules read the documents, each for its kind of
-launch.
+launch. A plan may come with the document of one run. It has the solved policy as a table, and the forecasts.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal
 
+from pydantic import ValidationError
+
 from spotkeep_jobs.document.reading import nearest, outlined, shown
 from spotkeep_jobs.document.times import parse_duration
 from spotkeep_jobs.errors import DurationError, Problem, RequestRefusedError
-from spotkeep_jobs.schedules.recurring_schedules import LAUNCH_SCHEDULED
+from spotkeep_jobs.record.fields import MAX_PLAN_BYTES
+from spotkeep_jobs.record.record import Plan
+from spotkeep_jobs.schedules.scheduled_launches import LAUNCH_SCHEDULED
 from spotkeep_jobs.sweeps.launcher_function import ADVANCE
+from spotkeep_planner.steering import DecisionTable
 
 ACTIONS: Final = (
     "launch",
@@ -75,7 +81,7 @@ class SweepAction:
         action: The name of the action.
         sweep: The sweep's id.
         changes: The fields that a resume changes.
-        first: The number of the first trial that is described.
+        first: The number of the first described trial.
     """
 
     action: Literal["stop", "pause", "resume", "describe"]
@@ -367,3 +373,48 @@ def _refused(field: str, value: object, problem: str, fix: str) -> RequestRefuse
 
 def _problem(field: str, value: object, problem: str, fix: str) -> Problem:
     return Problem(field=field, found=shown(value), problem=problem, fix=fix)
+
+
+def plan_of(document: object) -> tuple[object, Plan | None, list[Problem]]:
+    """Return a document without its plan, the plan, and the plan's problems.
+
+    Args:
+        document: A payload of any type.
+    """
+    if not isinstance(document, Mapping) or "plan" not in document:
+        return document, None, []
+    given = document["plan"]
+    rest = {name: value for name, value in document.items() if name != "plan"}
+    if given is None:
+        return rest, None, []
+    if document.get("runs") not in (None, 1):
+        problem = "is of one run, and the document launches several"
+        return rest, None, [Problem(field="plan", found=shown(given), problem=problem, fix="Remove it.")]
+    try:
+        return rest, _parsed_plan(given), []
+    except ValidationError as error:
+        detail = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in detail["loc"])
+        return (
+            rest,
+            None,
+            [_plan_problem(given, f"cannot be read ({where}: {detail['msg']})" if where else "cannot be read")],
+        )
+    except ValueError as error:  # DecisionTableError is one.
+        return rest, None, [_plan_problem(given, f"cannot be used: {error}")]
+
+
+def _parsed_plan(given: object) -> Plan:
+    plan = Plan.model_validate(given)
+    size = len(json.dumps(given, default=str))
+    if size > MAX_PLAN_BYTES:
+        raise ValueError(f"it has {size:,} bytes, {MAX_PLAN_BYTES:,} are allowed")
+    table = DecisionTable.from_document(plan.table)
+    if len(table.zones) != 1:
+        raise ValueError("its table chooses among zones, and managed spot chooses them itself")
+    return plan
+
+
+def _plan_problem(given: object, problem: str) -> Problem:
+    fix = "Launch with `spotkeep launch`, which makes one, or without: the guard alone then keeps the deadline."
+    return Problem(field="plan", found=shown(given), problem=problem, fix=fix)

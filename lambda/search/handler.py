@@ -30,8 +30,7 @@ from optuna.trial import TrialState as StudyTrialState
 
 from spotkeep_jobs.record.states import TrialState
 from spotkeep_jobs.record.sweep import ParameterValue
-from spotkeep_jobs.sweeps.search.combinations import random_combinations
-from spotkeep_jobs.sweeps.search.moves import Begin
+from spotkeep_jobs.sweeps.search.search import Begin, random_combinations
 from spotkeep_jobs.sweeps.search.tpe_request import MOST_AT_ONCE, ReportedTrial, TpeAnswer, TpeRequest
 from spotkeep_jobs.sweeps.space import DiscreteParameter, Parameter, Space
 

@@ -15,6 +15,6 @@ A folder imports those below it alone:
     progress                 the events that a job writes into its log
     record                   the run table
 
-Inside a folder, modules that decide are pure, and modules that act are thin. The import contracts in pyproject.toml
-hold both.
+Inside a folder, modules that decide say in their docstring that they are pure, and modules that act are thin. The
+import contracts in pyproject.toml hold the folders. A test of the architecture holds what is pure.
 """

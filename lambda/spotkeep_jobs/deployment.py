@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import boto3
 from botocore.config import Config
 
-from spotkeep_jobs.backends.backend import Backend, Backends
+from spotkeep_jobs.backends.backend import Backend
 from spotkeep_jobs.backends.batch.api import ServiceJobsApi
 from spotkeep_jobs.backends.batch.jobs import ServiceJobs
 from spotkeep_jobs.backends.ec2.checks import FleetChecks
@@ -27,10 +27,9 @@ from spotkeep_jobs.backends.ec2.jobs import FleetJobs, FleetOwners, NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform
 from spotkeep_jobs.backends.job_files import SpecStore, TrainingBundleStore
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs, client_config
-from spotkeep_jobs.backends.sagemaker.request import JobPlatform
+from spotkeep_jobs.backends.sagemaker.training_job import JobPlatform
 from spotkeep_jobs.backends.session_manager import SessionManager
-from spotkeep_jobs.cost.known_prices import KnownPrices
-from spotkeep_jobs.cost.price_list import endpoint_region
+from spotkeep_jobs.cost.prices import KnownPrices, endpoint_region
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.run_table import RunTable
@@ -49,6 +48,8 @@ if TYPE_CHECKING:
     from mypy_boto3_sns import SNSClient
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_ssm import SSMClient
+
+    from spotkeep_jobs.record.record import Attempt, Run
 
 SettingsT_co = TypeVar("SettingsT_co", bound=DeploymentSettings, covariant=True)
 _CONFLICT_PAUSE_SECONDS: Final = 0.05
@@ -207,10 +208,11 @@ class Deployment(Generic[SettingsT_co]):
             has_queues=bool(self.settings.queues),
         )
 
-    @cached_property
-    def backends(self) -> Backends:
-        """The services that run attempts."""
-        return Backends(sagemaker=self.training_jobs, ec2=self.fleets, queues=self.queues)
+    def backend_of(self, attempt: Attempt | Run) -> Backend:
+        """Return the service that runs an attempt, or a run's current one."""
+        if attempt.place.queue is not None:
+            return self.queues.of(attempt, attempt.place.queue)
+        return self.fleets if attempt.place.backend == "ec2" else self.training_jobs
 
     @cached_property
     def training_bundle(self) -> TrainingBundleStore:

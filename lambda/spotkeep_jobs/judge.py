@@ -12,15 +12,14 @@ from datetime import datetime
 from typing import Any, Final
 
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
-from spotkeep_jobs.document.request import JobRequest, kind_of
-from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.document.request import JobRequest, kind_of, validate
 from spotkeep_jobs.errors import Problem
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.schedules.document import ScheduleRequest, launched_by_a_schedule, read_schedule
 from spotkeep_jobs.schedules.expression import expression_warnings
 from spotkeep_jobs.sweeps.budget import parallel_problems
 from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep
 from spotkeep_jobs.sweeps.trial_documents import first_trials, judged_trials, placeholder_problems
-from spotkeep_jobs.with_changes import with_changes
 
 _SOME_IMAGE: Final = "123456789012.dkr.ecr.us-east-1.amazonaws.com/default:latest"
 _SOME_DEPLOYMENT: Final = DeploymentDefaults(

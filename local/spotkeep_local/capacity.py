@@ -56,7 +56,7 @@ class Interruption:
         at_seconds: The seconds in secondary status Training after which it comes, waiting not counted.
         at_uploads: The number of checkpoint files copied to S3 at which it comes. It counts from the arrival of the
             capacity, with files that were copied again.
-        notice: True where the process gets SIGTERM first. Otherwise the whole group gets SIGKILL at once.
+        notice: True where the process gets SIGTERM first, False where the whole group gets SIGKILL at once.
         notice_seconds: The seconds from SIGTERM to the loss of the capacity.
         capacity_returns_after_seconds: The seconds from the loss until new capacity. None is never.
         internal_error: True for an error of SageMaker's own instead of a loss of spot capacity, on demand as well. The
@@ -108,7 +108,7 @@ class CapacityScript(JsonDocument):
     """The interruptions of one run's capacity, in order.
 
     Attributes:
-        interruptions: The interruptions, taken one after the other. Each is used once.
+        interruptions: The interruptions, used once each, one after the other.
         initial_wait_seconds: The seconds from the launch until the first capacity.
         gives_up_after_seconds: The seconds of waiting for the first capacity that end the job with a CapacityError.
             SageMaker ends a job so when there is no capacity. None waits on.

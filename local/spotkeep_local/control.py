@@ -95,7 +95,7 @@ def _message(body: bytes) -> str:
 
 
 class LocalControl:
-    """Talks to the control plane of a local AWS. `fleet_control` is its like for EC2.
+    """Talks to the control plane of a local AWS. `FleetControl` is its like for EC2.
 
     Args:
         local: The local AWS, as `lifecycle.status` finds it.

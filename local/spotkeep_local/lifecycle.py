@@ -127,7 +127,7 @@ def start(
         state_dir: The directory of all its files. Created when it is not there.
         port: The port that it must listen on. Default is the port it had last time, else 4566, else any free one.
         options: Its settings. A server that runs already keeps its own.
-        judge: The class that decides about permissions, as `MODULE:CLASS`. It is `Judge` or one that extends it.
+        judge: The class that decides about permissions, as `MODULE:CLASS`, which is `Judge` or one that extends it.
         on_waiting: Called with the reason for a long wait, and with the losses if the server before was killed.
 
     Raises:

@@ -36,8 +36,8 @@ class ServerOptions:
         agent_time_scale: The factor by which agents on local instances ask for notices more often than on AWS. With a
             large `time_scale` a notice passes between two requests otherwise.
         training_quota: The number of instances of one type that training jobs may use on spot, and as many on demand.
-        warm_pool_quota: The number of instances that may be in warm pools. A new AWS account has 0, so that jobs run
-            and leave no pool.
+        warm_pool_quota: The number of instances that may be in warm pools, which is 0 in a new AWS account, where jobs
+            leave no pool.
         batch_hands_tags_on: True where training jobs that Batch makes get the tags of their service job. AWS does not
             document it. Its own client gives tags to the service job alone.
 

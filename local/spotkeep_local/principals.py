@@ -46,7 +46,7 @@ class ServiceCall:
         service: The service's principal, for example `events.amazonaws.com`. Also the name of its session where it acts
             in a role.
         actions: The actions as in policies.
-        resource: The ARN of the resource. `*` where the actions know no resource types.
+        resource: The ARN of the resource, or `*` where the actions know no resource types.
         source_arn: The ARN of the rule, schedule, topic, function or experiment that it acts for.
         role_arn: The role in which it acts. None where it acts as itself.
     """

@@ -230,7 +230,7 @@ class ZoneChanges:
     """Counts of changes of zone, for a job that stays in a zone until its capacity is taken.
 
     Attributes:
-        changes: The number of times that it went on in another zone without a wait.
+        changes: The number of changes to another zone without a wait.
         used_s: The seconds on spot capacity in which they happened.
     """
 

@@ -31,7 +31,7 @@ class TraceProblem:
     """One fault in a file of capacity data.
 
     Attributes:
-        line: The line in the file, from 1. None where the file as a whole is meant.
+        line: The line, from 1. None where the file as a whole is meant.
         reason: The fault, the text that was found, and the remedy.
     """
 
@@ -43,7 +43,7 @@ class TraceError(PlannerError, ValueError):
     """Capacity data that cannot be used.
 
     Attributes:
-        source: The file or service it came from.
+        source: Its file or service.
         problems: Everything that is wrong, in the order of the file.
     """
 
@@ -65,9 +65,9 @@ class TraceError(PlannerError, ValueError):
         """Return the error for one problem.
 
         Args:
-            source: The file or service it came from.
+            source: Its file or service.
             reason: The fault, the text that was found, and the remedy.
-            line: The line in the file, from 1. None where the file as a whole is meant.
+            line: The line, from 1. None where the file as a whole is meant.
         """
         return cls(source, [TraceProblem(line=line, reason=reason)])
 

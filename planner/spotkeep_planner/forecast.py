@@ -188,7 +188,7 @@ def fitted_models(past: Past, *, prior: Prior, worth_endings: float = WORTH_ENDI
     """Return a capacity model for each zone, fitted on all of its past and on a prior.
 
     Args:
-        past: The past that was seen.
+        past: The known past.
         prior: The knowledge without it.
         worth_endings: The number of endings in each age band that the prior is worth.
     """

@@ -18,8 +18,8 @@ class PlannedJob:
     Attributes:
         work_s: Training time without any interruption, without saves.
         deadline_s: From the start of the first attempt to the end of the last.
-        restart_s: From asking for capacity to working, with start-up and the loading of the last checkpoint. Paid on
-            every change of capacity, and billed.
+        restart_s: From asking for capacity to working, with start-up and the loading of the last checkpoint, billed on
+            every change of capacity.
         checkpoint_interval_s: Work between two saves. 0 means that every moment's work is durable at once.
         checkpoint_cost_s: The time for which training stands still for a save.
         saves_on_notice: True if an interruption comes with a notice in which the job saves. Else the work since the

@@ -320,7 +320,7 @@ class ZonePlan:
 
     Attributes:
         thresholds: For capacity in any of the zones.
-        lasting_s: (zones, age bands, horizons) how long a run of that age goes on, within a horizon.
+        lasting_s: (zones, age bands, horizons) the rest of a run's time, within a horizon.
     """
 
     thresholds: Thresholds

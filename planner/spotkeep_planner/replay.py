@@ -182,7 +182,7 @@ class Observation:
     """The view of a policy at the start of a tick. One element a window unless said otherwise.
 
     Attributes:
-        tick: Ticks since the start. One number for all windows.
+        tick: Ticks since the start, as one number for all windows.
         tick_s: Seconds a tick.
         time_left_s: Until the deadline. One number for all windows.
         work_left_s: Work that is not done, if nothing is lost.

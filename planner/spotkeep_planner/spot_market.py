@@ -131,7 +131,7 @@ def market_view(market: SpotMarket, instance_type: str, *, now: datetime, instan
         market: The market.
         instance_type: An EC2 instance type.
         now: The time.
-        instances: The number of instances that the job needs at once.
+        instances: The job's number of instances.
         tick_s: Seconds between decisions.
 
     Raises:

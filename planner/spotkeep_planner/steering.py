@@ -56,7 +56,7 @@ def is_safe(choice: Choice, *, using: Choice, clock: DeadlineClock, kept_until_n
 
     Args:
         choice: The choice under consideration.
-        using: The capacity in use now. `Choice.WAIT` when there is none, or when it was just taken.
+        using: The capacity in use now, or `Choice.WAIT` when there is none, or when it was just taken.
         clock: The state of the run.
         kept_until_next_decision_s: Work on spot in this interval that is sure to be durable at its end. 0, the default,
             assumes that capacity is taken at once. A replay that knows a tick to be whole may say more.
@@ -125,7 +125,7 @@ class DecisionTable:
     """A solved policy.
 
     Attributes:
-        age_edges_s: The ends of the age bands of capacity. The last band is open.
+        age_edges_s: The ends of the age bands of capacity, of which the last is open.
         work_step_s: The work between two columns, in seconds.
         from_nothing_s: The slack in seconds below which on-demand is started, with nothing in use. It has a row for
             each cell (droughts by age, then runs by age) and a column for each step of work left.

@@ -28,10 +28,10 @@ from spotkeep_agent.training.process import spec_path, training_environment
 from spotkeep_agent.training.user import current_user
 from spotkeep_fleet.training_spec import encode_spec
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch
-from spotkeep_jobs.backends.sagemaker.request import JobPlatform, build_training_job_request, spec_of
+from spotkeep_jobs.backends.sagemaker.training_job import JobPlatform, build_training_job_request, spec_of
 from spotkeep_jobs.document.capacity import first_job
 from spotkeep_jobs.document.deployment_facts import NO_DEFAULTS
-from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.document.request import validate
 
 backend, base = sys.argv[1], Path(sys.argv[2])
 command = [sys.executable, "-c", "import os; print(os.environ['SPOTKEEP_SEED'])"]
@@ -115,7 +115,18 @@ def test_a_field_added_by_the_recipe_has_a_description_and_takes_none_away(chang
 
 
 def test_files_that_the_recipes_name_exist() -> None:
-    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_.-]*)`", RECIPES))
+    named = set(re.findall(r"`((?:[a-z0-9_]+/)+[a-z_.-]*)`", RECIPES))
     roots = ("", "lambda/spotkeep_jobs/", "cli/spotkeep_cli/", "constructs/spotkeep_constructs/", "training/spotkeep/")
     assert len(named) > 20
     assert [path for path in sorted(named) if not any((ROOT / root / path).exists() for root in roots)] == []
+
+
+def test_names_that_the_recipes_take_from_the_code_stand_in_it() -> None:
+    named = set(re.findall(r"`(_?[A-Za-z]+(?:_[A-Za-z]+)+|[A-Z][a-z]+(?:[A-Z][a-z]+)+)`", RECIPES))
+    listed = subprocess.run(
+        ["git", "ls-files", "*.py"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.split()
+    code = "".join((ROOT / file).read_text() for file in listed if (ROOT / file).is_file())
+    words = set(re.findall(r"\w+", code))
+    assert len(named) > 15
+    assert named - words == set()

@@ -13,11 +13,12 @@ from benchmarks.control.__main__ import main
 from spotkeep_fleet.run_prefixes import PREFIXES
 
 
-def test_an_event_that_says_nothing_new_costs_three_calls_and_one_after_the_end_one() -> None:
+def test_a_launch_costs_four_calls_an_event_that_says_nothing_new_three_and_one_after_the_end_one() -> None:
     with measures.quiet():
         calls = measures.calls()
     by_event = calls.figures["by_event"]
     assert calls.kept
+    assert by_event["launch"] == {"PutObject": 1, "TransactWriteItems": 2, "CreateTrainingJob": 1}
     assert sum(by_event["an event that says nothing new"].values()) == 3
     assert by_event["an event after the end"] == {"Query": 1}
     assert sum(by_event["following a run for its metrics, every ten minutes"].values()) == 7

@@ -12,9 +12,16 @@ import pytest
 from controller import handler as entry
 from controller.events import CLEAR_DELETION, CLOCK_EVENT
 from controller.full_pass import PassFailedError
-from controller.reports import PassReport
-from spotkeep_jobs.record.deployment_records import StackRequest
-from spotkeep_jobs.record.orphan_report import Finding, Handled, OrphanKind, OrphanOutcome, OrphanReport, OrphanRule
+from controller.reconciliation import PassReport
+from spotkeep_jobs.record.deployment_records import (
+    Finding,
+    Handled,
+    OrphanKind,
+    OrphanOutcome,
+    OrphanReport,
+    OrphanRule,
+    StackRequest,
+)
 from spotkeep_jobs.stack_deletion.shutdown import Alive
 from spotkeep_jobs.stack_deletion.stack_requests import stack_request
 from tests.models.functions import Context

@@ -19,15 +19,13 @@ from hypothesis import strategies as st
 
 from controller import full_pass
 from controller.full_pass import FullPass, PassFailedError
-from controller.reports import PassReport
-from spotkeep_jobs.cost.known_prices import KnownPrices
-from spotkeep_jobs.cost.price_list import PricesNotReadError
+from controller.reconciliation import PassReport
+from spotkeep_jobs.cost.prices import KnownPrices, PricesNotReadError
 from spotkeep_jobs.document.deployment_facts import DEFAULT_LONG_WAIT, PoolRules
 from spotkeep_jobs.notifications.outbox import Delivery
-from spotkeep_jobs.record.deployment_records import PassPlaces, PriceBook
-from spotkeep_jobs.record.orphan_report import OrphanReport
+from spotkeep_jobs.record.deployment_records import OrphanReport, PassPlaces, PriceBook
 from spotkeep_jobs.record.states import RunState
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.runs.rules import LAUNCH_SETTLES
 from tests.models.faults import Fault
 from tests.models.run_table import open_run
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.reports import write_metrics
+from controller.reconciliation import write_metrics
 from spotkeep_jobs.record.run_metrics import RunMetric
 from spotkeep_jobs.record.run_table import RunTable
 from tests.models.deployment import controller_on

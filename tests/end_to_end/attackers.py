@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from instance_credentials.aws import Boto3Aws
+from instance_credentials.handler import Boto3Aws
 from spotkeep_cli.account.local_people import let_developer_train
 from spotkeep_fleet.run_session import RunSession
 from spotkeep_local.principals import AccessKey, Principal

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotkeep_jobs.record.record import Attempt, Notification, Place, Run, RunChange
+from spotkeep_jobs.record.record import Attempt, Ending, Notification, Place, Run, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, NotificationState, RunState
 from tests.models.run_table import open_run
 
@@ -43,7 +43,7 @@ def test_a_dead_notification_gets_into_the_deployed_queue_and_out_to_people_once
     )  # fmt: skip
     attempt = deployed_app.table.runs.attempt(run.run, 1)
     assert attempt is not None
-    ended = {"state": RunState.STOPPED, "end_reason": EndReason.STOPPED_BY_USER, "ended_at": given_up_at}
+    ended = {"state": RunState.STOPPED, "ending": Ending(at=given_up_at, reason=EndReason.STOPPED_BY_USER)}
     deployed_app.table.runs.commit(RunChange(run=run.model_copy(update=ended), attempt=attempt, notifications=(dead,)))
     deployed_app.invoke("controller", {})
     queue = deployed_app.as_a_user.dead_letters

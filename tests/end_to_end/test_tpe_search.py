@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spotkeep_jobs.record.states import TrialState
-from spotkeep_jobs.sweeps.search.moves import TrialResult
-from spotkeep_jobs.sweeps.search.search import SearchPlan
+from spotkeep_jobs.sweeps.search.search import SearchPlan, TrialResult
 from spotkeep_jobs.sweeps.search.tpe_function import TpeFunction
 from spotkeep_jobs.sweeps.space import Space
 

@@ -10,7 +10,7 @@ from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.launching.preparation import prepare
 from spotkeep_constructs.settings import Settings
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
-from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.document.request import validate
 
 JOB_FILES = sorted((Path(__file__).parents[2] / "examples").glob("*/job.yaml"))
 DEFAULTS = DeploymentDefaults(

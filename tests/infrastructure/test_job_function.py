@@ -18,7 +18,7 @@ from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.training_bundle import bundle_bytes
 from spotkeep_jobs.notifications.outbox import STALE_AFTER
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.runs.rules import LAUNCH_SETTLES
 from spotkeep_jobs.settings import (
     ControllerSettings,
     CredentialsSettings,

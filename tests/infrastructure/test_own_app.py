@@ -18,9 +18,9 @@ from aws_cdk.assertions import Template
 
 from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
 from spotkeep_constructs.control_plane import SpotkeepControlPlane
+from spotkeep_constructs.deployment_build import Project
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.network import ExistingNetwork, Network
-from spotkeep_constructs.project import Project
 from spotkeep_constructs.settings import Settings
 
 from .conftest import ROOT, rules

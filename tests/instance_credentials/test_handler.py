@@ -16,8 +16,8 @@ import pytest
 from botocore.stub import Stubber
 
 from instance_credentials import handler as entry
-from instance_credentials.aws import Boto3Aws
 from instance_credentials.decisions import InstanceDescription
+from instance_credentials.handler import Boto3Aws
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.run_credentials import RunCredentials
 from spotkeep_fleet.run_session import PROOF_BODY, RunSession

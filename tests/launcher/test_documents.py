@@ -17,7 +17,7 @@ from launcher import handler as launcher_handler
 from launcher.actions import ActionContext
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.judge import judge
-from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.fields import Caller
 from spotkeep_jobs.runs.acceptance import MAY_EXTEND_AGAIN, MAY_LAUNCH_AGAIN, REPEATED_WITHIN
 from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
 from spotkeep_jobs.sweeps.advance import Sweeps

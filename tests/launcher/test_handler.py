@@ -22,7 +22,7 @@ from spotkeep_jobs.document.deployment_facts import SpendingLimits
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import AwsBusyError, Problem, RequestRefusedError
 from spotkeep_jobs.pools.matching import PoolMatch
-from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.fields import Caller
 from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
 from spotkeep_jobs.record.record import Metric, Place, Plan, Pool, PoolTraits, Run, RunGroup, ScriptMetrics
 from spotkeep_jobs.record.states import RunState
@@ -360,9 +360,9 @@ def of_dynamodb(code: str, message: str) -> ClientError:
     [
         (
             LaunchUnfinishedError(
-                run="first",
-                doing="launching",
+                "launching run 'first'",
                 cause=AwsBusyError(operation="CreateTrainingJob", code="ThrottlingException", reason="Rate exceeded"),
+                then="Call again with the same document and token 1",
             ),
             "Rate exceeded.*same document and token",
         ),
@@ -381,6 +381,25 @@ def test_what_aws_did_not_do_for_certain_is_raised_so_that_lambda_tries_again(
             invoke(event)
     launcher.fails = None
     assert invoke(at_the_url)["statusCode"] == 200
+
+
+@pytest.mark.parametrize(
+    ("payload", "says"),
+    [
+        (DOCUMENT, "the answer for 'first'.*same document and token "),
+        ({"action": "stop", "run": "first"}, r"the answer for 'first'.*Call again\. The controller"),
+    ],
+)
+def test_a_table_that_is_throttled_leaves_open_what_is_recorded(
+    launcher: ScriptedLauncher, monkeypatch: pytest.MonkeyPatch, payload: dict[str, Any], says: str
+) -> None:
+    def throttled(*_: object) -> None:
+        raise of_dynamodb("ThrottlingException", "slow down")
+
+    monkeypatch.setattr("launcher.handler.answer_to", throttled)
+    with pytest.raises(LaunchUnfinishedError, match=f"{says}") as caught:
+        invoke(payload)
+    assert "It is not known if the request was recorded" in str(caught.value)
 
 
 def test_a_run_table_that_may_not_be_used_is_an_error_that_calling_again_does_not_mend(

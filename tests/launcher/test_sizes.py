@@ -9,9 +9,9 @@ import pytest
 
 from launcher import handler as launcher_handler
 from launcher.actions import ActionContext
-from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.document.request import validate
 from spotkeep_jobs.errors import RequestRefusedError
-from spotkeep_jobs.record.bounds import MAX_DOCUMENT_BYTES, MAX_JOB_REQUEST_BYTES, MAX_SWEEP_BYTES
+from spotkeep_jobs.record.fields import MAX_DOCUMENT_BYTES, MAX_JOB_REQUEST_BYTES, MAX_SWEEP_BYTES
 from tests.models.control_plane import ControlPlane
 
 DOCUMENT: dict[str, Any] = {"name": "first", "run": "first", "token": "t", "command": "x", "capacity": "on-demand"}

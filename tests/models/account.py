@@ -62,7 +62,7 @@ class Account(SageMaker):
         self.calls: Counter[str] = Counter()
         self.before_publish: Callable[[str], None] = lambda _notification_id: None
         self.schedules = Schedules(self._counted, now=self.now)
-        self.objects = Objects(self._counted)
+        self.objects = Objects(self._counted, now=self.now)
         self.functions = Functions(self._counted)
         self.batch = Batch(self, self._counted)
         self.unsureness: Unsureness | None = None

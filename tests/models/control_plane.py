@@ -8,11 +8,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from spotkeep_jobs.backends.sagemaker.request import JobPlatform
+from spotkeep_jobs.backends.job_files import SpecStore
+from spotkeep_jobs.backends.sagemaker.training_job import JobPlatform
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.queue import Queue, Share
 from spotkeep_jobs.orphans.collector import orphan_collector
-from spotkeep_jobs.record.orphan_report import OrphanReport
+from spotkeep_jobs.record.deployment_records import OrphanReport
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.stack_deletion.shutdown import Shutdown
 from spotkeep_jobs.stack_deletion.stack_requests import Stacks
@@ -90,6 +91,7 @@ class ControlPlane:
             platform=PLATFORM,
             defaults=DEFAULTS,
             prices=PRICES,
+            specs=SpecStore(lambda: service.objects),  # type: ignore[arg-type, return-value]
         )
 
     def shutdown(self, stacks: Stacks) -> Shutdown:

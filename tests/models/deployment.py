@@ -7,25 +7,27 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar, cast
 
+from spotkeep_fleet.training_spec import SPEC_CHANNEL, TrainingSpec, decode_spec
 from spotkeep_jobs.backends.batch.api import ServiceJobsApi
 from spotkeep_jobs.backends.batch.jobs import ServiceJobs
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
-from spotkeep_jobs.backends.sagemaker.request import JobPlatform
-from spotkeep_jobs.cost.known_prices import KnownPrices
+from spotkeep_jobs.backends.sagemaker.training_job import JobPlatform
+from spotkeep_jobs.cost.prices import KnownPrices
 from spotkeep_jobs.deployment import Clients, Deployment
+from spotkeep_jobs.document.command import SpecObject
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy
 from spotkeep_jobs.pools.scheduler_api import ScheduleTarget
-from spotkeep_jobs.record.record import Run, RunChange
+from spotkeep_jobs.record.record import Ending, Run, RunChange
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.runs.callers import CallerRules
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion
 from spotkeep_jobs.settings import ControllerSettings, LauncherSettings
-from tests.kept_specs import keep_spec
 from tests.models.batch import Batch
 from tests.models.clock import Clock
 from tests.models.functions import Functions
 from tests.models.notifications import SqsQueue, Topic
+from tests.models.s3 import BUCKET, Objects
 from tests.models.sagemaker import SageMaker
 from tests.models.scheduler import Schedules
 
@@ -66,6 +68,14 @@ CONTROLLER: Final = ControllerSettings(
 )
 _DeploymentT = TypeVar("_DeploymentT", bound=Deployment[Any])
 TARGET: Final = ScheduleTarget.of(LAUNCHER)
+_SPEC_TEXTS: dict[str, bytes] = {}
+
+
+def keep_spec(spec: SpecObject) -> None:
+    """Put a spec."""
+    _SPEC_TEXTS[spec.uri] = spec.content
+
+
 NOTHING_TO_COPY: Final = SimpleNamespace(keep=lambda *_: None)
 """Stands for the bundle, where a test has no model of S3."""
 KEPT_SPECS: Final = SimpleNamespace(keep=keep_spec)
@@ -201,7 +211,13 @@ def completed_launch(run: str, *, table: RunTable, sagemaker: SageMaker) -> Run:
 
 
 def end_run(
-    table: RunTable, sagemaker: SageMaker, run: str, *, state: RunState = RunState.STOPPED, **fields: Any
+    table: RunTable,
+    sagemaker: SageMaker,
+    run: str,
+    *,
+    state: RunState = RunState.STOPPED,
+    paused_at_step: int | None = None,
+    **fields: Any,
 ) -> Run:
     """End a run's job and record it, as a reconciliation does; return the run."""
     before = table.runs.get(run)
@@ -210,10 +226,25 @@ def end_run(
     assert attempt is not None
     sagemaker.becomes(before.job_name, state.value.capitalize())
     reason = EndReason.COMPLETED if state is RunState.COMPLETED else EndReason.MAX_RUNTIME_EXCEEDED
-    ended = {"end_reason": reason, "ended_at": before.updated_at, **fields}
+    if paused_at_step is not None:
+        reason = EndReason.PAUSED
+    ended = {"state": state, "ending": Ending(at=before.updated_at, reason=reason, paused_at_step=paused_at_step)}
     return table.runs.commit(
         RunChange(
-            run=before.model_copy(update={"state": state, **ended}),
-            attempt=attempt.model_copy(update={"state": state, "end_reason": reason}),
+            run=before.model_copy(update=ended | fields),
+            attempt=attempt.model_copy(update=ended),
         )
     )
+
+
+def spec_in(request: Mapping[str, Any], *, objects: Objects | None = None) -> TrainingSpec:
+    """Read the spec that a job's request names as its channel.
+
+    Args:
+        request: The parameters of CreateTrainingJob.
+        objects: The model of S3 with the spec. None where the launcher has no model of S3.
+    """
+    [channel] = [each for each in request["InputDataConfig"] if each["ChannelName"] == SPEC_CHANNEL]
+    uri = channel["DataSource"]["S3DataSource"]["S3Uri"]
+    content = _SPEC_TEXTS[uri] if objects is None else objects.contents[uri.removeprefix(f"s3://{BUCKET}/")]
+    return decode_spec(content.decode())

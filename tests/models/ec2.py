@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
+from spotkeep_fleet.training_spec import TrainingSpec
 from tests.models.clock import Clock
 from tests.models.faults import Called, Faults, client_error
 
@@ -582,3 +584,21 @@ def _tags_for(kind: str, request: Mapping[str, Any]) -> dict[str, str]:
 
 def _tag_list(tags: Mapping[str, str]) -> list[Entry]:
     return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+_VOLUME_OF_A_JOB = VolumeSpec(size_gb=8)
+_OF_THE_SPEC = {each.name for each in fields(TrainingSpec)}
+
+
+def instance_job(
+    command: tuple[str, ...] | str = ("python", "train.py"), volume: VolumeSpec = _VOLUME_OF_A_JOB, **given: Any
+) -> InstanceJob:
+    """Make a job of these fields, some of the job itself and some of its spec."""
+    return changed(InstanceJob(TrainingSpec(command), volume), **given)
+
+
+def changed(job: InstanceJob, **given: Any) -> InstanceJob:
+    """Make a job with some fields changed."""
+    of_the_spec = {name: value for name, value in given.items() if name in _OF_THE_SPEC}
+    own = {name: value for name, value in given.items() if name not in _OF_THE_SPEC}
+    return replace(job, training=replace(job.training, **of_the_spec), **own)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
-from spotkeep_jobs.record.record import Attempt, Place, Run
+from spotkeep_jobs.record.record import Attempt, Ending, Place, Run
 from spotkeep_jobs.record.run_store import NewRun, Opened
 from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.states import EndReason
 
 
 def make_run_table(dynamodb: Any, name: str) -> None:
@@ -36,8 +38,17 @@ def open_run(table: RunTable, *, run: Run, attempt: Attempt, **more: Any) -> Ope
     return table.runs.open([NewRun(run=run, attempt=attempt, **more)])[0]
 
 
-def with_place(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a run or an attempt, with those of its place gathered in one value."""
-    names = Place.model_fields.keys() & fields.keys()
-    place = Place(**{name: fields[name] for name in names})
-    return {"place": place, **{name: value for name, value in fields.items() if name not in names}}
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def grouped(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a run or an attempt, with those of its place and of its ending gathered in one value each.
+
+    The ending is at `ended_at` for `end_reason`. Without the one or the other it is a completion, or at noon.
+    """
+    place = {name: fields[name] for name in Place.model_fields.keys() & fields.keys()}
+    names = {"ended_at": "at", "end_reason": "reason"} | {name: name for name in Ending.model_fields}
+    end = {names[name]: fields[name] for name in names.keys() & fields.keys() if fields[name] is not None}
+    ending = Ending(**{"at": NOON, "reason": EndReason.COMPLETED, **end}) if end else None
+    others = {name: value for name, value in fields.items() if name not in place.keys() | names.keys()}
+    return {"place": Place(**place), "ending": ending, **others}

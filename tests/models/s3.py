@@ -32,8 +32,9 @@ class Objects(Model):
         downloaded: The keys of the objects that were downloaded to files.
     """
 
-    def __init__(self, called: Called | None = None) -> None:
+    def __init__(self, called: Called | None = None, *, now: Callable[[], datetime] = lambda: _SOME_TIME) -> None:
         super().__init__(called)
+        self._now = now
         self.written: dict[str, datetime] = {}
         self.contents: dict[str, bytes] = {}
         self.sizes: dict[str, int] = {}
@@ -42,7 +43,7 @@ class Objects(Model):
         self.downloaded: list[str] = []
 
     def put_object(self, *, Key: str, Body: bytes, **_bucket: str) -> None:  # noqa: N803 - boto3's names, here and below
-        self._call("PutObject", lambda: self.contents.update({Key: Body}))
+        self._call("PutObject", lambda: self._put(Key, Body))
 
     def head_object(self, *, Key: str, **_bucket: str) -> Any:  # noqa: N803
         return self._call("HeadObject", lambda: {"ContentLength": self._size("HeadObject", Key)})
@@ -94,6 +95,10 @@ class Objects(Model):
             raise client_error(operation, "404", ResponseMetadata={"HTTPStatusCode": 404})
         return len(self.contents[key]) if key in self.contents else _BYTES
 
+    def _put(self, key: str, content: bytes) -> None:
+        self.contents[key] = content
+        self.written[key] = self._now()
+
     def _copy(self, key: str, request: dict[str, Any]) -> None:
         self.copies.append({"Key": key, **request})
         self.contents[key] = self.contents.get(request["CopySource"]["Key"], b"")
@@ -144,3 +149,16 @@ class _Pages:
             ]
         following = first + _KEYS_A_PAGE
         return {key: found[first:following], "IsTruncated": following < len(found)}
+
+
+class RefusedPuts:
+    """S3 that answers each PutObject with one error, until it has none."""
+
+    def __init__(self, *error: Any) -> None:
+        self.error: tuple[Any, ...] = error
+        """Code, message and HTTP status."""
+
+    def put_object(self, **_object: Any) -> None:
+        if self.error:
+            code, message, status = self.error
+            raise client_error("PutObject", code, message, ResponseMetadata={"HTTPStatusCode": status})

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
+from spotkeep_jobs.backends.sagemaker.training_job import DEPLOYMENT_TAG
 from tests.models.clock import NOON, Clock
 from tests.models.faults import Called, Model, client_error
 from tests.models.logs import Logs

@@ -1,7 +1,7 @@
 """As unsure as AWS is: which calls of a story are throttled, which answers get lost, and what is read late.
 
 `faults` makes what this chooses happen. A story switches it on; without it a model answers at once and truly, as tests
-of one thing need it. With which errors a service says that it cannot answer now is in the local AWS's `busy_errors`.
+of one thing need it. With which errors a service says that it cannot answer now is in the local AWS's `error_answers`.
 
 An answer is lost as a server error or as a connection that is silent until the client's time is over; the call has
 taken effect. "Making retries safe with idempotent APIs" (Amazon Builders' Library) is about both; of S3 "Amazon S3
@@ -54,7 +54,7 @@ SERVICES: Final[Mapping[str, str]] = {
     ),
     **dict.fromkeys(("GetItem", "PutItem", "DeleteItem", "Query", "Scan", "TransactWriteItems"), "dynamodb"),
     **dict.fromkeys(("DescribeLogStreams", "FilterLogEvents"), "logs"),
-    "ListObjectsV2": "s3",
+    **dict.fromkeys(("ListObjectsV2", "PutObject"), "s3"),
     **dict.fromkeys(
         (
             "CreateTrainingJob", "DescribeTrainingJob", "ListTags", "ListTrainingJobs", "Search", "StopTrainingJob",

@@ -42,10 +42,9 @@ from spotkeep_cli.rehearsal.fleet import fleet_scenario
 from spotkeep_cli.rehearsal.interruption_points import read_interruptions
 from spotkeep_cli.rehearsal.permissions import is_of_deployment
 from spotkeep_cli.rehearsal.pool import pool_scenario
-from spotkeep_cli.rehearsal.report_view import drawn
 from spotkeep_cli.rehearsal.spot import spot_scenario
 from spotkeep_cli.rehearsal.sweep import sweep_scenario
-from spotkeep_cli.rehearsal.view import RehearsalView, Stage
+from spotkeep_cli.rehearsal.view import RehearsalView, Stage, drawn
 from spotkeep_cli.seams import Invocation, Seams
 from spotkeep_cli.signals import unwinding_on_sigterm
 from spotkeep_cli.terminal import NextStep, Terminal
@@ -142,7 +141,7 @@ def prove_permissions(
         job_file: A job for SageMaker.
         fleet_job_file: A job for a fleet.
         sweep_file: A sweep.
-        live_minutes: ProofKind long the flows run with their permissions withheld, at most.
+        live_minutes: Minutes that the flows run with their permissions withheld, at most.
         timeout_seconds: The longest that a rehearsal waits for anything.
         invocation: The root options of the commands that the rehearsals stand for.
         terminal: Where it shows what it does.

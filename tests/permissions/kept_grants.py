@@ -239,7 +239,7 @@ KEPT: Final = (
             "ec2:GetSpotPlacementScores",
         ),
         reason="`spotkeep plan` reads the market.",
-        shown_by="tests/spotkeep_cli/commands/test_plan.py::test_without_traces_the_account_is_asked",
+        shown_by="tests/spotkeep_cli/commands/test_job_files_plan.py::test_without_traces_the_account_is_asked",
     ),
     KeptGrant(
         roles=(USERS,),
@@ -285,7 +285,7 @@ KEPT: Final = (
         roles=(USERS,),
         actions=("sqs:ChangeMessageVisibility", "sqs:DeleteMessage", "sqs:ReceiveMessage"),
         reason="`spotkeep notifications replay` takes refused notifications out of their queue.",
-        shown_by="tests/spotkeep_cli/aws/test_dead_letters.py::test_all_of_many_are_taken_and_what_is_not_ours_is_left",
+        shown_by="tests/spotkeep_cli/aws/test_deployment_dead_letters.py::test_all_of_many_are_taken_and_what_is_not_ours_is_left",
     ),
 )
 

@@ -71,7 +71,7 @@ class Launch:
         fields: Fields of the job file that have another value.
         actions: What its user asks for meanwhile, one after the other.
         quiet_seconds: One that misses nothing for so long waits for something that was refused, and is given up.
-        after_seconds: ProofKind long what follows the end of one may take.
+        after_seconds: Seconds that the events after the end of one may take.
     """
 
     overrides: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class Flow:
     Attributes:
         connect: Finds the deployed app as a command does, with the job file.
         name: What the ids of the runs, sweeps or schedules begin with.
-        launch: ProofKind each is launched.
+        launch: The launch of each.
     """
 
     connect: Callable[[], RehearsedDeployment]
@@ -102,7 +102,7 @@ def act_out(flow: Flow, *, local: LocalAws, timeout_seconds: float) -> Sequence[
     Args:
         flow: What is launched.
         local: The local AWS.
-        timeout_seconds: ProofKind long it may take.
+        timeout_seconds: Seconds that it may take.
     """
     launched = LaunchedWork(name=f"{flow.name}-1", deployment=flow.connect(), local=local)
     try:

@@ -45,7 +45,7 @@ class JudgedGrant(GrantProof):
     """What became of one grant. The identity has no random end; the denial is that of the live flow where there is one.
 
     Attributes:
-        how: ProofKind it is proven.
+        how: Kind of the proof.
         reason: Of what is kept: why.
         shown_by: Of what is kept: the test or the page that shows it.
     """
@@ -219,7 +219,7 @@ def verdict_document(verdict: PermissionVerdict, *, seconds: float) -> dict[str,
 
     Args:
         verdict: What is proven.
-        seconds: ProofKind long it took.
+        seconds: Seconds that it took.
     """
     return {
         "verdict": "pass" if verdict.passed else "fail",

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from search.handler import chosen_trials
 from spotkeep_jobs.record.states import TrialState
-from spotkeep_jobs.sweeps.search.moves import Begin, TrialResult
-from spotkeep_jobs.sweeps.search.search import SearchPlan, is_exhausted, next_moves
+from spotkeep_jobs.sweeps.search.search import Begin, SearchPlan, TrialResult, is_exhausted, next_moves
 from spotkeep_jobs.sweeps.search.tpe_request import MOST_AT_ONCE, TpeRequest
 from spotkeep_jobs.sweeps.space import ContinuousParameter, DiscreteParameter, Space
 

@@ -21,7 +21,7 @@ import pytest
 
 from launcher import handler as entry
 from launcher.handler import MOST_BODY_BYTES
-from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.fields import Caller
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.callers import CallerRules

@@ -19,9 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_jobs.notifications.notification_topic import chat_message_of, chat_text, document_of
-from spotkeep_jobs.notifications.texts.redaction import REDACTED, without_secrets
-from spotkeep_jobs.notifications.texts.wording import quoted_reason
+from spotkeep_jobs.notifications.outbox import chat_message_of, chat_text, document_of
+from spotkeep_jobs.notifications.texts.composition import REDACTED, quoted_reason, without_secrets
 from spotkeep_jobs.record.record import Notification
 from spotkeep_jobs.record.states import NotificationKind
 from webhook.handler import notifications_of

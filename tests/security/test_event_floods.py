@@ -21,14 +21,14 @@ import pytest
 
 from controller.full_pass import FullPass
 from launcher.answers import described
-from spotkeep_jobs.backends.sagemaker.request import without_launch_id
+from spotkeep_jobs.backends.sagemaker.training_job import without_launch_id
 from spotkeep_jobs.document.deployment_facts import PoolRules
 from spotkeep_jobs.progress.job_log import MOST_RESUMES, LogAccount
 from spotkeep_jobs.progress.training_logs import JobLogs
 from spotkeep_jobs.record.record import JobUsage, Run
 from spotkeep_jobs.record.states import RunState, TimelineKind
 from spotkeep_jobs.record.table_client import to_dynamodb
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.runs.rules import LAUNCH_SETTLES
 from spotkeep_jobs.runs.run_reconciler import MOST_UNFINISHED_READINGS
 from tests.models.logs import Logs
 from tests.models.sagemaker import launch_marks

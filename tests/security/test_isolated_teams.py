@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from spotkeep_fleet.run_prefixes import run_prefix, source_prefix
-from spotkeep_jobs.backends.sagemaker.request import (
+from spotkeep_jobs.backends.sagemaker.training_job import (
     JobPlatform,
     build_training_job_request,
     checkpoint_uri_for,
@@ -26,7 +26,7 @@ from spotkeep_jobs.backends.sagemaker.request import (
 from spotkeep_jobs.deployment import Deployment
 from spotkeep_jobs.document.capacity import first_job
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
-from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.document.request import validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.launch import Launcher

@@ -26,7 +26,7 @@ from spotkeep_fleet.record import FINISHED
 from spotkeep_local.control import FleetControl
 from spotkeep_local.ec2.catalog import PYTORCH
 from tests.infrastructure.conftest import SharedDirectory, templates_of
-from tests.instance_jobs import instance_job
+from tests.models.ec2 import instance_job
 from tests.models.fleet_site import Site
 
 SCRIPT = """

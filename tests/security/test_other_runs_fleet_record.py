@@ -17,7 +17,7 @@ import pytest
 from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_fleet.record import FINISHED, SNAPSHOT, VOLUME, CurrentVolume, Retired, VolumeMove, new_record
 from spotkeep_jobs.record.states import RunState
-from tests.instance_jobs import changed, instance_job
+from tests.models.ec2 import changed, instance_job
 from tests.spotkeep_agent.cloud import RUN, Cloud
 from tests.spotkeep_jobs.backends.ec2.world import World, asked, run_item, snapshot, volume
 

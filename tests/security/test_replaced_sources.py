@@ -31,19 +31,18 @@ from spotkeep_fleet.training_spec import (
     spec_file_name,
 )
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch
-from spotkeep_jobs.backends.sagemaker.request import (
+from spotkeep_jobs.backends.sagemaker.training_job import (
     JobPlatform,
     build_training_job_request,
     follow_up_request,
     spec_of,
 )
 from spotkeep_jobs.document.capacity import first_job
-from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.request import JobRequest, validate
 from spotkeep_jobs.document.source import ArchiveSource
-from spotkeep_jobs.document.validation import validate
-from tests.instance_jobs import instance_job
+from tests.models.ec2 import instance_job
 from tests.spotkeep_agent.cloud import RUN, Cloud
-from tests.spotkeep_jobs.backends.sagemaker.test_request import DEFAULTS
+from tests.spotkeep_jobs.backends.sagemaker.test_training_job import DEFAULTS
 
 from .policies import Policies
 

@@ -43,7 +43,7 @@ from spotkeep_agent.training.user import TrainingUser
 from spotkeep_agent.volume.machine import KEPT_NAME, divide_volume
 from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_fleet.training_spec import JobSource
-from tests.instance_jobs import instance_job
+from tests.models.ec2 import instance_job
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be attacked, and a second user")
 

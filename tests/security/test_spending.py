@@ -21,15 +21,14 @@ import yaml
 from spotkeep_constructs.settings import Settings
 from spotkeep_jobs.deployment import Deployment
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy, SpendingLimits
-from spotkeep_jobs.document.request import kind_of
-from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.document.request import kind_of, validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
-from spotkeep_jobs.record.record import Cost, JobUsage, Run, RunChange
+from spotkeep_jobs.record.record import Cost, Ending, JobUsage, Run, RunChange
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.runs.ending import close_attempt, request_of
-from spotkeep_jobs.runs.facts import RunFacts
 from spotkeep_jobs.runs.launch import Launcher
+from spotkeep_jobs.runs.rules import RunFacts
 from spotkeep_jobs.runs.run_actions import RunActions
 from spotkeep_jobs.settings import LauncherSettings
 from spotkeep_jobs.sweeps.document import read_sweep
@@ -310,7 +309,7 @@ def test_a_fallback_is_held_against_the_ceilings_of_now() -> None:
         redone_seconds=None,
         restart_overhead_seconds=0,
     )
-    over = attempt.model_copy(update={"end_reason": EndReason.CAPACITY, "ended_at": NOON, "usage": usage})
+    over = attempt.model_copy(update={"ending": Ending(at=NOON, reason=EndReason.CAPACITY), "usage": usage})
 
     def after(limits: SpendingLimits) -> RunChange:
         deployment = DeploymentPolicy(name="spotkeep", prices=PRICES, limits=limits)
@@ -327,7 +326,7 @@ def test_a_fallback_is_held_against_the_ceilings_of_now() -> None:
     assert after(LIMITS).next_attempt is not None
     lowered = after(replace(LIMITS, allowed_instance_types=("ml.m5.*",)))
     assert lowered.next_attempt is None
-    assert "ml.g5.xlarge" in str(lowered.run.no_more_jobs_because)
+    assert "ml.g5.xlarge" in str(lowered.run.ending)
 
 
 # Many runs

@@ -28,7 +28,7 @@ from spotkeep_cli.errors import LocalFailureError
 from spotkeep_cli.following import LogPrinter
 from spotkeep_cli.rendering.printable import PrintableConsole
 from spotkeep_cli.terminal import NextStep, Terminal
-from spotkeep_jobs.notifications.notification_topic import NotificationTopic
+from spotkeep_jobs.notifications.outbox import NotificationTopic
 from spotkeep_jobs.printable_text import printable
 from spotkeep_jobs.record.record import Notification, NotificationKind
 from tests.models.notifications import Topic

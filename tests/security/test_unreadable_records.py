@@ -29,8 +29,8 @@ from spotkeep_fleet.record import (
     fleet_record_of,
     new_record,
 )
+from spotkeep_jobs.backends.backend import JobPhase, JobView
 from spotkeep_jobs.backends.ec2.fleet_table import FleetRecordChangedError
-from spotkeep_jobs.backends.job_view import JobPhase, JobView
 from spotkeep_jobs.record.states import EndReason, RunState
 from tests.models.clock import NOON
 from tests.models.dynamodb import InMemoryDynamoDb

@@ -17,7 +17,7 @@ from spotkeep_agent.training.checkpoint_copies import CheckpointCopies
 from spotkeep_agent.training.script_files import SCAN_SECONDS
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FINISHED, new_record
-from tests.instance_jobs import changed, instance_job
+from tests.models.ec2 import changed, instance_job
 
 from .cloud import RUN, Cloud, Instance
 

@@ -18,7 +18,7 @@ from spotkeep_local import lifecycle
 from spotkeep_local.ec2.market import SpotPoolChange
 from spotkeep_local.hosts.isolation import Isolation
 from spotkeep_local.options import ServerOptions
-from tests.instance_jobs import instance_job
+from tests.models.ec2 import instance_job
 from tests.models.fleet_site import ZONES, Site
 
 pytestmark = pytest.mark.long

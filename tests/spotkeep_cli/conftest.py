@@ -33,7 +33,7 @@ from spotkeep_planner.spot_market import SpotMarket
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.logs import Logs
 from tests.models.notifications import SqsQueue
-from tests.models.run_table import with_place
+from tests.models.run_table import grouped
 from tests.models.s3 import Objects
 from tests.models.spot_market import SpotCapacity
 
@@ -302,7 +302,7 @@ def make_run(run: str = "digits-1a2b3c4d", **changes: Any) -> Run:
         "token": "0123456789abcdef",
         "request": {"name": "digits", "command": ["python", "train.py"]},
     }
-    return Run(**with_place({**values, **changes}))
+    return Run(**grouped({**values, **changes}))
 
 
 def make_cost(**changes: Any) -> Cost:
@@ -353,7 +353,7 @@ def make_attempt(run: str = "digits-1a2b3c4d", **changes: Any) -> Attempt:
         "started_at": NOW - timedelta(minutes=18),
         "interruptions": 1,
     }
-    return Attempt(**with_place({**values, **changes}))
+    return Attempt(**grouped({**values, **changes}))
 
 
 def make_timeline(run: str = "digits-1a2b3c4d") -> list[TimelineEntry]:

@@ -23,7 +23,7 @@ from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_local.training.errors import JobFailedError
 from spotkeep_local.training.object_store import ObjectStore
 from spotkeep_local.training.opt_ml import OptMl, download_channels
-from tests.instance_jobs import instance_job
+from tests.models.ec2 import instance_job
 from tests.models.s3 import Objects
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeep_jobs.backends.job_view import JobView
-from spotkeep_jobs.backends.sagemaker.request import traits_of
+from spotkeep_jobs.backends.backend import JobView
+from spotkeep_jobs.backends.sagemaker.training_job import traits_of
 from spotkeep_jobs.document.deployment_facts import DeploymentPolicy, PoolRules
 from spotkeep_jobs.notifications.outbox import Outbox
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
@@ -28,7 +28,7 @@ from tests.models.deployment import controller_on, jobs_of, queues_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import Faults, client_error
 from tests.models.notifications import SqsQueue, Topic
-from tests.models.run_table import make_run_table, open_run, with_place
+from tests.models.run_table import grouped, make_run_table, open_run
 from tests.models.sagemaker import SageMaker, launch_marks
 from tests.models.scheduler import Schedules
 
@@ -75,7 +75,7 @@ def a_run(run: str = "digits-1a2b3c4d", **fields: Any) -> Run:
         "token": f"token-{run}",
         "request": {"name": "digits", "command": ["python", "train.py"]},
     }
-    return Run(**with_place(facts | fields))
+    return Run(**grouped(facts | fields))
 
 
 def an_attempt(run: str = "digits-1a2b3c4d", attempt: int = 1, **fields: Any) -> Attempt:
@@ -88,7 +88,7 @@ def an_attempt(run: str = "digits-1a2b3c4d", attempt: int = 1, **fields: Any) ->
         "created_at": NOON,
         "job_request": {"Environment": launch_marks(f"{run}-{attempt}")},
     }
-    return Attempt(**with_place(facts | fields))
+    return Attempt(**grouped(facts | fields))
 
 
 def arn_of(job_name: str) -> str:

@@ -18,7 +18,7 @@ from pydantic import SecretStr
 
 from tests.models.functions import Context
 from webhook import handler as entry
-from webhook.poster import NotDeliveredError
+from webhook.handler import NotDeliveredError
 
 SECRET = "hunter2-of-the-webhook"
 DOCUMENT = {"version": 1, "notification_id": "digits/completed/1", "status": "completed", "text": "It is done."}

@@ -132,7 +132,7 @@ class Leaving:
         """Say if the run pauses as the script exits.
 
         Args:
-            code: The exit code. A loop of the script's own may leave with 75 for either reason.
+            code: The exit code, with which a loop of the script's own may leave for either reason if it is 75.
             step: Completed steps.
             is_durable: True if the checkpoint of this step is durable.
         """

@@ -42,7 +42,7 @@ class Setup:
     Attributes:
         state: The live state.
         folder: The folder of the checkpoints on this machine.
-        remote: The checkpoints in S3. None where the library uploads nothing.
+        remote: The checkpoints in S3, or None where the library uploads nothing.
         retention: The rule for old checkpoints.
         schedule: The times of the saves.
         counts_interruptions: True where the interval follows from the interruptions of the run.

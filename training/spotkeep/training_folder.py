@@ -50,9 +50,9 @@ class TrainingFolder:
     """The folder of a training.
 
     Attributes:
-        path: The folder of its checkpoints. Absolute, but for the one that the environment gives.
-        label: The training's name in job events, which is the folder's path below the platform's kept folder. None for
-            that folder itself.
+        path: The folder of its checkpoints, absolute but for the one that the environment gives.
+        label: The training's name in job events, which is the folder's path below the platform's kept folder, or None
+            for that folder itself.
         kept: True if it lies in a folder that the platform keeps for this run alone.
         warning: The problem with the place. None for no problem.
     """

@@ -32,7 +32,7 @@ class AgentSettings:
         root: `/`, or the folder of this instance's files on a machine that it shares with others. In such a folder its
             volumes are directories, and no process is root.
         user: The user that trains, where the agent is root.
-        linger_seconds: Seconds for which it stays after the end of the training, until the fleet is deleted. The fleet
+        linger_seconds: Seconds for which it stays after the end of the training, until the fleet is deleted, which
             would replace an instance that powers itself off.
         time_scale: The factor by which it reads the metadata and its run's record more often than on AWS. The local AWS
             lets two minutes pass in seconds.

@@ -29,7 +29,7 @@ class VolumeSpec:
     """The volume of a run.
 
     Attributes:
-        size_gb: Its size in GiB. A restored volume is at least as large as its snapshot.
+        size_gb: Its size in GiB, which is that of its snapshot at least where it is restored.
         type: The EBS volume type, such as `gp3` or `io2`.
         iops: Provisioned IOPS, where the type takes them. None for the type's own.
         throughput_mib_s: Provisioned throughput in MiB/s, for gp3. None for the type's own.
@@ -60,8 +60,8 @@ class InstanceJob:
         channels: S3 prefixes by channel name. The agent copies each to the volume once.
         checkpoint_uri: The second tier, `s3://bucket/prefix`. None for the volume alone.
         output_uri: The place of `model.tar.gz` after a success. None for nowhere.
-        log_group: CloudWatch log group. None for no logs there.
-        event_bus: EventBridge bus of the agent's events. None for none.
+        log_group: CloudWatch log group, or None for no logs there.
+        event_bus: EventBridge bus of the agent's events, or None.
         max_script_retries: The number of times that the agent starts a failed script again, over the whole run.
         rebalance: The answer to a rebalance recommendation, which is `save` and go on, `leave` as on a notice, or
             `ignore`.

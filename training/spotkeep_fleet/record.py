@@ -85,7 +85,7 @@ class VolumeMove:
             new number.
         zone: The Availability Zone of the new volume.
         source: Its origin, which is `blank`, a given `snapshot`, or the current `volume`.
-        source_id: The id of the given snapshot or the current volume. None for blank.
+        source_id: The id of the given snapshot or the current volume, or None for blank.
         snapshot: The snapshot of the current volume, once it is known.
         successor: The new volume, once it is known.
         failures: The number of times that it had to begin again.
@@ -119,7 +119,7 @@ class StoredSnapshot:
 
     Attributes:
         id: Its id.
-        gib: Its full size in GiB, by EC2. Until EC2 says it, the size of its volume, which is at least as large.
+        gib: Its full size in GiB, by EC2, or the size of its volume until EC2 says it.
         since: The time of its record, in seconds since the epoch.
     """
 
@@ -150,10 +150,10 @@ class TrainingReport:
             `input-error`. With the last, its input (data, source, image, permissions) works on no instance.
         exit_code: The exit code of the last process that ended of its own accord.
         failure: The reason of its failure, in at most LONGEST_FAILURE characters.
-        script_failures: The number of failures of the script. Bounded by the job's max_script_retries.
+        script_failures: The number of failures of the script, bounded by the job's max_script_retries.
         interruptions: The number of times that an instance left after a notice of EC2's.
-        noticed: The last of these instances, the newest last. EC2 does not name the notice as the reason
-            when such an instance powers itself off.
+        noticed: The last of these instances, the newest last. EC2 does not name the notice as the reason when such an
+            instance powers itself off.
         step: Completed steps.
         total_steps: The steps of the whole training, if known.
         durable_step: The newest checkpoint that was durable on the volume.
@@ -191,12 +191,13 @@ class FleetRecord:
         run: The run's id.
         version: The number of writes.
         fence: The highest fencing token given out.
-        lease: The lease of the instance that works on the run. None when no instance does.
-        volume: The current volume. None before there is one, and when it is lost.
+        lease: The lease of the instance that works on the run, or None when no instance does.
+        volume: The current volume, or None before there is one, and when it is lost.
         move: The volume in the making.
         operations: The number of the last operation begun.
         retired: The volumes and snapshots to be deleted.
-        kept: Volumes that Spotkeep may not delete, because they are damaged or a user brought them. A person decides.
+        kept: Volumes that Spotkeep may not delete, because they are damaged or a user brought them, so that a person
+            decides.
         snapshots: The snapshots that moves have made and that are still there.
         snapshot_gib_hours: GiB times hours of the deleted snapshots of this attempt.
         training: The report of the training.
@@ -388,3 +389,64 @@ def _training_from(reader: Reader) -> TrainingReport:
         heartbeat_at=reader.optional_time("heartbeat_at"),
         output_uri=reader.optional_text("output_uri"),
     )
+
+
+_SECONDS_PER_HOUR = 3600.0
+
+
+def with_snapshots_counted(
+    record: FleetRecord, *, volume_gb: int, known_gib: Mapping[str, float], now: float
+) -> FleetRecord:
+    """Count the snapshots that a record names. A new one begins to count, and one that it names no more has counted.
+
+    Args:
+        record: The record before its next write.
+        volume_gb: The size of the run's volumes, in GiB, where there is no current one to ask.
+        known_gib: The full size of snapshots in GiB, by id, as far as EC2 has said.
+        now: The time, in seconds since the epoch.
+    """
+    named = _named(record)
+    there = {stored.id: stored for stored in record.snapshots}
+    if not named and not there:
+        return record
+    of_volume = float(record.volume.size_gb if record.volume is not None else volume_gb)
+    gone = [stored for stored in record.snapshots if stored.id not in named]
+    stored = [there.get(id_) or StoredSnapshot(id_, of_volume, now) for id_ in named]
+    return replace(
+        record,
+        snapshots=tuple(replace(each, gib=known_gib.get(each.id, each.gib)) for each in stored),
+        snapshot_gib_hours=record.snapshot_gib_hours + sum(_gib_hours(each, until=now) for each in gone),
+    )
+
+
+def snapshot_gib_hours(record: FleetRecord, *, since: float, until: float) -> float:
+    """Return GiB times hours of a run's snapshots in its attempt, for the bill.
+
+    A move makes a snapshot, and deletes it minutes later when the new volume made from it is current. EBS bills the
+    data of a snapshot while it exists. The first snapshot of a volume holds all blocks that were written to it. EC2
+    calls that its full size. Each of these snapshots is the first of its volume. The exception is a volume of the
+    user's own that is moved more than once. A later snapshot of that volume holds at most its full size.
+
+    Sources:
+        https://docs.aws.amazon.com/ebs/latest/userguide/how_snapshots_work.html
+        https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_Snapshot.html (FullSnapshotSizeInBytes)
+
+    Args:
+        record: The run's record.
+        since: The start of the attempt, in seconds since the epoch. Storage before that is on the bill of another
+            attempt.
+        until: The end of the attempt.
+    """
+    there = sum(_gib_hours(replace(stored, since=max(stored.since, since)), until=until) for stored in record.snapshots)
+    return record.snapshot_gib_hours + there
+
+
+def _gib_hours(stored: StoredSnapshot, *, until: float) -> float:
+    return stored.gib * max(0.0, until - stored.since) / _SECONDS_PER_HOUR
+
+
+def _named(record: FleetRecord) -> tuple[str, ...]:
+    """Return the snapshots that moves made, which are that of the move under way and those to be deleted."""
+    retired = [each.id for each in record.retired if each.kind == SNAPSHOT]
+    current = [] if record.move is None or record.move.snapshot is None else [record.move.snapshot]
+    return tuple(dict.fromkeys([*current, *retired]))

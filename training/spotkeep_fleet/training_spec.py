@@ -118,7 +118,7 @@ class TrainingSpec:
         requirements: A list of packages, instead of `install`.
         setup: A command that runs once on each machine, after the installation. It is a list of words, or a block of
             lines for bash. Empty for none.
-        environments: `s3://bucket/prefix/`, the place of installed packages for the job's next machine. None on EC2,
+        environments: `s3://bucket/prefix/`, the place of installed packages for the job's next machine, or None on EC2,
             where the volume keeps them.
         warm_pool: True where the job leaves its host to the next job, with its installed packages.
         source: The source. None when the image holds it.

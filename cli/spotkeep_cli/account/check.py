@@ -21,8 +21,8 @@ from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans, VolumeRetention
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
-from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
-from spotkeep_jobs.cost.known_prices import KnownPrices
+from spotkeep_jobs.backends.sagemaker.training_job import DEPLOYMENT_TAG
+from spotkeep_jobs.cost.prices import KnownPrices
 from spotkeep_jobs.document.times import MAX_WAIT_SECONDS
 from spotkeep_jobs.errors import AwsRefusedError, isolated
 from spotkeep_jobs.orphans.collector import ask
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from spotkeep_cli.aws.calls import ClientFactory, Connection
     from spotkeep_cli.aws.deployment import DeploymentClient
-    from spotkeep_jobs.backends.job_view import JobView
-    from spotkeep_jobs.record.orphan_report import Finding, OrphanReport
+    from spotkeep_jobs.backends.backend import JobView
+    from spotkeep_jobs.record.deployment_records import Finding, OrphanReport
     from spotkeep_jobs.record.record import Run
 
 

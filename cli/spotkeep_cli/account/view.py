@@ -13,7 +13,7 @@ from rich.text import Text
 from spotkeep_cli.account.check import Usage
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import Column, table_that_fits
-from spotkeep_jobs.record.orphan_report import OrphanOutcome, OrphanRule
+from spotkeep_jobs.record.deployment_records import OrphanOutcome, OrphanRule
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from spotkeep_cli.account.check import AccountCheck, Quota
-    from spotkeep_jobs.record.orphan_report import Finding, OrphanReport
+    from spotkeep_jobs.record.deployment_records import Finding, OrphanReport
 
 _DOES = {OrphanRule.REPORT: "reports it", OrphanRule.REMOVE: "removes it", OrphanRule.RECONCILE: "deletes it"}
 _FIRST_USES = {

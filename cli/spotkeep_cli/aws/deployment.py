@@ -46,7 +46,7 @@ class DeadLetter:
 
     Attributes:
         notification_id: The notification it is about.
-        subject_id: The run that the notification is about.
+        subject_id: The run that it is about.
         receipt: The receipt handle, to delete it or give it back.
     """
 

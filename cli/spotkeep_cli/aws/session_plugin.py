@@ -71,8 +71,8 @@ def run_session(
 
     Args:
         plugin: The path of the plugin.
-        session: The answer of StartSession.
-        parameters: The request of StartSession.
+        session: StartSession's answer.
+        parameters: StartSession's request.
         region: The region of the session.
         profile: The AWS profile. Empty for the configuration's own.
         endpoint_url: The address of Systems Manager.

@@ -89,7 +89,7 @@ class Distance:
 
     Attributes:
         changed: Number of elements with any other bit.
-        largest: The largest absolute difference. None where the type has no differences (bool, text), or no changed
+        largest: The largest absolute difference, or None where the type has no differences (bool, text), or no changed
             elements can be subtracted.
         not_numbers: True if a difference was not a number (NaN, or between infinities).
     """

@@ -105,7 +105,7 @@ def write_safetensors(
         checkpoint: The checkpoint of the arrays.
         arrays: The arrays to write. The format has their types, and none is named `__metadata__`.
         metadata: Free text beside them.
-        on_bytes: Called with the number of further bytes read.
+        on_bytes: Called with each number of bytes read.
 
     Raises:
         HeaderTooLongError: The header is longer than readers take.
@@ -177,7 +177,7 @@ def export(
         target: The file.
         as_format: Its format.
         overwrite: True to replace an existing file.
-        on_bytes: Called with the number of further bytes read.
+        on_bytes: Called with each number of bytes read.
 
     Raises:
         DamagedCheckpointError: If it is damaged. Nothing was written.

@@ -40,7 +40,7 @@ class CheckpointSummary:
     Attributes:
         step: Completed steps.
         state: Its state.
-        problem: The problem with it. Empty for none.
+        problem: The problem with it, or empty for none.
         size: Bytes on the disk, without the platform's markers.
         files: Number of files, without the platform's markers.
         created: The time of its writing. None where the manifest has none.

@@ -1,1 +1,4 @@
-"""One file a command. Each says what it takes, asks the deployment, and hands plain values to `rendering`."""
+"""A function for each command, in the module of its subject.
+
+Each parses its options, asks the deployment, and hands plain values to `rendering`.
+"""

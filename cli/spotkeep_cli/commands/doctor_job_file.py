@@ -89,7 +89,11 @@ def _check(document: JobDocument, *, invocation: Invocation, terminal: Terminal)
         terminal.remark(f"Checked here, without a deployment ({judged.unreachable}).")
     elif judgement.request:
         try:
-            advice = advice_for(judgement, runs=deployment.table.runs.list(limit=MOST_RUNS, unreadable={}))
+            advice = advice_for(
+                judgement.request,
+                usd_per_hour=judgement.usd_per_hour,
+                runs=deployment.table.runs.list(limit=MOST_RUNS, unreadable={}),
+            )
         except NoConnectionError as error:
             terminal.remark(f"No advice on spot or pool ({error.message}).")
     if not judgement.problems:

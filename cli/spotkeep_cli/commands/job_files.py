@@ -73,7 +73,11 @@ def launch(
     terminal.show(launch_view(judgement, prepared=prepared, where=place, now=now))
     if forecast is not None:
         terminal.show(launch_forecast_view(forecast))
-    advice = advice_for(judgement, runs=deployment.table.runs.list(limit=MOST_RUNS, unreadable={}))
+    advice = advice_for(
+        judgement.request,
+        usd_per_hour=judgement.usd_per_hour,
+        runs=deployment.table.runs.list(limit=MOST_RUNS, unreadable={}),
+    )
     if advice is not None:
         terminal.show(f"Spot or pool: {advice}.")
     if warnings := [*judgement.warnings, *(forecast.warnings if forecast else ())]:
@@ -333,7 +337,7 @@ def import_job(
     """Make a job file of a SageMaker training job, and say what it leaves out."""
     from spotkeep_cli.importing.training_job import import_request
     from spotkeep_cli.launching.answers import refused
-    from spotkeep_jobs.document.validation import read_document
+    from spotkeep_jobs.document.request import read_document
 
     invocation = invocation_of(context)
     if job.endswith(".py"):

@@ -43,8 +43,8 @@ class DrillState:
         at: Seconds since any fixed moment.
         experiment: The state of the FIS experiment, such as `pending`, `running`, `completed`, `stopped` or `failed`.
         instances: Zones of the run's instances that are starting or running, by their ids.
-        holder: The instance that holds the run. None when none does.
-        step: Number of completed steps in the last report. None before the first report.
+        holder: The instance that holds the run, or None when none does.
+        step: Number of completed steps in the last report, or None before the first report.
         durable_step: Step of the newest durable checkpoint, on the volume or in S3.
         over: True if the training has ended, well or not.
         failed: True if it has failed for good.

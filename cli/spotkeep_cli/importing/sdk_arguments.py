@@ -192,7 +192,7 @@ def import_arguments(
     """Read the arguments of a trainer.
 
     Args:
-        values: Each plain value by its path in the call, `compute.instance_type`. The name of its class for each
+        values: Each plain value by its path in the call, `compute.instance_type`, and the name of the class for each
             configuration.
         left_out: The parts that are left out already.
         trainer: The class of the trainer.

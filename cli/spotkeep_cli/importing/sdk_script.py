@@ -208,7 +208,7 @@ class _ScriptReading:
     """Gathers the arguments of a script's calls.
 
     Attributes:
-        values: The values that were read, by the path of the argument.
+        values: The values read, by the argument's path.
         left_out: Values that the script computes, and calls that it makes more than once.
     """
 

@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 from spotkeep_jobs.document.image import processor_of
 from spotkeep_jobs.document.metrics import read_metric_name, read_metric_pattern
 from spotkeep_jobs.document.reading import printable_name
-from spotkeep_jobs.document.validation import read_document
+from spotkeep_jobs.document.request import read_document
 
 _NOT_A_NAME: Final = re.compile(r"[^A-Za-z0-9]+")
 _NAME_CHARACTERS: Final = 43
@@ -45,7 +45,7 @@ class LeftOut:
     Attributes:
         field: Its path in the request.
         why: In words.
-        replaced: True if the job runs as it would with it, because the deployment has a replacement.
+        replaced: True if the deployment has a replacement, so that the job runs alike.
     """
 
     field: str
@@ -422,7 +422,7 @@ def channel_of(
     Args:
         name: The channel's name.
         members: Those of a channel of CreateTrainingJob, of its data source and of its S3 data source, in one mapping.
-        left_out: The parts that are left out so far. The lost members of the channel are added.
+        left_out: The parts that are left out so far, to which the lost members of the channel are added.
         path: Its place in the request, including its name.
         mode: The input mode where the channel has none.
         instances: Number of instances. None where that is not known.

@@ -45,7 +45,7 @@ class _Job:
 
     Attributes:
         fields: The document.
-        block: The lines for bash that form the command. None for a command of words.
+        block: The lines for bash that form the command, or None for a command of words.
         command: The words of the program.
         directory: Its working directory in the source.
         prepared: The job with its packed source.

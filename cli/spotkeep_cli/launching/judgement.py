@@ -37,7 +37,7 @@ class Judgement:
     """The judgement on a job before its launch.
 
     Attributes:
-        request: The request with every default filled in. Empty if the job is refused or the launcher gave none.
+        request: The request with every default filled in, or empty if the job is refused or the launcher gave none.
         problems: The reasons of a refusal.
         warnings: Settings that are allowed and probably not meant.
         usd_per_hour: The on-demand price of one instance in USD an hour, where the deployment knows it.

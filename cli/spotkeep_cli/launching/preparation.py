@@ -15,7 +15,7 @@ from spotkeep_cli.launching.git import checkout_around, pinned
 from spotkeep_cli.launching.source_archive import SourceArchive, pack_source
 from spotkeep_cli.launching.source_files import LocalSourceError
 from spotkeep_fleet.run_prefixes import source_prefix
-from spotkeep_jobs.backends.sagemaker.request import run_id_for
+from spotkeep_jobs.backends.sagemaker.training_job import run_id_for
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import kind_of
 from spotkeep_jobs.errors import Problem
@@ -40,7 +40,7 @@ class PreparedJob:
     Attributes:
         document: The job file.
         payload: The document as the launcher takes it.
-        archive: The local source. None where the source is elsewhere or there is none.
+        archive: The local source, or None where the source is elsewhere or there is none.
         problems: Faults that only this machine can find, such as a source that cannot be packed or a deleted branch.
         warnings: Probable mistakes that only this machine can see, such as a moving branch and files that stay behind.
     """

@@ -58,7 +58,7 @@ class ListedFiles:
     """The files of a directory, relative to it. A name may belong to a deleted file, or to a link.
 
     Attributes:
-        names: All files that may be packed, in no order.
+        names: All files that may be packed.
         tracked: Those that a repository tracks.
         checkout: The top of the checkout around the directory. None where there is none.
         missing_submodules: The places of submodules that are not checked out.

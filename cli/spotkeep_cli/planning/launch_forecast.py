@@ -33,8 +33,8 @@ class LaunchForecast:
     """The expected course of a run with a deadline.
 
     Attributes:
-        planned: The plan. None where none could be made.
-        first_type: The instance type that the run begins on. Empty where no deployment names one.
+        planned: The plan, or None where none could be made.
+        first_type: The instance type that the run begins on, or empty where no deployment names one.
         remarks: The facts that could not be found, and the reason for a missing plan.
         made_at: The time of the forecast.
         deadline_at: The time by which the run must be done, if it is launched now.

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from spotkeep_cli.rendering import quantities
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from spotkeep_cli.launching.judgement import Judgement
     from spotkeep_jobs.record.record import Run
 
 NEW_HOST_START_SECONDS: Final = 176.0
@@ -58,10 +57,10 @@ class Advice:
     """The cheaper choice, and the difference. Instance seconds are at the on-demand price, for one job.
 
     Attributes:
-        cheaper: Spot or pool. None where no spot run shows the cost of spot.
+        cheaper: Spot or pool, or None where no spot run shows the cost of spot.
         habits: The figures behind the advice.
         keep_alive_seconds: Seconds that the pool would be kept.
-        spot_seconds: Cost of a job on spot in instance seconds. None when not known.
+        spot_seconds: Cost of a job on spot in instance seconds, or None when not known.
         pool_seconds: Cost of a job with a pool in instance seconds, including the wait for the next.
         sooner_seconds: Seconds by which the next job starts sooner on a pool.
         usd_per_second: Price in USD of a second, over all instances. None when not known.
@@ -175,14 +174,14 @@ def advise(habits: Habits, *, keep_alive_seconds: int, instance_count: int, usd_
     )
 
 
-def advice_for(judgement: Judgement, *, runs: Sequence[Run]) -> Advice | None:
+def advice_for(request: Mapping[str, Any], *, usd_per_hour: float | None, runs: Sequence[Run]) -> Advice | None:
     """Return the advice for a judged job. None when its name has no history, or it is on EC2, without pools.
 
     Args:
-        judgement: The job. A refused job has no request, and gets no advice.
+        request: The job with its defaults. A refused job's is empty, and gets no advice.
+        usd_per_hour: The on-demand price of one instance, where the deployment knows it.
         runs: The deployment's newest runs.
     """
-    request = judgement.request
     habits = None if request.get("backend") == "ec2" else habits_of(runs, name=str(request.get("name", "")))
     if habits is None:
         return None
@@ -190,5 +189,5 @@ def advice_for(judgement: Judgement, *, runs: Sequence[Run]) -> Advice | None:
         habits,
         keep_alive_seconds=int(request.get("keep_alive") or 0),
         instance_count=int(request.get("instance_count") or 1),
-        usd_per_hour=judgement.usd_per_hour,
+        usd_per_hour=usd_per_hour,
     )

@@ -7,5 +7,5 @@ training script is a real process. One engine (:mod:`.engine`) runs the scenario
 (:mod:`.spot`), a warm pool (:mod:`.pool`), a spot fleet (:mod:`.fleet`) and a sweep (:mod:`.sweep`). This package does
 not know the inside of a training script. A scenario gathers the facts (:mod:`.evidence`). Pure functions
 (:mod:`.verdict` and its like) decide the verdict on the run from these facts. A report (:mod:`.report`) holds both.
-:mod:`.report_view` draws it.
+:mod:`.view` draws it.
 """

@@ -62,9 +62,9 @@ def deploy(
 
     Args:
         local: The local AWS to deploy to.
-        project_dir: The checkout of the app.
+        project_dir: The app's checkout.
         deployment: The deployment's name.
-        settings: The deployment's other settings.
+        settings: Its other settings.
         view: Shows the progress.
     """
     with view.stage(Stage.BOOTSTRAP) as outcome:

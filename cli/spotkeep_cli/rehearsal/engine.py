@@ -76,7 +76,7 @@ class Subscriber:
             sns: Client of the topic's account.
             sqs: Client of the same account.
             topic_arn: The topic of the notifications.
-            queue_name: A name for the queue, new or not.
+            queue_name: The queue's name.
         """
         queue_url = sqs.create_queue(QueueName=queue_name)["QueueUrl"]
         attributes = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=["QueueArn"])["Attributes"]
@@ -139,9 +139,9 @@ def replace_earlier(local: LocalAws, table: RunTable, *, names: Sequence[str]) -
     A run that has not ended keeps everything. It is noted again.
 
     Args:
-        local: The local AWS that they ran on.
+        local: Their local AWS.
         table: The run table.
-        names: The ids of the runs, or of the sweep, of the rehearsal that begins.
+        names: The ids of the rehearsal's runs, or of its sweep.
     """
     note = local.state_dir / _NOTE
     alive = []
@@ -189,7 +189,7 @@ class Scenario:
     Attributes:
         introduction: The text that the command prints first. `{job_file}` stands for the job file.
         job_fields: The fields of the job file that it replaces. None takes a field away.
-        of_sweep: True for the job file of a sweep. The other scenarios rehearse single jobs.
+        of_sweep: True for the job file of a sweep, False for that of a single job.
         suffixes: The endings of the ids of its runs, or of its sweep.
         settings: Settings of the deployment, besides its name, by the fields of the job file.
         server: Options of the local AWS, where the rehearsal starts one.
@@ -218,7 +218,7 @@ class RehearsalPlan:
     Attributes:
         scenario: The kind of rehearsal.
         document: The job file. The ids of its runs are made from its name.
-        invocation: The command's own words. They name the deployment.
+        invocation: The command's own words, which name the deployment.
         project_dir: The checkout whose app is deployed.
         settings: Settings of the deployment, besides its name.
         timeout_seconds: The longest wait of a scenario for any one event, in seconds.

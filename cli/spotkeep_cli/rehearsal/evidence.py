@@ -61,13 +61,13 @@ class RehearsedProcess:
         started_at: Seconds since the epoch.
         ended_at: Seconds since the epoch.
         ending: The kind of its end.
-        resumed_from_step: Number of completed steps that it restored. 0 for a start from the beginning. ``None``
+        resumed_from_step: Number of completed steps that it restored, 0 for a start from the beginning, or ``None``
             without a report of the script.
         last_step: Number of completed steps when it ended. ``None`` without a report of the script.
         saved_steps: Steps of the checkpoints that it saved, in order.
         durable_step: Step of the newest checkpoint that was whole in S3 when the life ended. 0 for none.
         stored_files: Files of the checkpoint directory that were in S3 when the life ended.
-        read_files: Those that it found when it began, and read. ``None`` where that cannot be seen.
+        read_files: Those that it found when it began, and read, or ``None`` where that cannot be seen.
         uploads: Number of files of the checkpoint directory that were copied to S3 meanwhile.
         put_aside: Checkpoints that it found when it began, and that were not whole.
     """
@@ -154,13 +154,13 @@ class CapacityLoss:
 
     Attributes:
         when: ISO 8601 time, UTC.
-        at_step: Number of completed steps when the capacity went. ``None`` without a report of the script.
+        at_step: Number of completed steps when the capacity went, or ``None`` without a report of the script.
         notice: True if a SIGTERM came first.
         durable_step: Step of the newest checkpoint that was whole in S3 at that moment. 0 for none.
         resumed_from_step: Step that the next life restored. ``None`` without a report of the script, or without a next
             life.
-        steps_repeated: Number of steps that were done again. ``None`` when either end is unknown.
-        seconds_to_resume: Seconds from the loss to the first report of the next life. ``None`` without one.
+        steps_repeated: Number of steps that were done again, or ``None`` when either end is unknown.
+        seconds_to_resume: Seconds from the loss to the first report of the next life, or ``None`` without one.
         seconds_trained: Seconds that the run had trained until then, in all its lives.
         stored_files: Files of the checkpoint directory that were in S3 at that moment.
         read_files: Those of them that the next life read. ``None`` where that cannot be seen.

@@ -32,8 +32,8 @@ class RehearsedInstance:
         instance_id: The instance's id.
         zone: Its Availability Zone.
         volume_id: The id of the run's volume while it trained.
-        phases_s: Seconds from its boot to the first training step, by phase. To the start of a script that reports no
-            steps.
+        phases_s: Seconds from its boot to the first training step, or to the start of a script that reports no steps,
+            by phase.
         calls: Number of AWS calls of the agent until then, by name.
         process: Its training, until it was gone.
     """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from spotkeep.runner.exits_on_notice import EXITS_NAME
 from spotkeep_cli.rehearsal.evidence import ProcessEnding, RehearsedProcess, RunEvidence
 from spotkeep_cli.rehearsal.model_comparison import model_files_of
-from spotkeep_jobs.backends.sagemaker.request import launch_id_of
+from spotkeep_jobs.backends.sagemaker.training_job import launch_id_of
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, lines_of, parse_line
 from spotkeep_jobs.record.record import Attempt
 from spotkeep_local.training.job import ProcessLifetime

@@ -43,7 +43,7 @@ from spotkeep_cli.rehearsal.view import Stage
 from spotkeep_cli.sweeps.sweep_view import states_in_words
 from spotkeep_cli.terminal import NextStep
 from spotkeep_fleet.training_spec import SPEC_CHANNEL
-from spotkeep_jobs.backends.sagemaker.request import RUN_VARIABLE
+from spotkeep_jobs.backends.sagemaker.training_job import RUN_VARIABLE
 from spotkeep_jobs.progress.job_events import JobEvent, parse_line
 from spotkeep_jobs.record.ids import run_of_trial
 from spotkeep_jobs.sweeps.document import Objective, SweepRequest, read_sweep

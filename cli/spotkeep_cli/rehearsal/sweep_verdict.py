@@ -69,7 +69,7 @@ class RehearsedTrial:
         attempts: The names of its jobs, by the records of its run's attempts.
         interruptions_in_record: Number of interruptions that these records count.
         jobs: Its training jobs in the local AWS, oldest first.
-        service_jobs: Its service jobs in AWS Batch. None for a trial in no queue.
+        service_jobs: Its service jobs in AWS Batch, or None for a trial in no queue.
         curve: The objective at each step that it trained, in all attempts.
         contradictions: Steps that it trained twice, with another objective the second time.
         alone: The objective at each step of the same trial left alone.

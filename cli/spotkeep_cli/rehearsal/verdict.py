@@ -33,10 +33,11 @@ class Verdict:
     """The judgement on a rehearsal.
 
     Attributes:
-        reasons: Every reason why it did not pass. Empty when it passed.
+        reasons: Every reason why it did not pass, or empty when it passed.
         interruptions: The cost of each loss of capacity.
         identical_to_uninterrupted: True if the final model equals, file by file, that of a run left alone.
-        equal_to_uninterrupted: True if it holds the same values, as far as they can be compared. Its bytes may differ.
+        equal_to_uninterrupted: True if it holds the same values, as far as they can be compared, in bytes that may
+            differ.
         remarks: Questions that a passed verdict leaves open, such as files that cannot be compared by value.
         not_shown: Those of the reasons that name a promise without evidence.
         other_model: Those of the reasons that describe a difference of the model.

@@ -15,7 +15,7 @@ from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import Column, Fact, facts, table_that_fits
 from spotkeep_cli.rendering.lists import reason_text, state_text, where
 from spotkeep_cli.rendering.metric_list import metric_list
-from spotkeep_jobs.backends.sagemaker.request import without_launch_id
+from spotkeep_jobs.backends.sagemaker.training_job import without_launch_id
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.progress.progress import work_left
 from spotkeep_jobs.record.console_page import console_page
@@ -252,7 +252,7 @@ def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
         rows.append(("lost capacity", "once" if run.interruptions == 1 else f"{run.interruptions} times"))
     if run.place.backend == "ec2":
         rows.append(("fleet", run.job_id or "not there yet"))
-        rows.append(("volume", run.volume_id or "not there yet"))
+        rows.append(("volume", "not there yet" if run.volume is None else run.volume.id))
     elif run.place.queue is not None:
         rows.append(
             ("queue", f"{run.place.queue.queue}, share {run.place.queue.share}, priority {run.place.queue.priority}")
@@ -275,8 +275,8 @@ def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
         rows.append(("said", run.failure_reason))
     if run.log_warning:
         rows.append(("its log", run.log_warning))
-    if run.no_more_jobs_because:
-        rows.append(("no job follows", run.no_more_jobs_because))
+    if run.ending is not None and run.ending.no_more_jobs_because:
+        rows.append(("no job follows", run.ending.no_more_jobs_because))
     return facts(rows)
 
 

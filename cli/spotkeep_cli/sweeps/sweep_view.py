@@ -83,7 +83,7 @@ def sweep_page(sweep: Sweep, trials: Sequence[Trial], *, now: datetime, width: i
         trials: Its trials.
         now: The time.
         width: The room, in characters.
-        everything: True to show all trials, and not the best ones alone.
+        everything: True to show more than the best trials.
     """
     request = SweepRequest.model_validate(sweep.document["sweep"])
     heading = Text.assemble((sweep.sweep, "bold"), "  ", sweep_state(sweep))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from spotkeep_jobs.backends.job_spec import SpecObject
+from spotkeep_jobs.document.command import SpecObject
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from spotkeep_jobs.temporary_errors import call_error, is_temporary, typed_errors
 

@@ -14,13 +14,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.backends.job_phases import count_interruptions, time_in, time_loading_again
-from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, WAITING_PHASES
+from spotkeep_jobs.backends.backend import (
+    ON_INSTANCES_PHASES,
+    WAITING_PHASES,
+    count_interruptions,
+    time_in,
+    time_loading_again,
+)
 from spotkeep_jobs.progress.progress import trained_before
 from spotkeep_jobs.record.record import Attempt, Cost, JobUsage
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import JobView
+    from spotkeep_jobs.backends.backend import JobView
     from spotkeep_jobs.progress.job_log import JobLog
 
 _SECONDS_PER_HOUR: Final = 3600
@@ -34,9 +39,9 @@ def usage_of(*, job: JobView, log: JobLog, earlier: Sequence[Attempt], ended_at:
 
     Args:
         job: The backend's description of the ended job.
-        log: The job's own log.
+        log: Its log.
         earlier: The run's earlier attempts.
-        ended_at: The time when the job ended.
+        ended_at: The time of the job's end.
     """
     continues = trained_before(earlier)
     steps = log.steps

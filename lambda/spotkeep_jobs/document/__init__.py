@@ -1,1 +1,1 @@
-"""The job file of a user, and the reading of its values."""
+"""The job file of a user, and the reading of its values. Pure."""

@@ -25,9 +25,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
 
-from spotkeep_jobs.document.reading import DocumentModel, Rule, rule, shown
+from spotkeep_jobs.document.reading import DocumentModel, Rule, each_once, read_list, read_text, rule, shown, wrong
 from spotkeep_jobs.document.times import LongestWait
-from spotkeep_jobs.document.values import each_once, read_list, read_text, wrong
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.record import Capacity
 

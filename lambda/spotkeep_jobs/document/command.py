@@ -1,7 +1,7 @@
-"""The command of a job, its setup, hyperparameters and environment.
+"""The command of a job, its setup, hyperparameters and environment, and the training spec that holds them.
 
 A command is the words of a command line, or a block of lines for bash (`shell_text`). Without one the image's own entry
-point runs, and nothing of Spotkeep beside it.
+point runs, and nothing of Spotkeep beside it. All backends write the spec of a run's jobs with one function.
 
 Sources:
     https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
@@ -13,13 +13,40 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import WithJsonSchema
 
-from spotkeep_fleet.training_spec import SPEC_VARIABLE
-from spotkeep_jobs.document.reading import INTO_A_FILE, Rule, excluded, more_than_fit, outlined, rule
+from spotkeep_fleet.training_spec import (
+    NO_INSTALLATION,
+    SPEC_VARIABLE,
+    JobSource,
+    MlflowPlace,
+    RunNumber,
+    SearchedMetric,
+    TrainingSpec,
+    encode_spec,
+    spec_file_name,
+)
+from spotkeep_jobs.document.reading import (
+    INTO_A_FILE,
+    MAX_VARIABLE,
+    MAX_WORD,
+    AnyText,
+    Rule,
+    excluded,
+    more_than_fit,
+    must,
+    outlined,
+    read_text,
+    rule,
+    scalar_text,
+    single_line,
+    written,
+    wrong,
+)
 from spotkeep_jobs.document.shell_text import (
     SHELLS,
     does_nothing,
@@ -36,24 +63,14 @@ from spotkeep_jobs.document.shell_text import (
     waits_for_anything,
     why_a_shell,
 )
-from spotkeep_jobs.document.values import (
-    MAX_VARIABLE,
-    MAX_WORD,
-    AnyText,
-    must,
-    read_text,
-    scalar_text,
-    single_line,
-    written,
-    wrong,
-)
+from spotkeep_jobs.document.source import GitSource
 from spotkeep_jobs.errors import Problem
+from spotkeep_jobs.record.record import RunGroup
 from spotkeep_jobs.record.states import NotificationKind
 
 if TYPE_CHECKING:
     from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
     from spotkeep_jobs.document.request import JobRequest
-
 
 MAX_HYPERPARAMETERS: Final = 100
 MAX_COMMAND_WORDS: Final = 99
@@ -431,3 +448,73 @@ def _second_python(words: Sequence[str]) -> Sequence[str]:
 
 def _is_script(word: str) -> bool:
     return word.endswith(".py") or word == "-m"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecObject:
+    """The object in S3 from which SageMaker's jobs get their spec.
+
+    Attributes:
+        uri: Its `s3://` address. The hash of its content is a part of the address.
+        content: The spec, as its runner reads it.
+    """
+
+    uri: str
+    content: bytes
+
+
+def training_spec_of(
+    request: JobRequest, *, environments: str | None = None, number: RunNumber | None = None
+) -> TrainingSpec:
+    """Write the spec of a run's jobs.
+
+    Args:
+        request: The validated request, defaults filled in.
+        environments: The address in S3 of installed packages. None on EC2, where the volume keeps them.
+        number: The run's number in its group, on EC2.
+    """
+    mlflow = request.mlflow
+    return TrainingSpec(
+        command=request.command or (),
+        environment=request.environment,
+        hyperparameters=request.hyperparameters,
+        arguments=request.arguments,
+        install=request.install if isinstance(request.install, str) else NO_INSTALLATION,
+        requirements=request.requirements,
+        setup=request.setup or (),
+        environments=environments,
+        warm_pool=request.keep_alive > 0,
+        source=_source(request),
+        metrics={
+            name: SearchedMetric(metric.pattern, metric.step)
+            for name, metric in request.metrics.items()
+            if metric.pattern
+        },
+        pause_at_step=request.pause_at_step,
+        number=number,
+        mlflow=None if mlflow is None else MlflowPlace(mlflow.tracking_uri, mlflow.experiment),
+    )
+
+
+def number_in(group: RunGroup | None) -> RunNumber:
+    """Return a run's number in its group. Without a group it is the first and only one."""
+    return RunNumber(1, 1) if group is None else RunNumber(group.index, group.size)
+
+
+def spec_object(spec: TrainingSpec, *, prefix: str) -> SpecObject:
+    """Return the object of a spec.
+
+    Args:
+        spec: The spec.
+        prefix: The place of the run's specs, with a closing slash.
+    """
+    content = encode_spec(spec)
+    return SpecObject(uri=f"{prefix}{spec_file_name(content)}", content=content)
+
+
+def _source(request: JobRequest) -> JobSource | None:
+    if isinstance(request.source, GitSource):
+        return JobSource(git_url=request.source.git, git_commit=request.source.commit)
+    if request.source is None:
+        return None
+    return JobSource(uri=request.source.uri, sha256=request.source.sha256)

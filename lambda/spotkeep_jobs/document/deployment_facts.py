@@ -18,7 +18,7 @@ class SpendingLimits:
     """The ceilings of a deployment. Each attribute is the setting of the same name, and None means no ceiling.
 
     Attributes:
-        allowed_instance_types: Shell patterns. A type of SageMaker or EC2 is allowed where one of them matches it.
+        allowed_instance_types: Shell patterns for the types of SageMaker and EC2 that are allowed.
         run_cost_limit_usd: The most US dollars of a run in the worst case, over all its attempts.
         volume_size_limit_gb: Storage of each instance of a job, in GB, or of the volume of a run on EC2, in GiB.
         volume_iops_limit: Provisioned IOPS of the volume of a run on EC2.
@@ -40,7 +40,7 @@ class PoolRules:
     """The rules of a deployment for warm pools.
 
     Attributes:
-        reminder_lead_seconds: The time before a pool's expiry at which users get a reminder. 0 for no reminder.
+        reminder_lead_seconds: The time before a pool's expiry at which users get a reminder, or 0.
         idle_limit_seconds: A pool that has waited longer is stopped. None for no such limit.
     """
 
@@ -72,10 +72,11 @@ class DeploymentDefaults:
     """The values that a deployment fills in and insists on.
 
     Attributes:
-        image: The container image of documents that name none. Their instance types fill in `{processor}`.
+        image: The container image of documents that name none, with `{processor}` for their instance types.
         instance_type: The instance type of documents that name none.
         checkpoint_bucket: The bucket that runs write and read, each below its prefix.
-        data_locations: Other places that runs may read, `s3://<bucket>/<prefix>/` each. None where that is not known.
+        data_locations: Other places that runs may read, `s3://<bucket>/<prefix>/` each, or None where that is not
+            known.
         mlflow_arns: SageMaker's MLflow that jobs may log to. None where that is not known.
         max_run_limit_seconds: The longest that a job may train, on SageMaker or on EC2, where it is known.
         prices: On-demand US dollars per instance and hour, by instance type.

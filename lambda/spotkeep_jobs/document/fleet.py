@@ -10,8 +10,17 @@ from pydantic import Field
 
 from spotkeep_fleet.ecr_images import ecr_registry, is_in_public_gallery
 from spotkeep_jobs.document.deployment_facts import NO_DEFAULTS
-from spotkeep_jobs.document.reading import DocumentModel, Rule, excluded, outlined, rule
-from spotkeep_jobs.document.values import MAX_RUN_ID_LENGTH, RUN_ID_HEX_DIGITS, Text, WholeNumber
+from spotkeep_jobs.document.reading import (
+    MAX_RUN_ID_LENGTH,
+    RUN_ID_HEX_DIGITS,
+    DocumentModel,
+    Rule,
+    Text,
+    WholeNumber,
+    excluded,
+    outlined,
+    rule,
+)
 from spotkeep_jobs.errors import Problem
 
 if TYPE_CHECKING:

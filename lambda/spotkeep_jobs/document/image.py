@@ -33,8 +33,18 @@ from spotkeep_jobs.document.framework_images import (
     PATCHED_UNTIL,
     AwsImage,
 )
-from spotkeep_jobs.document.reading import Rule, excluded, outlined, rule, shown
-from spotkeep_jobs.document.values import AnyText, must, read_text, written, wrong
+from spotkeep_jobs.document.reading import (
+    AnyText,
+    Rule,
+    excluded,
+    must,
+    outlined,
+    read_text,
+    rule,
+    shown,
+    written,
+    wrong,
+)
 from spotkeep_jobs.errors import Problem
 
 if TYPE_CHECKING:
@@ -94,8 +104,8 @@ def newest_named(text: str, images: Mapping[str, AwsImage]) -> str | None:
     """Return the newest image of a table that a name means. None where it means none.
 
     Args:
-        text: A framework or an algorithm alone, or with as much of its version as matters, such as `pytorch`,
-            `pytorch-2.8` or `xgboost-1.7-1`.
+        text: A framework or an algorithm, with as much of its version as matters, such as `pytorch`, `pytorch-2.8` or
+            `xgboost-1.7-1`.
         images: The table.
     """
     meant = re.compile(re.escape(text) + r"(?![a-z0-9]).*")

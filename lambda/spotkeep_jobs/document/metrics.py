@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import BeforeValidator, Field
 
 from spotkeep_fleet.training_spec import MLFLOW_EXPERIMENT, MLFLOW_TRACKING_URI
-from spotkeep_jobs.document.reading import DocumentModel, Rule, first_few, rule, shown
-from spotkeep_jobs.document.values import (
+from spotkeep_jobs.document.reading import (
     LINE_ENDS,
     MAX_VARIABLE,
+    DocumentModel,
+    Rule,
     Text,
+    first_few,
     must,
     read_text,
+    rule,
+    shown,
     without_credentials,
     written,
     wrong,

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from spotkeep_jobs.document.reading import Rule, excluded, nearest, rule, shown
+from spotkeep_jobs.document.reading import Rule, excluded, must, nearest, rule, shown, wrong
 from spotkeep_jobs.document.times import DurationOf, format_duration
-from spotkeep_jobs.document.values import must, wrong
 from spotkeep_jobs.errors import Problem
 
 if TYPE_CHECKING:

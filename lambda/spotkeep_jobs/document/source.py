@@ -27,17 +27,23 @@ from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 
 from spotkeep_fleet.channel_files import has_an_empty_name
 from spotkeep_fleet.training_spec import SPEC_CHANNEL
-from spotkeep_jobs.document.reading import DocumentModel, Rule, excluded, first_few, more_than_fit, rule, shown
-from spotkeep_jobs.document.values import (
+from spotkeep_jobs.document.reading import (
     MAX_RUN_ID_LENGTH,
     MAX_WORD,
     S3_SCHEMA,
     AnyText,
+    DocumentModel,
+    Rule,
     S3Uri,
     Text,
+    excluded,
+    first_few,
+    more_than_fit,
     must,
     read_s3_uri,
     read_text,
+    rule,
+    shown,
     single_line,
     without_credentials,
     written,

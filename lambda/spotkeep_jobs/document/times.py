@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from annotated_types import GroupedMetadata
 from pydantic import BeforeValidator, WithJsonSchema
 
-from spotkeep_jobs.document.reading import Rule, excluded, rule
-from spotkeep_jobs.document.values import wrong
+from spotkeep_jobs.document.reading import Rule, excluded, rule, wrong
 from spotkeep_jobs.errors import DurationError, Problem
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.errors import in_words
 from spotkeep_jobs.orphans.sources import Found, OrphanSearch, sources_of
-from spotkeep_jobs.record.orphan_report import Handled, OrphanOutcome, OrphanReport, OrphanRule
-from spotkeep_jobs.with_changes import with_changes
+from spotkeep_jobs.record.deployment_records import Handled, OrphanOutcome, OrphanReport, OrphanRule
+from spotkeep_jobs.record.fields import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final
 from spotkeep_fleet.record import VOLUME
 from spotkeep_fleet.run_prefixes import PREFIXES, TEAMS_PREFIX
 from spotkeep_jobs.backends.ec2.facts import Fleet
-from spotkeep_jobs.backends.sagemaker.request import RUN_VARIABLE
+from spotkeep_jobs.backends.sagemaker.training_job import RUN_VARIABLE
 from spotkeep_jobs.cost.storage_cost import BYTES_A_GIGABYTE, HOURS_A_MONTH
-from spotkeep_jobs.record.orphan_report import GRACE, RULES, Finding, OrphanKind
+from spotkeep_jobs.record.deployment_records import GRACE, RULES, Finding, OrphanKind
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.backends.backend import JobView
     from spotkeep_jobs.backends.batch.service_job import ServiceJob
     from spotkeep_jobs.backends.ec2.facts import Orphan
-    from spotkeep_jobs.backends.job_view import JobView
     from spotkeep_jobs.record.record import Pool, Run
 
 

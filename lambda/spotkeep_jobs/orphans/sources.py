@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_fleet.run_prefixes import PREFIXES, of_team
 from spotkeep_jobs.backends.batch.service_job import job_id_of
-from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, LAUNCH_VARIABLE, RUN_VARIABLE, launch_id_of
+from spotkeep_jobs.backends.sagemaker.training_job import DEPLOYMENT_TAG, LAUNCH_VARIABLE, RUN_VARIABLE, launch_id_of
 from spotkeep_jobs.errors import in_words, isolated
 from spotkeep_jobs.orphans.decisions import (
     Context,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.backends.batch.jobs import ServiceJobs
     from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans
     from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
-    from spotkeep_jobs.record.orphan_report import Finding
+    from spotkeep_jobs.record.deployment_records import Finding
     from spotkeep_jobs.record.record import Pool, Run
     from spotkeep_jobs.record.run_table import RunTable
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from spotkeep_jobs.backends.sagemaker.request import traits_of
+from spotkeep_jobs.backends.sagemaker.training_job import traits_of
 from spotkeep_jobs.record.record import Pool, PoolTraits
 from spotkeep_jobs.record.states import PoolState
 

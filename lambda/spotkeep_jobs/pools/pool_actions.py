@@ -10,16 +10,23 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.backends.sagemaker.request import build_training_job_request
+from spotkeep_jobs.backends.sagemaker.training_job import build_training_job_request
 from spotkeep_jobs.document.capacity import first_job
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.times import MAX_KEEP_ALIVE_SECONDS, format_duration
-from spotkeep_jobs.errors import AwsRefusedError, JobNotFoundError, Problem, RequestRefusedError, in_words
+from spotkeep_jobs.errors import (
+    AwsRefusedError,
+    JobNotFoundError,
+    Problem,
+    RequestRefusedError,
+    RunChangedError,
+    UnreadableRecordError,
+    in_words,
+)
 from spotkeep_jobs.pools.matching import PoolMatch, match
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.pools.warm_pool import LONGEST_CHAIN, stop_requested
 from spotkeep_jobs.record.record import Pool
-from spotkeep_jobs.record.run_table_errors import RunChangedError, UnreadableRecordError
 from spotkeep_jobs.record.states import PoolEndReason, PoolState
 from spotkeep_jobs.record.table_client import until_written
 
@@ -82,8 +89,8 @@ class PoolActions:
         Args:
             run: The run that left it.
             seconds: How much longer.
-            kept_until: Than this end, which the caller has seen: the same call again changes nothing. Default: than its
-                end by now, so that the same call again extends it again.
+            kept_until: Than this end, so that the same call again changes nothing. Default: than its end by now, so
+                that the same call again extends it again.
 
         Returns:
             The pool, with its new expiry.

@@ -13,18 +13,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.errors import AwsRefusedError, JobNotFoundError
+from spotkeep_jobs.errors import AwsRefusedError, JobNotFoundError, UnreadableRecordError
 from spotkeep_jobs.pools.matching import differences
-from spotkeep_jobs.pools.pool_schedules import plan_schedules
 from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules, ScheduleNotMadeError, ScheduleTarget
-from spotkeep_jobs.pools.warm_pool import PoolFacts, decide_pool, waits_as_recorded
+from spotkeep_jobs.pools.warm_pool import PoolFacts, decide_pool, plan_schedules, waits_as_recorded
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, total
-from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 from spotkeep_jobs.record.states import PoolState
 from spotkeep_jobs.record.table_client import until_written
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import JobSummary, JobView
+    from spotkeep_jobs.backends.backend import JobSummary, JobView
     from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules
     from spotkeep_jobs.record.record import Pool, Run
@@ -103,7 +101,7 @@ class PoolReconciler:
         """Return a pool to which nothing has happened, without asking SageMaker for it alone.
 
         Args:
-            seen: The pool, as the index of the table has it.
+            seen: The pool, as the table's index has it.
             waiting: The names of the jobs with waiting pools, as listed a moment ago.
 
         Returns:

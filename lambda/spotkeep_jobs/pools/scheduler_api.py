@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from spotkeep_jobs.errors import SpotkeepJobsError
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.pools.pool_schedules import PlannedSchedule
+    from spotkeep_jobs.pools.warm_pool import PlannedSchedule
     from spotkeep_jobs.settings import DeploymentSettings
 
 _RETRIES: Final = 20
@@ -37,7 +37,7 @@ class ScheduleTarget:
         group: The schedule group.
         function_arn: The function they invoke.
         role_arn: The role they invoke it with.
-        dead_letter_arn: The queue for events that could not be delivered. A schedule deletes itself even then.
+        dead_letter_arn: The queue for undelivered events. A schedule deletes itself even then.
     """
 
     group: str

@@ -1,4 +1,4 @@
-"""Reads the `spotkeep-event: {json}` lines that a job writes into its log, tolerantly and within bounds.
+"""Reads the `spotkeep-event: {json}` lines that a job writes into its log, tolerantly and within bounds. Pure.
 
 A log is text from a machine that may die in the middle of a line. Progress bars and libraries print into it, too. So a
 line that is no whole event is no error, and is ignored.

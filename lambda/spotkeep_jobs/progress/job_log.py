@@ -248,9 +248,9 @@ class Resumed:
     """The script took up its work.
 
     Attributes:
-        at: When, in epoch seconds, by the job's clock.
+        at: The time in epoch seconds, by its clock.
         step: The completed steps it went on from.
-        training: Which of its trainings, where it has several.
+        training: The training, where it has several.
     """
 
     at: float
@@ -270,8 +270,8 @@ class JobLog:
         resumes_left_out: The number of resumes before those.
         paused_at_step: The step at which its script paused, if it did.
         exited: True when the runner's last line is in it.
-        end_is_doubtful: True when its script counts as done without a report that it is done. It ended with 0 on one
-            notice after the other.
+        end_is_doubtful: True when its script counts as done without a report that it is done, since it ended with 0 on
+            one notice after the other.
         refused: Lines that broke a bound, by the bound.
         extent: The part of the log that this is.
     """

@@ -11,11 +11,12 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
 
-from spotkeep_jobs.record.bounds import (
+from spotkeep_jobs.record.fields import (
     MAX_JOB_REQUEST_BYTES,
     MAX_PLAN_BYTES,
     Address,
     AtMost,
+    Caller,
     Document,
     Id,
     Label,
@@ -23,8 +24,8 @@ from spotkeep_jobs.record.bounds import (
     Line,
     PriceNames,
     Words,
+    with_changes,
 )
-from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.states import (
     EndReason,
     NotificationKind,
@@ -34,7 +35,6 @@ from spotkeep_jobs.record.states import (
     RunState,
     TimelineKind,
 )
-from spotkeep_jobs.with_changes import with_changes
 
 DEFAULT_NOTIFY: Final = (
     NotificationKind.COMPLETED,
@@ -104,6 +104,7 @@ class Cost(Record):
     redone_steps: int | None
     """Steps trained more than once. None: the job did not report its steps."""
     redone_seconds: float | None
+    """Instance seconds of the redone steps, from the job's log. None: the job did not report its steps."""
     restart_overhead_seconds: float
     """Downloading and loading again after each interruption. A clean run does it once."""
     clean_on_demand_seconds: float
@@ -111,16 +112,21 @@ class Cost(Record):
     saved_seconds: float
     """`clean_on_demand_seconds - billed_seconds`. Negative when interruptions cost more than the discount."""
     saved_percent: float | None
+    """The saving in percent, such as 62.5. Of seconds, or on EC2 of dollars. None where it is not known."""
     aws_saved_percent: float | None
     """The saving as AWS prints it, which is (1 - billable / training) x 100. It counts work done twice as useful."""
     usd_per_hour: float | None = None
     """On-demand price of one instance."""
     billed_usd: float | None = None
+    """The whole bill in US dollars, such as 0.0153."""
     idle_pool_seconds: float = 0.0
     """The billed seconds in which warm pools of the run's jobs waited for a next job."""
     idle_pool_usd: float | None = None
+    """The cost of `idle_pool_seconds` in US dollars. It is in `billed_usd` as well."""
     clean_on_demand_usd: float | None = None
+    """The cost of `clean_on_demand_seconds` in US dollars."""
     saved_usd: float | None = None
+    """`clean_on_demand_usd` less `billed_usd`."""
     storage_gb_hours: float = 0.0
     """GB-hours of the run's volume while the run lasted. 0 for training jobs, as their price includes storage."""
     storage_usd: float | None = None
@@ -177,13 +183,19 @@ class JobUsage(Record):
     """
 
     instance_count: int
+    """The number of instances of the job, such as 2."""
     billable_seconds: float | None
     """BillableTimeInSeconds. None when SageMaker gives none, as for a job that never launched."""
     training_seconds: float | None
+    """TrainingTimeInSeconds. None for a job that never launched."""
     waited_seconds: float
+    """Seconds without capacity, before the first start and after each interruption."""
     redone_steps: int | None
+    """Steps trained more than once, from the job's log. None: the job did not report its steps."""
     redone_seconds: float | None
+    """Seconds of the redone steps. None: the job did not report its steps."""
     restart_overhead_seconds: float
+    """Seconds of downloading and loading again after each interruption."""
     last_step: int | None = None
     """The highest count of completed steps the job reported."""
     log_complete: bool = True
@@ -204,6 +216,7 @@ class Progress(Record):
     durable_step: int = 0
     """The step of the newest checkpoint that is taken to be in S3."""
     reported_at: UtcTime
+    """The time of the last report, such as `2026-11-22T02:00:00.000Z`."""
     read_to: float
     """Epoch seconds of the last event that is in here, by the job's clock."""
     timed_steps: int = 0
@@ -232,10 +245,13 @@ class Metric(Record):
     """The kept values of one metric that the script reports."""
 
     goal: Goal | None = None
+    """The better direction, as the job document says, such as `minimize`. None where it says none."""
     last_step: int | None = None
     """The step of the last value. None when that value came without a step."""
     last: float
+    """The last value, such as 0.25."""
     best_step: int | None = None
+    """The step of `best`. None when that value came without a step."""
     best: float | None = None
     """None where there is no goal."""
     span: int = 1
@@ -255,6 +271,7 @@ class ScriptMetrics(Record):
     """The metrics that a run's script reports, in an item beside the run's."""
 
     metrics: Annotated[dict[MetricName, Metric], AtMost(40)] = {}
+    """The metrics by name, such as `loss`."""
     left_out: bool = False
     """True when the script reported more metrics than are kept."""
     resumes: bool = False
@@ -265,8 +282,11 @@ class Steered(Record):
     """The current decision about a run's capacity, written when the choice changes."""
 
     choice: Literal["wait", "spot", "on-demand"]
+    """The choice, such as `spot`. The controller writes it."""
     reason: Words
+    """The reason for the choice, in words for the timeline."""
     decided_at: UtcTime
+    """The time of the choice, such as `2026-11-22T02:00:00.000Z`."""
 
 
 class Spread(Record):
@@ -284,6 +304,7 @@ class Plan(Record):
     """
 
     made_at: UtcTime
+    """The time of the launch, which made the plan, such as `2026-11-22T02:00:00.000Z`."""
     table: Annotated[dict[str, Any], AtMost(MAX_PLAN_BYTES)]
     """As `spotkeep_planner.steering` writes it."""
     cost_usd: Spread | None = None
@@ -291,9 +312,11 @@ class Plan(Record):
     finish_seconds: Spread
     """From the launch."""
     chance_of_on_demand: float
+    """The chance that the run needs on-demand capacity, from 0 to 1."""
     spot_usd_per_hour: float | None = None
     """The spot price of one instance."""
     rests_on: Annotated[tuple[Words, ...], AtMost(20)] = ()
+    """The assumptions of the forecast, a sentence each."""
 
 
 class RunGroup(Record):
@@ -304,12 +327,14 @@ class RunGroup(Record):
     index: int
     """The number of this run in the group, from 1."""
     size: int
+    """The number of runs in the group, such as 3."""
 
 
 class TrialPlace(Record):
     """The sweep of a run, and the number of its trial there."""
 
     sweep: Id
+    """The id of the sweep, such as `search-1a2b3c4d`."""
     number: int
     """From 1."""
 
@@ -318,6 +343,7 @@ class LogReading(Record):
     """A reading of a run's log that has begun, and as far as is known has not ended."""
 
     begun_at: UtcTime
+    """The time when it began, by the clock of the function that reads."""
     unfinished: int
     """The number of readings that have begun since one ended, this one included.
 
@@ -345,6 +371,7 @@ class QueuePlace(Record):
     queue: Label
     """As the deployment's settings name it."""
     share: Label
+    """The name of the share, as the job document or the deployment's settings say."""
     priority: int = 0
     """A number from 0 to 9999. The higher one goes first."""
 
@@ -382,6 +409,43 @@ class AskedToEnd(Record):
     """The end reason that follows from it, such as `STOPPED_BY_USER` or `MAX_COST`."""
     text: Words
     """The reason as the timeline shows it, such as `A user asked to stop the run`."""
+
+
+class Ending(Record):
+    """The end of an attempt, and of the run that ends with it. The function that ends them writes it."""
+
+    at: UtcTime
+    """The time of the end, such as `2026-11-22T02:00:00.000Z`. Where the backend names none, the time of the write."""
+    reason: EndReason
+    """The reason for the end, such as `SCRIPT_FAILED`."""
+    failure_reason: Words | None = None
+    """The backend's words about a failure, such as SageMaker's FailureReason. None where it gives none."""
+    paused_at_step: int | None = None
+    """The completed steps at which the script paused, such as 500. Where the log names none, those of the request."""
+    no_more_jobs_because: Words | None = None
+    """The bound that kept another job from following, in a run's ending, such as `its deadline has passed`."""
+
+
+class WithEnding(Record):
+    """A run or an attempt, which ends."""
+
+    ending: Ending | None = None
+    """The end, from the function that ends it. None while it goes on. A resume clears that of a run."""
+
+    @property
+    def end_reason(self) -> EndReason | None:
+        """The reason for the end. None while it goes on."""
+        return None if self.ending is None else self.ending.reason
+
+    @property
+    def failure_reason(self) -> str | None:
+        """The backend's words about a failure. None while it goes on, and where the backend gives none."""
+        return None if self.ending is None else self.ending.failure_reason
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """The time of the end. None while it goes on."""
+        return None if self.ending is None else self.ending.at
 
 
 class StaleCheckpointNotice(Record):
@@ -440,7 +504,9 @@ class QueuedTrainingJob(Record):
     failed_in_sagemaker: bool = False
     """True when it ended by an error of SageMaker's own."""
     training_seconds: int | None = None
+    """TrainingTimeInSeconds. None while SageMaker gives none."""
     billable_seconds: float | None = None
+    """BillableTimeInSeconds. None while SageMaker gives none."""
 
 
 class EarlierPhases(Record):
@@ -452,7 +518,9 @@ class EarlierPhases(Record):
     """
 
     count: int = 0
+    """The number of these phases."""
     interruptions: int = 0
+    """The number of interruptions in them."""
     time: Annotated[dict[Id, timedelta], AtMost(8)] = Field(default_factory=dict)
     """The time in each kind of phase."""
     loading_again: timedelta = timedelta(0)
@@ -460,6 +528,7 @@ class EarlierPhases(Record):
     had_instances: bool = False
     """True when it had instances before its first interruption."""
     first_on_instances_at: UtcTime | None = None
+    """The time of its first instances, such as `2026-11-22T02:03:00.000Z`. None without instances."""
 
 
 class EarlierTrainingJobs(Record):
@@ -470,7 +539,9 @@ class EarlierTrainingJobs(Record):
     left_at: UtcTime | None = None
     """The time when the last of them was asked to stop, or ended."""
     training_seconds: int | None = None
+    """The sum of their TrainingTimeInSeconds."""
     billable_seconds: float | None = None
+    """The sum of their BillableTimeInSeconds."""
     phases: EarlierPhases = EarlierPhases()
     """Sums over their phases and the preemptions after each.
 
@@ -478,89 +549,136 @@ class EarlierTrainingJobs(Record):
     """
 
 
-class Run(Record):
+class TrainingJobs(Record):
+    """The training jobs with instances that AWS Batch makes for an attempt in a queue. The controller writes them."""
+
+    listed: Annotated[tuple[QueuedTrainingJob, ...], AtMost(100)] = ()
+    """The training jobs in the order that AWS Batch made them. All of them, or the last ones."""
+    earlier: EarlierTrainingJobs = EarlierTrainingJobs()
+    """Sums over the training jobs before those."""
+
+
+class Retry(Record):
+    """A repeat of the request to SageMaker after a pause. The controller writes it into the attempt that repeats."""
+
+    at: UtcTime
+    """The earliest time at which the job is created, such as `2026-11-22T02:00:00.000Z`."""
+    no_capacity_since: UtcTime | None = None
+    """The time since when SageMaker has had no capacity, such as `2026-11-22T01:30:00.000Z`.
+
+    None after errors of SageMaker's own."""
+
+
+class Notified(Record):
+    """The notifications that an attempt's users got, each of which comes once. The controller writes it."""
+
+    queue_blocked: bool = False
+    """True after the notification that the attempt blocks its queue."""
+    long_wait: int | None = None
+    """The number of interruptions at the last notification of a long wait, such as 2. 0 before the first capacity."""
+    stale_checkpoint: StaleCheckpointNotice | None = None
+    """The last notification of a stale checkpoint, such as the attempt's second one."""
+
+
+class Volume(Record):
+    """The EBS volume of a run on EC2. The controller writes it, from the fleet's record."""
+
+    id: Id
+    """EC2's id of it, such as `vol-0a1b2c3d4e5f60718`."""
+    is_for_a_person: bool = False
+    """True when only a person deletes it. It is the user's, or has data that is not in S3."""
+
+
+class Run(WithEnding):
     """The run item, with the user's request and the state of the run.
 
     `version` counts the changes. Every write names the version that it was decided on (optimistic locking).
     """
 
     run: Id
+    """The run's id, from the user or from the launcher, such as `digits-1a2b3c4d`. It never changes."""
     name: Label
+    """The run's name in the job document, such as `digits`. Several runs may have it."""
     owner: Label | None = None
+    """The user that the job document or the job's tag names, such as `ada`. None where neither does."""
     launched_by: Caller | None = None
-    """The caller of the launcher. None after a direct invocation, which names no caller."""
+    """The caller of the launcher, such as `ada`. None after a direct invocation, which names no caller."""
     group: RunGroup | None = None
-    """The group of a run that was launched with others in one document."""
+    """The group of a run that was launched with others in one document, such as run 2 of 3. The launcher writes it."""
     trial: TrialPlace | None = None
-    """The trial that the run is, and its sweep. None outside a sweep."""
+    """The sweep and the number of the trial that the run is, such as trial 7. The controller writes it."""
     schedule: Id | None = None
-    """The schedule that launched it. None for a launch of a user or of a sweep."""
+    """The id of the schedule that launched it, such as `nightly`. None for a launch of a user or of a sweep."""
     adopted: bool = False
-    """True when another client created its job, without a job document."""
+    """True when another client created its job, without a job document. The controller writes it."""
     state: RunState = RunState.LAUNCHING
-    end_reason: EndReason | None = None
-    failure_reason: Words | None = None
-    paused_at_step: int | None = None
-    """The completed steps of a paused run, from its last attempt."""
-    no_more_jobs_because: Words | None = None
-    """The bound (of the ladder, max_cost, the retries) that kept another job from following the last one."""
+    """The state of the run, such as `TRAINING`. The launcher and the controller write it."""
     place: Place
     """The place of the current attempt. Each attempt that begins writes its own into the run."""
     job_name: Id
-    """The current attempt's training job. In a queue its service job."""
+    """The name of the current attempt's job, such as `digits-1a2b3c4d-1`. In a queue that of its service job."""
     job_id: Address | None = None
     """The current attempt's `job_id`. The function that writes the attempt's writes this one with it."""
     attempt: int = 1
+    """The number of the current attempt, from 1. A resume and the controller add one."""
     created_at: UtcTime
+    """The time of the launch, by the launcher's clock, such as `2026-11-22T02:00:00.000Z`."""
     started_at: UtcTime | None = None
-    """The time when the first attempt first had instances."""
-    ended_at: UtcTime | None = None
+    """The time when the first attempt first had instances, such as `2026-11-22T02:03:00.000Z`, from the backend."""
     updated_at: UtcTime
+    """The time of the last change, by the clock of the function that wrote it, such as `2026-11-22T02:10:00.000Z`."""
     asked_to_end: AskedToEnd | None = None
     """The user's request to stop. The launcher writes it. A resume clears it."""
     checkpoint_uri: Address
     """The checkpoint prefix, one S3 prefix that at most one live run owns (I1). Empty in an adopted run without one."""
     output_prefix: Address
-    """S3OutputPath of every attempt. Lies in the deployment's bucket."""
+    """The S3OutputPath of every attempt, from the launcher. It lies in the deployment's bucket."""
     output_uri: Address | None = None
-    """The model archive, once it is known."""
+    """The address of the model archive. The controller writes it when the job ends. None until then."""
     notify: Kinds = DEFAULT_NOTIFY
+    """The kinds of notification that the job document asks for, such as `COMPLETED`. The launcher writes them."""
     deadline_at: UtcTime | None = None
+    """The time until which the job document wants the run to end, from the launcher. None without a deadline."""
     progress: Progress | None = None
-    """Followed in runs with a deadline, and where a stale checkpoint causes a notification."""
+    """The last report of the script. The controller writes it in runs with a deadline or a checkpoint alert."""
     steered: Steered | None = None
+    """The controller's last choice of capacity in a run with a deadline, such as `on-demand`. None in other runs."""
     max_cost_is_near: bool = False
-    """True when most of its max_cost is spent, and the timeline has an entry about it."""
-    volume_id: Id | None = None
-    """The volume of a run on EC2, once there is one."""
-    volume_is_for_a_person: bool = False
-    """True when only a person deletes that volume. It is the user's, or has data that is not in S3."""
+    """True when most of its max_cost is spent, and the timeline has an entry about it. The controller writes it."""
+    volume: Volume | None = None
+    """The volume of a run on EC2, once there is one. The controller writes it."""
     training_job: Id | None = None
-    """The newest training job that AWS Batch made for a run in a queue, and that had instances."""
+    """The name of the newest training job that AWS Batch made for a run in a queue, and that had instances."""
     waits_because: Words | None = None
-    """EC2's reason why a run there has no instance. None while it has one."""
+    """The reason of EC2 or AWS Batch for a run without an instance. The controller writes it. None while it has one."""
     quota_wait: QuotaWait | None = None
     """The wait of a run when SageMaker refuses its job for the account's quota. None once the job is created."""
     interruptions: int = 0
-    """Over all attempts."""
+    """The number of interruptions over all attempts, such as 3. The controller writes it."""
     log_reading: LogReading | None = None
-    """Written before a function reads the log. It stays when that function ends before the reading does."""
+    """The reading of its log that has begun. It stays when a function ends before the reading does."""
     log_warning: Words | None = None
-    """The part of its jobs' logs that was not taken, notified once."""
+    """The part of its jobs' logs that was not taken, in words. The controller writes it, and notifies once."""
     cost: Cost | None = None
-    """Set when an attempt ends. Sums all attempts so far."""
+    """The bill of all attempts that have ended. The controller writes it at each end."""
     instance_time: InstanceTime | None = None
-    """The instance time of the attempt that `cost` does not include yet. It is live, or its bill never came."""
+    """The seconds with instances that `cost` does not include yet. The attempt is live, or its bill never came."""
     slot: int | None = None
     """The number of its slot among the deployment's slots for runs in flight, from 0.
 
     None when it has ended, or there are none.
     """
     token: Label
-    """The idempotency token the run was opened with."""
+    """The idempotency token of the launch, from the client or the launcher, such as `0123456789abcdef`."""
     request: Document
-    """The validated job document. Empty in an adopted run."""
+    """The validated job document, from the launcher. A resume may change it. Empty in an adopted run."""
     version: int = 0
+    """The number of changes, from 0. The table adds one at each write."""
+
+    @property
+    def paused_at_step(self) -> int | None:
+        """The completed steps of a paused run. None for a run that is not paused."""
+        return None if self.ending is None else self.ending.paused_at_step
 
     @property
     def next_pause_at_step(self) -> int | None:
@@ -573,60 +691,57 @@ class Run(Record):
         return with_changes(self, state=RunState.STOPPING, asked_to_end=asked, updated_at=at)
 
 
-class Attempt(Record):
+class Attempt(WithEnding):
     """One training job that works on a run."""
 
     run: Id
+    """The id of its run, such as `digits-1a2b3c4d`."""
     attempt: int
+    """The number of the attempt in its run, from 1."""
     fallback: int = 0
-    """The number of the ladder's fallback that it is on, from 0."""
+    """The number of the fallback that it asks for, from 0. The function that begins the attempt writes it."""
     state: RunState = RunState.LAUNCHING
-    end_reason: EndReason | None = None
-    failure_reason: Words | None = None
-    paused_at_step: int | None = None
-    """The completed steps at which its script paused. Where the log does not say, those that the request names."""
+    """The state of the attempt, such as `TRAINING`. The launcher and the controller write it."""
     job_name: Id
+    """The name of its job, such as `digits-1a2b3c4d-1`. In a queue that of its service job."""
     job_id: Address | None = None
     """The id of the job at its backend, from the launcher or the controller once the backend has confirmed the job.
 
     On SageMaker it is the training job's ARN, in a queue the service job's ARN, and on EC2 the fleet's id, such as
     `fleet-0a1b2c3d`."""
-    training_jobs: Annotated[tuple[QueuedTrainingJob, ...], AtMost(100)] = ()
-    """In a queue, the training jobs that AWS Batch made one after another. All of them, or the last ones."""
-    earlier_training_jobs: EarlierTrainingJobs = EarlierTrainingJobs()
-    """Those before them."""
+    training_jobs: TrainingJobs = TrainingJobs()
+    """In a queue, the training jobs that AWS Batch made one after another. Without entries elsewhere."""
     place: Place
+    """The capacity that it waits for or runs on. The controller adds the instance type that it got."""
     created_at: UtcTime
+    """The time when it began, by the clock of the function that began it, such as `2026-11-22T02:00:00.000Z`."""
     resumed: bool = False
     """True when a user's resume began it. A client may repeat that call."""
-    begins_at: UtcTime | None = None
-    """The earliest time at which its job is created, after SageMaker had no capacity for the job before it."""
-    no_capacity_since: UtcTime | None = None
-    """The time since when SageMaker has had no capacity, where this attempt asks it again."""
+    retry: Retry | None = None
+    """The pause before its job is created. None for an attempt whose job is created at once."""
     create_begun_at: UtcTime | None = None
-    """The time when a function other than its writer last began to create its job."""
+    """The time when a function other than its writer last began to create its job. None before that."""
     launched_at: UtcTime | None = None
-    """The time when the job's ARN was recorded."""
+    """The time when the backend had created its job, from the function that recorded `job_id`."""
     started_at: UtcTime | None = None
+    """The time when it first had instances, from the backend. None before that."""
     asked_to_end: AskedToEnd | None = None
     """The controller's request that its job ends. `MAX_WAIT_EXCEEDED` leaves a fallback, `DEADLINE` leaves spot.
     After `MAX_COST` and `MAX_RUNTIME_EXCEEDED` no job follows."""
-    ended_at: UtcTime | None = None
     output_uri: Address | None = None
+    """The address of its model archive, from the backend at its end. None without a model."""
     interruptions: int = 0
-    queue_blocked_notified: bool = False
-    """True when its users were notified that it blocks its queue."""
-    long_wait_notified: int | None = None
-    """The interruption after which a long wait was last notified. 0 stands for the wait before the first capacity."""
-    stale_notice: StaleCheckpointNotice | None = None
-    """None while the users got no notification of a stale checkpoint."""
+    """The number of times that it lost its capacity, such as 2. The controller writes it."""
+    notified: Notified = Notified()
+    """The notifications of it that are not sent twice."""
     last_reconciled: LastReconciliation | None = None
-    """None before the first reconciliation with the job, and after the attempt's end."""
+    """The controller's last reconciliation with the live job. None before the first, and after the attempt's end."""
     recorded_transitions: int = 0
-    """The number of SageMaker's transitions in the timeline."""
+    """The number of the job's phases that the timeline shows, such as 5. The controller writes it."""
     log_read_at: UtcTime | None = None
-    """The time when its job's log was last read for its metrics, while the job lived."""
+    """The time when the controller last read its live job's log for metrics."""
     usage: JobUsage | None = None
+    """The usage of its job before prices. The controller writes it at the end. None where the job left none."""
     job_request: Annotated[dict[str, Any], AtMost(MAX_JOB_REQUEST_BYTES)] | None = None
     """The CreateTrainingJob request, exactly as it is sent. A launch cut short is completed with the same request."""
 
@@ -635,7 +750,7 @@ class Attempt(Record):
         """The names of the jobs that wrote the attempt's logs, in their order."""
         if self.place.queue is None:
             return (self.job_name,)
-        return (*self.earlier_training_jobs.names, *(job.name for job in self.training_jobs))
+        return (*self.training_jobs.earlier.names, *(job.name for job in self.training_jobs.listed))
 
     def to_end(self, reason: EndReason, *, text: str, at: datetime) -> Attempt:
         """Return the attempt as it is once the controller asks its job to end."""
@@ -666,10 +781,15 @@ class TimelineEntry(Record):
     """
 
     run: Id
+    """The id of the run."""
     attempt: int
+    """The number of the attempt, from 1."""
     at: UtcTime
+    """The time of the event, such as `2026-11-22T02:00:00.000Z`."""
     kind: TimelineKind
+    """The kind of event, such as `INTERRUPTED`."""
     text: Words
+    """The event in words, such as `Lost its capacity, waits for new`."""
     step: int | None = None
     """Completed steps, where the entry is about a step."""
     error_of_aws: bool = False
@@ -756,13 +876,19 @@ class Pool(Record):
     """
 
     run: Id
+    """The id of its run, such as `digits-1a2b3c4d`."""
     attempt: int
+    """The number of the attempt whose job left it, from 1."""
     name: Label
     """The run's name."""
     owner: Label | None = None
+    """The run's owner, such as `ada`."""
     job_name: Id
+    """The name of the job that left it."""
     state: PoolState = PoolState.AVAILABLE
+    """The state of the pool, such as `AVAILABLE`. The controller writes it."""
     traits: PoolTraits
+    """The traits that a next job must match."""
     kept_since: UtcTime
     """The time when the job ended."""
     keep_alive_seconds: int
@@ -778,6 +904,7 @@ class Pool(Record):
     reminded_for: UtcTime | None = None
     """The expiry that its users have been reminded of."""
     reminders: int = 0
+    """The number of reminders that its users got, such as 1."""
     idle_seconds: float | None = None
     """ResourceRetainedBillableTimeInSeconds, wall-clock, when the pool is over."""
     reused_by: Id | None = None
@@ -785,6 +912,7 @@ class Pool(Record):
     ended_at: UtcTime | None = None
     """The time when it was seen to be over."""
     end_reason: PoolEndReason | None = None
+    """The reason for the end, such as `EXPIRED`. None while it is there."""
 
     def to_end(self, reason: PoolEndReason, *, at: datetime) -> Pool:
         """Return the pool as it is once a user, or the deployment's limit, asks it to end."""

@@ -12,10 +12,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from spotkeep_jobs.record.claim_store import ClaimStore
-from spotkeep_jobs.record.deployment_store import DeploymentStore
+from spotkeep_jobs.errors import (
+    AttemptStillLiveError,
+    DeploymentIsBeingDeletedError,
+    IdReservedError,
+    RunChangedError,
+    RunExistsError,
+    RunNotRecordedError,
+    RunsInFlightError,
+)
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.ids import run_of_trial
-from spotkeep_jobs.record.notification_store import NotificationStore
 from spotkeep_jobs.record.record import (
     Attempt,
     LogReading,
@@ -31,15 +38,7 @@ from spotkeep_jobs.record.record import (
     TrialPlace,
     format_time,
 )
-from spotkeep_jobs.record.run_table_errors import (
-    AttemptStillLiveError,
-    DeploymentIsBeingDeletedError,
-    IdReservedError,
-    RunChangedError,
-    RunExistsError,
-    RunNotRecordedError,
-    RunsInFlightError,
-)
+from spotkeep_jobs.record.shared_stores import ClaimStore, DeploymentStore, NotificationStore
 from spotkeep_jobs.record.states import EndReason, PoolState, RunState, TimelineKind
 from spotkeep_jobs.record.table_client import (
     BY_CREATED_INDEX,
@@ -56,7 +55,6 @@ from spotkeep_jobs.record.table_client import (
     to_dynamodb,
     until_written,
 )
-from spotkeep_jobs.with_changes import with_changes
 
 LISTING: Final = "run"
 LISTING_OF_TRIALS: Final = "trial"
@@ -177,7 +175,7 @@ class RunStore:
         The transaction has six items a run and five more at most.
 
         Args:
-            new: The runs, the first of which has the launch's token.
+            new: The runs, the first with the launch's token.
             in_flight_limit: The highest number of runs in flight, these included, or None for no limit.
 
         Returns:
@@ -254,11 +252,7 @@ class RunStore:
             run,
             state=RunState.LAUNCHING,
             slot=slot,
-            end_reason=None,
-            failure_reason=None,
-            paused_at_step=None,
-            no_more_jobs_because=None,
-            ended_at=None,
+            ending=None,
             asked_to_end=None,
             log_reading=None,
             attempt=attempt.attempt,

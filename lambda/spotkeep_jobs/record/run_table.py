@@ -34,9 +34,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
-from spotkeep_jobs.record.claim_store import ClaimStore
-from spotkeep_jobs.record.deployment_store import DeploymentStore
-from spotkeep_jobs.record.notification_store import NotificationStore
+from spotkeep_jobs.errors import UnreadableRecordError
 from spotkeep_jobs.record.record import Pool, Run
 from spotkeep_jobs.record.run_store import (
     LISTING,
@@ -47,8 +45,8 @@ from spotkeep_jobs.record.run_store import (
     PoolStore,
     RunStore,
 )
-from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 from spotkeep_jobs.record.schedule_store import SCHEDULES, ScheduleStore
+from spotkeep_jobs.record.shared_stores import ClaimStore, DeploymentStore, NotificationStore
 from spotkeep_jobs.record.sweep import Sweep
 from spotkeep_jobs.record.sweep_store import SWEEP_IN_FLIGHT, SWEEPS, SweepStore
 from spotkeep_jobs.record.table_client import (

@@ -1,11 +1,10 @@
-"""The record of a schedule, with a document that is launched repeatedly and the outcome of its last launch."""
+"""The record of a schedule, with a document that is launched repeatedly and the outcome of its last launch. Pure."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from spotkeep_jobs.record.bounds import MAX_SWEEP_BYTES, AtMost, Id, Label, Words
-from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.fields import MAX_SWEEP_BYTES, AtMost, Caller, Id, Label, Words
 from spotkeep_jobs.record.record import Record, UtcTime
 
 

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from spotkeep_jobs.errors import RunTableError
-from spotkeep_jobs.record.deployment_store import DeploymentStore
-from spotkeep_jobs.record.notification_store import NotificationStore
+from spotkeep_jobs.errors import DeploymentIsBeingDeletedError, RunChangedError, RunTableError
 from spotkeep_jobs.record.record import Notification, format_time
-from spotkeep_jobs.record.run_table_errors import DeploymentIsBeingDeletedError, RunChangedError
 from spotkeep_jobs.record.schedule import Schedule
+from spotkeep_jobs.record.shared_stores import DeploymentStore, NotificationStore
 from spotkeep_jobs.record.table_client import (
     BY_CREATED_INDEX,
     Item,

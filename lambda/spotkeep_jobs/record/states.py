@@ -1,4 +1,4 @@
-"""Every state, reason and kind in the run table, grouped by the function that sets it.
+"""Every state, reason and kind in the run table, grouped by the function that sets it. Pure.
 
 One file, so that a reader sees the whole vocabulary at once. `docs/states.md` draws the diagrams.
 """

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import Field
 
-from spotkeep_jobs.record.bounds import MAX_PARAMETERS_BYTES, MAX_SWEEP_BYTES, AtMost, Id, Label, Words
-from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.fields import MAX_PARAMETERS_BYTES, MAX_SWEEP_BYTES, AtMost, Caller, Id, Label, Words
 from spotkeep_jobs.record.record import Cost, Kinds, Notification, Record, Run, TrialPlace, UtcTime
 from spotkeep_jobs.record.states import EndReason, SweepState, TrialState
 

@@ -7,12 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from spotkeep_jobs.errors import RunTableError, in_words
-from spotkeep_jobs.record.claim_store import ClaimStore
-from spotkeep_jobs.record.deployment_store import DeploymentStore
-from spotkeep_jobs.record.notification_store import NotificationStore
+from spotkeep_jobs.errors import (
+    DeploymentIsBeingDeletedError,
+    IdReservedError,
+    RunTableError,
+    UnreadableRecordError,
+    in_words,
+)
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import format_time
-from spotkeep_jobs.record.run_table_errors import DeploymentIsBeingDeletedError, IdReservedError, UnreadableRecordError
+from spotkeep_jobs.record.shared_stores import ClaimStore, DeploymentStore, NotificationStore
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
 from spotkeep_jobs.record.table_client import (
     BY_CREATED_INDEX,
@@ -28,7 +32,6 @@ from spotkeep_jobs.record.table_client import (
     record_of_text,
     to_dynamodb,
 )
-from spotkeep_jobs.with_changes import with_changes
 
 MOST_TRIALS_A_CHANGE: Final = 90
 """The most trials in one change.

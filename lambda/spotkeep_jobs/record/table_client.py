@@ -18,9 +18,8 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.exceptions import ClientError
 from pydantic import ValidationError
 
-from spotkeep_jobs.errors import RunTableError, in_words
+from spotkeep_jobs.errors import RunChangedError, RunTableError, UnreadableRecordError, in_words
 from spotkeep_jobs.record.record import Record
-from spotkeep_jobs.record.run_table_errors import RunChangedError, UnreadableRecordError
 from spotkeep_jobs.temporary_errors import is_temporary
 
 if TYPE_CHECKING:
@@ -79,8 +78,8 @@ class RecordRefusedError(RunTableError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"the run table does not take the record: {reason}. What was to end was asked to end all the same. "
-            "See the table and its permissions; where they are well, report this"
+            f"the run table does not take the record: {reason}. Nothing begins without its record, and what was to end "
+            "was asked to end all the same. See the table and its permissions, and report this where they are well"
         )
 
 
@@ -398,7 +397,7 @@ def until_written(
     """Call a function that reads, decides and writes, again after another process has written meanwhile.
 
     Args:
-        attempt: The function. It raises `changed` when another process was faster, and must read again at its next
+        attempt: The function, which raises `changed` when another process was faster, and must read again at its next
             call.
         changed: The type of that error.
         tries: The number of calls at most.

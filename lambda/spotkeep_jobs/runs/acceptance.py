@@ -13,12 +13,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_jobs.backends.ec2.checks import Checked
-from spotkeep_jobs.backends.sagemaker.request import run_id_for
+from spotkeep_jobs.backends.sagemaker.training_job import run_id_for
 from spotkeep_jobs.document.reading import shown
-from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.validation import Validation, validate
+from spotkeep_jobs.document.request import JobRequest, Validation, validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
-from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.fields import Caller, with_changes
 from spotkeep_jobs.record.ids import (
     ASKED_BY_A_USER,
     MAX_TRIALS,
@@ -37,7 +36,6 @@ from spotkeep_jobs.runs.callers import (
     unknown_caller,
     with_owner,
 )
-from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment

@@ -19,17 +19,16 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
+from spotkeep_jobs.backends.sagemaker.training_job import DEPLOYMENT_TAG, RUN_VARIABLE
 from spotkeep_jobs.document.times import DAY_SECONDS
-from spotkeep_jobs.errors import isolated
+from spotkeep_jobs.errors import CheckpointPrefixTakenError, RunExistsError, isolated
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import DEFAULT_NOTIFY, Attempt, Place, Run
 from spotkeep_jobs.record.run_store import NewRun
-from spotkeep_jobs.record.run_table_errors import CheckpointPrefixTakenError, RunExistsError
 from spotkeep_jobs.record.states import RunState
-from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import JobView
+    from spotkeep_jobs.backends.backend import JobView
     from spotkeep_jobs.backends.sagemaker.api import AdoptableJob
     from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.settings import ControllerSettings

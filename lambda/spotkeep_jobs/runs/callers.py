@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import Problem, RequestRefusedError
-from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.fields import Caller
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 
@@ -34,7 +34,7 @@ class CallerRules:
 
     Attributes:
         team_members: Patterns of principals' ARNs by team.
-        administrators: Patterns of the principals that may act on every run, and launch for every owner and team.
+        administrators: Patterns of principals that may act on every run, and launch for every owner and team.
     """
 
     team_members: Mapping[str, Sequence[str]]

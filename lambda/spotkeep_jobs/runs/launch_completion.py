@@ -1,19 +1,29 @@
 """The completion of a launch. The job of a recorded run is created, or stopped if a user asked for that.
 
 Any function can complete a launch. A run that waits for the account's quota is completed in its turn.
+
+A quota of SageMaker counts instances of one type, for spot and on demand apart. While others use it up, SageMaker
+refuses CreateTrainingJob. SageMaker has no queue, so the run waits in the table. The controller asks again when a job
+ends, and with each of its passes. It asks first for the run that waits longest. When SageMaker refuses it, the
+controller does not ask for the others of the same quota. So a thousand waiting runs cost no more calls than one.
+
+Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html (ResourceLimitExceeded)
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_jobs.backends.job_view import JobView
-from spotkeep_jobs.backends.sagemaker.request import is_same_launch
-from spotkeep_jobs.document.capacity import MAX_FALLBACKS
+from spotkeep_jobs.backends.backend import JobView
+from spotkeep_jobs.backends.sagemaker.training_job import is_same_launch, with_less_wait
+from spotkeep_jobs.document.capacity import MAX_FALLBACKS, fallbacks_of, longest_wait_without_a_job
+from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import (
     AwsBusyError,
     AwsCallError,
@@ -21,29 +31,130 @@ from spotkeep_jobs.errors import (
     JobNotFoundError,
     Problem,
     RequestRefusedError,
+    RunChangedError,
+    RunNotRecordedError,
     SpotkeepJobsError,
     TrainingJobNameTakenError,
+    UnreadableRecordError,
     in_words,
 )
-from spotkeep_jobs.record.record import Attempt, Run, RunChange
-from spotkeep_jobs.record.run_table_errors import RunChangedError, RunNotRecordedError, UnreadableRecordError
-from spotkeep_jobs.record.states import EndReason
+from spotkeep_jobs.record.fields import with_changes
+from spotkeep_jobs.record.record import Attempt, QuotaWait, Run, RunChange, TimelineEntry
+from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
+from spotkeep_jobs.record.sweep_store import SweepChangedError
 from spotkeep_jobs.record.table_client import RecordRefusedError, Unreadable, until_written
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
-from spotkeep_jobs.runs.facts import RunFacts
-from spotkeep_jobs.runs.quota_wait import by_quota, has_waited_enough, is_due, request_after_wait, wait_for_quota
-from spotkeep_jobs.with_changes import with_changes
+from spotkeep_jobs.runs.rules import LAUNCH_SETTLES, RunFacts
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.settings import DeploymentSettings
 
+TRIED_AGAIN_AFTER: Final = timedelta(minutes=4)
+"""The time for which a refusal counts as SageMaker's answer. It is a little less than the time between two passes."""
+_FILLED: Final = re.compile(r"is (?P<limit>\d+) Instances.*request delta of (?P<asked>\d+) Instances", re.DOTALL)
 
-LAUNCH_SETTLES: Final = timedelta(minutes=5)
-"""The age at which a function that began to create a job is over for certain.
 
-No function runs so long, even with a minute for differences between clocks.
-"""
+def wait_for_quota(
+    run: Run, *, request: JobRequest | None, attempt: Attempt, reason: str, now: datetime
+) -> RunChange | None:
+    """Let a run wait after SageMaker has just refused its job for the account's quota.
+
+    Args:
+        run: The run item.
+        request: Its request, or None if it cannot be read.
+        attempt: Its attempt.
+        reason: SageMaker's message.
+        now: The time.
+
+    Returns:
+        The change, or None if the run does not wait. It does not wait if another fallback follows, if the whole quota
+        is smaller than the job, or if its longest wait is over.
+    """
+    if request is None or attempt.fallback + 1 < len(fallbacks_of(request)) or _never_fits(reason):
+        return None
+    begins = run.quota_wait is None
+    since = now if run.quota_wait is None else run.quota_wait.since
+    if now >= _ends_at(run, request=request, since=since):
+        return None
+    entry = TimelineEntry(
+        run=run.run,
+        attempt=attempt.attempt,
+        at=now,
+        kind=TimelineKind.QUOTA_WAIT,
+        text=f"Waits for room in the account's quota: {reason}",
+    )
+    return RunChange(
+        run=with_changes(
+            run,
+            state=RunState.WAITING,
+            quota_wait=QuotaWait(since=since, refused_at=now, reason=reason),
+            updated_at=now,
+        ),
+        # SageMaker's refusal is its last word: no function is creating the job any more.
+        attempt=with_changes(attempt, state=RunState.WAITING, create_begun_at=None),
+        timeline=(entry,) if begins else (),
+    )
+
+
+def is_due(run: Run, *, now: datetime) -> bool:
+    """Return True if a run's job may be asked for now. That always holds for a run that waits for no quota."""
+    return run.quota_wait is None or now - run.quota_wait.refused_at >= TRIED_AGAIN_AFTER
+
+
+def request_after_wait(run: Run, *, parameters: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """Return a CreateTrainingJob request with a longest wait for capacity reduced by the wait for quota.
+
+    Args:
+        run: The run item.
+        parameters: The request as it was sent last.
+        now: The time.
+    """
+    if run.quota_wait is None:
+        return dict(parameters)
+    return with_less_wait(parameters, waited=now - run.quota_wait.refused_at)
+
+
+def by_quota(runs: Iterable[Run]) -> Sequence[Sequence[Run]]:
+    """Put runs that wait for quota into the order in which their jobs are asked for.
+
+    Args:
+        runs: Runs that wait for quota, in any order.
+
+    Returns:
+        Those of each quota, by capacity and instance type, the one that waits longest first.
+    """
+    quotas: dict[tuple[str, str], list[tuple[datetime, str, Run]]] = defaultdict(list)
+    for run in runs:
+        if run.quota_wait is not None:
+            quotas[run.place.capacity, run.place.instance_type].append((run.quota_wait.since, run.run, run))
+    return [[run for _, _, run in sorted(waiting, key=lambda each: each[:2])] for waiting in quotas.values()]
+
+
+def has_waited_enough(run: Run, *, request: JobRequest | None, now: datetime) -> bool:
+    """Return True if a run has waited for quota for as long as it may. The next refusal ends it.
+
+    Args:
+        run: The run item.
+        request: Its request, or None if it cannot be read and so bounds no wait.
+        now: The time.
+    """
+    if run.quota_wait is None:
+        return False
+    return request is None or now >= _ends_at(run, request=request, since=run.quota_wait.since)
+
+
+def _ends_at(run: Run, *, request: JobRequest, since: datetime) -> datetime:
+    wait = longest_wait_without_a_job(request)
+    return since + wait if run.deadline_at is None else min(since + wait, run.deadline_at)
+
+
+def _never_fits(reason: str) -> bool:
+    """Return True if the quota that SageMaker names is smaller than the job, even with nothing else running."""
+    named = _FILLED.search(reason)
+    return named is not None and int(named["limit"]) < int(named["asked"])
+
+
 _QUOTA_CODE: Final = "ResourceLimitExceeded"
 
 
@@ -125,7 +236,7 @@ class LaunchCompletion:
             attempt: The attempt as it was read.
         """
         if attempt.job_id is None:
-            job = self.deployment.backends.of(attempt).observe(attempt.job_name)
+            job = self.deployment.backend_of(attempt).observe(attempt.job_name)
             if job is None or not is_ours(job, attempt):
                 return
         self._stop_job(attempt)
@@ -149,7 +260,7 @@ class LaunchCompletion:
             return self._stop(run, attempt), None
         if attempt.job_id is not None:
             return run, None
-        if attempt.begins_at is not None and self.deployment.now() < attempt.begins_at:
+        if attempt.retry is not None and self.deployment.now() < attempt.retry.at:
             return run, None
         if run.quota_wait is not None and not self._is_settled(run, attempt):
             return run, None  # Another function asks for it right now.
@@ -165,7 +276,7 @@ class LaunchCompletion:
             attempt = with_changes(attempt, create_begun_at=now, job_request=parameters)
             begun = RunChange(run=with_changes(run, updated_at=now), attempt=attempt)
             run = self.deployment.table.runs.commit(begun, begins_job=True)
-        jobs = self.deployment.backends.of(attempt)
+        jobs = self.deployment.backend_of(attempt)
         try:
             self.deployment.training_bundle.keep()
             job_id = jobs.create(_recorded_parameters(attempt))
@@ -193,7 +304,7 @@ class LaunchCompletion:
         """
         if run.quota_wait is not None and attempt.create_begun_at is None:
             return True
-        if attempt.begins_at is not None and self.deployment.now() < attempt.begins_at:
+        if attempt.retry is not None and self.deployment.now() < attempt.retry.at:
             return True
         return self.deployment.now() - (attempt.create_begun_at or attempt.created_at) >= LAUNCH_SETTLES
 
@@ -235,7 +346,7 @@ class LaunchCompletion:
         if attempt.job_id is not None:
             self._stop_job(attempt)
             return run
-        job = self.deployment.backends.of(attempt).observe(attempt.job_name)
+        job = self.deployment.backend_of(attempt).observe(attempt.job_name)
         if job is not None and is_ours(job, attempt):
             return self._created(run, attempt, job_id=job.job_id)
         if not self._is_settled(run, attempt):
@@ -246,7 +357,7 @@ class LaunchCompletion:
 
     def _stop_job(self, attempt: Attempt) -> None:
         with contextlib.suppress(JobNotFoundError):  # Deleted by a person; the controller records the end.
-            self.deployment.backends.of(attempt).stop(attempt.job_name)
+            self.deployment.backend_of(attempt).stop(attempt.job_name)
 
     def _facts(self, run: Run, attempt: Attempt) -> RunFacts:
         return RunFacts(
@@ -293,19 +404,39 @@ REFUSED: Final = frozenset({EndReason.LAUNCH_REFUSED, EndReason.QUOTA})
 
 
 class LaunchUnfinishedError(SpotkeepJobsError):
-    """AWS gave no certain answer. Either the run is recorded and will be completed, or nothing happened at all.
+    """AWS gave no certain answer. A second call with the same token is safe."""
 
-    A second call with the same token is safe. Waiting is safe too, because the controller completes every recorded run.
+    def __init__(self, doing: str, *, cause: Exception, then: str) -> None:
+        """Say how far the action came, and how it goes on.
+
+        Args:
+            doing: The action and its subject, such as `launching run 'a'`.
+            cause: The error that ended it.
+            then: The state of the records, and the next step of the caller.
+        """
+        super().__init__(f"{doing} is not finished: {cause}. {then}")
+
+
+CALL_AGAIN: Final = "Call again"
+
+
+def not_recorded(token: str) -> str:
+    """Return the state and the next step of a launch that ended before its first record."""
+    return f"Nothing was launched and nothing is recorded. Call again with the same document and token {token}"
+
+
+def is_recorded(what: str, *, token: str, completes: str) -> str:
+    """Return the state and the next step of a launch that ended after its first record.
+
+    Args:
+        what: The kind of the recorded subject, such as `run`.
+        token: The launch's token.
+        completes: The controller's next act on it.
     """
-
-    def __init__(self, *, run: str, doing: str, cause: Exception, token: str | None = None) -> None:
-        token_of = "token" if token is None else f"token {token}"
-        super().__init__(
-            f"{doing} run {run!r} is not finished: {cause}. Nothing is lost and nothing runs twice: call again with "
-            f"the same document and {token_of}, or wait for the controller, which completes a recorded run within "
-            "minutes"
-        )
-        self.run = run
+    return (
+        f"The {what} is recorded, and nothing runs twice. Call again with the same document and token {token}, or wait "
+        f"for the controller, which {completes} within minutes"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,18 +462,17 @@ class Launched:
 
 
 @contextlib.contextmanager
-def unfinished_without_an_answer(run: str, *, doing: str, token: str | None = None) -> Iterator[None]:
-    """Raise LaunchUnfinishedError if AWS gave no certain answer, or if the run kept changing under every try.
+def unfinished_without_an_answer(doing: str, *, then: str) -> Iterator[None]:
+    """Raise LaunchUnfinishedError if AWS gave no certain answer, or if the record kept changing under every try.
 
     Args:
-        run: The run's id.
-        doing: The action on it, in one word.
-        token: The launch's token, if it is a launch, with which the next call finishes this one.
+        doing: The action and its subject, such as `launching run 'a'`.
+        then: The state of the records, and the caller's next step.
     """
     try:
         yield
-    except (AwsCallError, RunChangedError) as error:
-        raise LaunchUnfinishedError(run=run, doing=doing, cause=error, token=token) from error
+    except (AwsCallError, RunChangedError, SweepChangedError) as error:
+        raise LaunchUnfinishedError(doing, cause=error, then=then) from error
 
 
 def refuse_if_its_backend_did(run: Run) -> Run:

@@ -9,32 +9,34 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_jobs.document.queue import MAX_PRIORITY
 from spotkeep_jobs.document.reading import shown
-from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.request import JobRequest, Validation, validate
 from spotkeep_jobs.document.spending import cost_problems
-from spotkeep_jobs.document.validation import Validation, validate
-from spotkeep_jobs.errors import JobNotFoundError, Problem, RequestRefusedError
-from spotkeep_jobs.record.record import Attempt, Run, RunChange, ScriptMetrics, TimelineEntry
-from spotkeep_jobs.record.run_table_errors import (
+from spotkeep_jobs.errors import (
     AttemptStillLiveError,
+    AwsRefusedError,
     CheckpointPrefixTakenError,
+    JobNotFoundError,
+    Problem,
+    RequestRefusedError,
     RunChangedError,
     RunNotRecordedError,
     RunsInFlightError,
 )
+from spotkeep_jobs.record.fields import with_changes
+from spotkeep_jobs.record.record import Attempt, Run, RunChange, ScriptMetrics, TimelineEntry
 from spotkeep_jobs.record.states import RunState, TimelineKind
 from spotkeep_jobs.record.table_client import until_written
 from spotkeep_jobs.runs.acceptance import checkpoint_prefix_taken, is_repeated, runs_in_flight
 from spotkeep_jobs.runs.callers import known_run, unknown_run
+from spotkeep_jobs.runs.launch import NewAttempts, changed_document, fields_that_stay
 from spotkeep_jobs.runs.launch_completion import (
+    CALL_AGAIN,
     LaunchCompletion,
     Launched,
     is_ours,
     refuse_if_its_backend_did,
     unfinished_without_an_answer,
 )
-from spotkeep_jobs.runs.new_attempts import NewAttempts
-from spotkeep_jobs.runs.request_changes import changed_document, fields_that_stay
-from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment
@@ -42,6 +44,12 @@ if TYPE_CHECKING:
 
 
 _NO_CHANGES: Final[Mapping[str, Any]] = MappingProxyType({})
+_NOT_BEGUN: Final = f"No attempt was begun, and the run is as it was. {CALL_AGAIN}"
+_BEGUN: Final = (
+    f"The attempt is recorded, and nothing runs twice. {CALL_AGAIN}, or wait for the controller, which creates its job "
+    "within minutes"
+)
+_STOPPING: Final = f"{CALL_AGAIN}. Once the stop is recorded, the controller also ends the job within minutes"
 
 
 @dataclass(frozen=True)
@@ -60,11 +68,13 @@ class RunActions:
         Raises:
             RequestRefusedError: The run is not known, has completed, its last job is not over (I1), or the changed
                 request would not be launched.
-            LaunchUnfinishedError: AWS did not answer for certain. Call again.
+            LaunchUnfinishedError: AWS did not answer for certain. It says if the attempt is recorded. Call again.
         """
-        with unfinished_without_an_answer(run_id, doing="resuming"):
+        resuming = f"resuming run {run_id!r}"
+        with unfinished_without_an_answer(resuming, then=_NOT_BEGUN):
             run, attempt = until_written(lambda: self._begin_next(run_id, changes=changes), pause=self.deployment.pause)
-            read = None if attempt is None else (run, attempt)
+        read = None if attempt is None else (run, attempt)
+        with unfinished_without_an_answer(resuming, then=_BEGUN):
             run = LaunchCompletion(self.deployment).complete(run_id, read=read, wrote_attempt=attempt is not None)
         return Launched(run=refuse_if_its_backend_did(run), replayed=attempt is None)
 
@@ -78,7 +88,7 @@ class RunActions:
             RecordRefusedError: DynamoDB does not take the record. The run's job was asked to stop all the same.
             LaunchUnfinishedError: AWS gave no certain answer. The controller stops the job.
         """
-        with unfinished_without_an_answer(run_id, doing="stopping"):
+        with unfinished_without_an_answer(f"stopping run {run_id!r}", then=_STOPPING):
             try:
                 return LaunchCompletion(self.deployment).stop(run_id)
             except RunNotRecordedError:
@@ -180,7 +190,10 @@ class RunActions:
         elif not run.state.ended:
             problem = f"is not over: attempt {run.attempt} is {run.state}"
             fix = f"Wait for it, or stop it first: spotkeep stop {run.run}"
-        elif self._has_live_job(run):
+        elif isinstance(live := self._has_live_job(run), AwsRefusedError):
+            problem = f"has a last job of which AWS does not say if it is over: {live}. Nothing was begun"
+            fix = "Have an administrator compare the launcher's role with docs/roles.md, then resume again."
+        elif live:
             problem = f"is not over: SageMaker still has its training job {run.job_name} in progress"
             fix = "Wait a minute until the job is over, then resume again."
             temporary = True
@@ -188,16 +201,23 @@ class RunActions:
             return
         yield Problem(field="run", found=shown(run.run), problem=problem, fix=fix, temporary=temporary)
 
-    def _has_live_job(self, run: Run) -> bool:
-        """Return True if SageMaker says that the run's last job is not over, even if the record differs."""
+    def _has_live_job(self, run: Run) -> bool | AwsRefusedError:
+        """Return True if SageMaker says that the run's last job is not over, even if the record differs.
+
+        The error is returned if SageMaker refuses to say it.
+        """
         attempt = self.deployment.table.runs.attempt(run.run, run.attempt)
-        job = self.deployment.backends.of(attempt or run).observe(run.job_name)
+        try:
+            job = self.deployment.backend_of(attempt or run).observe(run.job_name)
+        except AwsRefusedError as error:
+            return error
         ours = job is not None and (attempt is None or is_ours(job, attempt))
         return job is not None and ours and not job.ended
 
     def _record_next(self, run: Run, request: JobRequest, *, changed: bool) -> tuple[Run, Attempt]:
         spent = run.cost.billed_usd if run.cost is not None else 0.0
-        checkpoint_uri = NewAttempts(self.deployment).checkpoint_uri(request, run=run.run)
+        attempts = NewAttempts(self.deployment)
+        checkpoint_uri = attempts.checkpoint_uri(request, run=run.run)
         if checkpoint_uri != run.checkpoint_uri:
             raise RequestRefusedError([_lives_elsewhere(run, checkpoint_uri=checkpoint_uri)])
         limits, prices, now = self.deployment.policy.limits, self.deployment.policy.prices, self.deployment.now()
@@ -213,9 +233,8 @@ class RunActions:
             types = self.deployment.fleet_checks.check(with_changes(request, volume=None))
             if types.problems:
                 raise RequestRefusedError(types.problems)
-        run, attempt, timeline = NewAttempts(self.deployment).of_ended_run(
-            run, request, spent_usd=spent or 0.0, changed=changed
-        )
+        run, attempt, timeline = attempts.of_ended_run(run, request, spent_usd=spent or 0.0, changed=changed)
+        attempts.keep_spec(request, run=run.run)
         try:
             begun = self.deployment.table.runs.begin_attempt(
                 run=run, attempt=attempt, timeline=timeline, in_flight_limit=limits.runs_in_flight_limit
@@ -291,7 +310,7 @@ def change_priority(deployment: Deployment[DeploymentSettings], run_id: str, *, 
         LaunchUnfinishedError: AWS did not answer for certain. Call again.
     """
     wanted = _priority(priority)
-    with unfinished_without_an_answer(run_id, doing="changing the priority of"):
+    with unfinished_without_an_answer(f"changing the priority of run {run_id!r}", then=CALL_AGAIN):
         return until_written(lambda: _change_priority(deployment, run_id, priority=wanted), pause=deployment.pause)
 
 

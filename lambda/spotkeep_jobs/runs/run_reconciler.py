@@ -25,23 +25,22 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.backends.job_view import JobPhase
-from spotkeep_jobs.backends.sagemaker.request import launch_id_of
+from spotkeep_jobs.backends.backend import JobPhase
+from spotkeep_jobs.backends.sagemaker.training_job import launch_id_of
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import format_time
 from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, total
 from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.record.table_client import RecordRefusedError, until_written
 from spotkeep_jobs.runs.ending import request_of
-from spotkeep_jobs.runs.facts import JobFacts, RunFacts
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, LaunchCompletion
-from spotkeep_jobs.runs.log_alerts import asks_for_its_log
+from spotkeep_jobs.runs.launch_completion import LaunchCompletion
+from spotkeep_jobs.runs.rules import LAUNCH_SETTLES, JobFacts, RunFacts, asks_for_its_log
 from spotkeep_jobs.runs.transition import decide
-from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.job_view import JobView
+    from spotkeep_jobs.backends.backend import JobView
     from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.record.record import Attempt, Notification, Run, RunChange
     from spotkeep_jobs.settings import ControllerSettings
@@ -227,7 +226,7 @@ class RunReconciler:
 
     def _described(self, attempt: Attempt) -> JobView | None:
         """Return the present description of the attempt's job, after the steps that were due are done."""
-        backend = self.deployment.backends.of(attempt)
+        backend = self.deployment.backend_of(attempt)
         job = backend.observe(attempt.job_name)
         return backend.settle(attempt.job_name) if job is not None and job.has_more_to_do else job
 
@@ -313,12 +312,12 @@ def _log_names(job: JobView, *, since: float | None) -> tuple[str, ...]:
 
     In a queue these are the training jobs that were not over before a time.
     """
-    if not job.training_jobs:
+    if not job.training_jobs.listed:
         return (job.name,)
-    earlier = job.earlier_training_jobs
+    earlier = job.training_jobs.earlier
     return (
         *(earlier.names if _may_have_written(earlier.left_at, since=since) else ()),
-        *(each.name for each in job.training_jobs if _may_have_written(each.left_at, since=since)),
+        *(each.name for each in job.training_jobs.listed if _may_have_written(each.left_at, since=since)),
     )
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_fleet.shells import COMMAND_DOCUMENT, TRAINING_JOB_TARGET, shell_on_an_instance
-from spotkeep_jobs.backends.job_view import JobView
+from spotkeep_jobs.backends.backend import JobView
 from spotkeep_jobs.backends.session_manager import NOT_CONNECTED, Session
 from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.runs.callers import known_run
-from spotkeep_jobs.runs.launch_completion import unfinished_without_an_answer
+from spotkeep_jobs.runs.launch_completion import CALL_AGAIN, unfinished_without_an_answer
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment
@@ -62,8 +62,8 @@ def open_shell(
         raise RequestRefusedError([no_shells()])
     if run.state.ended:
         raise RequestRefusedError([_has_ended(run)])
-    with unfinished_without_an_answer(run_id, doing="opening a shell in"):
-        view = deployment.backends.of(run).observe(run.job_name)
+    with unfinished_without_an_answer(f"opening a shell in run {run_id!r}", then=CALL_AGAIN):
+        view = deployment.backend_of(run).observe(run.job_name)
         parameters = session_parameters(run, view, command=command, host=host, asked_by=asked_by)
         try:
             if view is not None and view.remote_debugging_off_in is not None:

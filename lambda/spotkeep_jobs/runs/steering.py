@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from spotkeep_jobs.backends.job_phases import on_instances_since, waiting_since
-from spotkeep_jobs.backends.job_view import JobPhase
+from spotkeep_jobs.backends.backend import JobPhase, on_instances_since, waiting_since
 from spotkeep_jobs.document.capacity import fallbacks_of, on_demand_below
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.times import format_duration
 from spotkeep_jobs.progress.progress import WorkLeft, work_left
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import Plan, Progress, Steered, TimelineEntry
 from spotkeep_jobs.record.states import EndReason, TimelineKind
-from spotkeep_jobs.runs.facts import Held, JobFacts
-from spotkeep_jobs.with_changes import with_changes
+from spotkeep_jobs.runs.rules import JobFacts, RuleResult
 from spotkeep_planner.errors import DecisionTableError
 from spotkeep_planner.steering import (
     Choice,
@@ -50,7 +49,7 @@ _STEERED_TEXT: Final = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class CapacityUse:
     """The present state of a run with a deadline.
 
     Attributes:
@@ -64,20 +63,20 @@ class Standing:
     now: datetime
 
 
-def steer(facts: JobFacts) -> Held:
+def steer(facts: JobFacts) -> RuleResult:
     """Apply the present decision of the run's policy and its guard. Only a new decision gets an entry of the timeline.
 
     Args:
         facts: The known facts, with a live job that is asked to end if the run leaves spot.
     """
     run, request, attempt, now = facts.run, facts.request, facts.attempt, facts.now
-    as_it_is = Held(run=run, attempt=attempt)
+    as_it_is = RuleResult(run=run, attempt=attempt)
     if run.deadline_at is None or request is None:
         return as_it_is
-    standing = _standing(facts)
-    if attempt.asked_to_end or run.asked_to_end or standing is None:
+    use = _use(facts)
+    if attempt.asked_to_end or run.asked_to_end or use is None:
         return as_it_is
-    decided = choose(request, deadline_at=run.deadline_at, plan=facts.plan, progress=run.progress, standing=standing)
+    decided = choose(request, deadline_at=run.deadline_at, plan=facts.plan, progress=run.progress, use=use)
     text = f"{_STEERED_TEXT[Choice(decided.choice)]}: {decided.reason}"
     if decided.choice == Choice.ON_DEMAND.value and attempt.place.capacity == "spot":
         if on_demand_below(fallbacks_of(request), attempt.fallback) is None:
@@ -87,7 +86,7 @@ def steer(facts: JobFacts) -> Held:
     elif run.steered is not None and run.steered.choice == decided.choice:
         return as_it_is
     entry = steered_entry(run=run.run, attempt=attempt.attempt, text=text, at=now)
-    return Held(run=with_changes(run, steered=decided), attempt=attempt, timeline=[entry])
+    return RuleResult(run=with_changes(run, steered=decided), attempt=attempt, timeline=[entry])
 
 
 def steered_entry(*, run: str, attempt: int, text: str, at: datetime) -> TimelineEntry:
@@ -95,22 +94,27 @@ def steered_entry(*, run: str, attempt: int, text: str, at: datetime) -> Timelin
     return TimelineEntry(run=run, attempt=attempt, at=at, kind=TimelineKind.STEERED, text=text)
 
 
-def _standing(facts: JobFacts) -> Standing | None:
+def _use(facts: JobFacts) -> CapacityUse | None:
     """Return the present state of the run. None if its job stops, or if its backend does not say if it has capacity."""
     job, now = facts.job, facts.now
     if job.phase is JobPhase.STOPPING:
         return None
     if facts.attempt.place.capacity == "on-demand":
-        return Standing(using=Choice.ON_DEMAND, since=job.created_at, now=now)
+        return CapacityUse(using=Choice.ON_DEMAND, since=job.created_at, now=now)
     waiting = waiting_since(job)
     if waiting is not None:
-        return Standing(using=Choice.WAIT, since=waiting, now=now)
+        return CapacityUse(using=Choice.WAIT, since=waiting, now=now)
     since = on_instances_since(job, now=now)
-    return None if since is None else Standing(using=Choice.SPOT, since=since, now=now)
+    return None if since is None else CapacityUse(using=Choice.SPOT, since=since, now=now)
 
 
 def choose(
-    request: JobRequest, *, deadline_at: datetime, plan: Plan | None, progress: Progress | None, standing: Standing
+    request: JobRequest,
+    *,
+    deadline_at: datetime,
+    plan: Plan | None,
+    progress: Progress | None,
+    use: CapacityUse,
 ) -> Steered:
     """Choose the capacity of a run with a deadline until the next decision, and give the reason.
 
@@ -119,15 +123,15 @@ def choose(
         deadline_at: The time of its deadline.
         plan: The policy it was launched with, or None if it was launched without one.
         progress: The progress that its jobs have logged.
-        standing: Its present state.
+        use: Its present state.
     """
     left = work_left(progress, work_seconds=request.work_seconds)
-    clock = _clock(deadline_at, request, left=left, standing=standing)
-    choice, reason = _chosen(plan, clock, standing)
+    clock = _clock(deadline_at, request, left=left, use=use)
+    choice, reason = _chosen(plan, clock, use)
     unknown = f"how far it is is not known: all {format_duration(request.work_seconds)} of work count as left"
     if not left.known and choice is not Choice.SPOT:
         reason = f"{reason}; {unknown}"
-    return Steered(choice=choice.value, reason=reason, decided_at=standing.now)
+    return Steered(choice=choice.value, reason=reason, decided_at=use.now)
 
 
 def no_time_for_spot(request: JobRequest, *, deadline_at: datetime | None, now: datetime) -> str | None:
@@ -141,7 +145,7 @@ def no_time_for_spot(request: JobRequest, *, deadline_at: datetime | None, now: 
     if deadline_at is None or request.capacity == "on-demand":
         return None
     left = WorkLeft(seconds=request.work_seconds, if_lost_seconds=request.work_seconds, known=False)
-    clock = _clock(deadline_at, request, left=left, standing=Standing(using=Choice.WAIT, since=now, now=now))
+    clock = _clock(deadline_at, request, left=left, use=CapacityUse(using=Choice.WAIT, since=now, now=now))
     if is_safe(Choice.WAIT, using=Choice.WAIT, clock=clock):
         return None
     return f"the deadline leaves no time to try spot: {_spare(clock)} to spare"
@@ -159,29 +163,29 @@ def on_demand_at_the_latest(
         progress: The progress that its jobs have logged.
     """
     left = work_left(progress, work_seconds=request.work_seconds)
-    clock = _clock(deadline_at, request, left=left, standing=Standing(using=Choice.WAIT, since=now, now=now))
+    clock = _clock(deadline_at, request, left=left, use=CapacityUse(using=Choice.WAIT, since=now, now=now))
     return now + timedelta(seconds=max(0.0, last_safe_wait_s(clock) - clock.decision_interval_s))
 
 
-def _clock(deadline_at: datetime, request: JobRequest, *, left: WorkLeft, standing: Standing) -> DeadlineClock:
+def _clock(deadline_at: datetime, request: JobRequest, *, left: WorkLeft, use: CapacityUse) -> DeadlineClock:
     restart_s = float(request.restart_seconds)
-    lasted_s = (standing.now - standing.since).total_seconds()
+    lasted_s = (use.now - use.since).total_seconds()
     # Without capacity what was not durable is lost.
-    left_seconds = left.if_lost_seconds if standing.using is Choice.WAIT else left.seconds
+    left_seconds = left.if_lost_seconds if use.using is Choice.WAIT else left.seconds
     # On demand a job that reaches max_run is followed by another, which starts anew.
     cuts = max(0, -(-int(left.if_lost_seconds) // request.max_run) - 1)
     return DeadlineClock(
-        time_left_s=(deadline_at - standing.now).total_seconds(),
+        time_left_s=(deadline_at - use.now).total_seconds(),
         work_left_s=left_seconds + cuts * restart_s,
         work_left_if_lost_s=left.if_lost_seconds + cuts * restart_s,
         restart_s=restart_s + HANDOVER_SECONDS,
-        restart_left_s=0.0 if standing.using is Choice.WAIT or left.known else max(0.0, restart_s - lasted_s),
+        restart_left_s=0.0 if use.using is Choice.WAIT or left.known else max(0.0, restart_s - lasted_s),
         decision_interval_s=float(DECISION_INTERVAL_SECONDS),
     )
 
 
-def _chosen(plan: Plan | None, clock: DeadlineClock, standing: Standing) -> tuple[Choice, str]:
-    using = standing.using
+def _chosen(plan: Plan | None, clock: DeadlineClock, use: CapacityUse) -> tuple[Choice, str]:
+    using = use.using
     if using is Choice.ON_DEMAND:
         # Managed spot cannot be asked whether it has capacity without giving up what there is.
         return using, f"on demand until the work is done, {_spare(clock)} to spare"
@@ -192,7 +196,7 @@ def _chosen(plan: Plan | None, clock: DeadlineClock, standing: Standing) -> tupl
         if is_safe(using, using=using, clock=clock):
             return using, f"{_spare(clock)} to spare; launched without a plan: on-demand at the last safe moment"
         return Choice.ON_DEMAND, f"the last safe moment for on-demand: {_spare(clock)} to spare"
-    age_s = max(0.0, (standing.now - standing.since).total_seconds())
+    age_s = max(0.0, (use.now - use.since).total_seconds())
     there = using is Choice.SPOT
     decision = table.decide(
         clock,

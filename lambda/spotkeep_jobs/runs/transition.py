@@ -4,26 +4,43 @@ An event is only a hint that a job changed. Events come twice, late, out of orde
 gives the fact. `decide` compares the fact with the record and answers with the missing changes, each one transaction.
 Their result is one record and one set of notifications, for any order of events and any number of callers (I4).
 
-This module holds the kinds of changes, and their order. Each limit of a live job has its own module, such as
-`steering`, `max_cost`, `max_run`, `waiting` and `log_alerts`. The consequences of an attempt's end are in `ending`.
+This module holds the kinds of changes, and their order. The limits of a live job are in `rules` and `steering`. The
+consequences of an attempt's end are in `ending`.
+
+The phases of a job are shown once each in the timeline and in the users' notifications. The record counts the phases
+that it has. The new ones are a range of positions in the backend's list.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from spotkeep_jobs.backends.job_phases import (
+from spotkeep_jobs.backends.backend import (
+    ON_INSTANCES_PHASES,
+    WAITING_PHASES,
+    JobPhase,
+    JobView,
     count_interruptions,
     first_on_instances,
     has_lost_its_capacity,
+    has_trained,
     instance_time,
+    interruption_before,
 )
-from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, WAITING_PHASES, JobPhase, JobView
-from spotkeep_jobs.backends.sagemaker.request import is_same_launch
+from spotkeep_jobs.backends.sagemaker.training_job import is_same_launch
+from spotkeep_jobs.notifications.texts.composition import Moment
+from spotkeep_jobs.notifications.texts.on_the_way import (
+    interruption_notification,
+    on_demand_notification,
+    resume_notification,
+)
 from spotkeep_jobs.pools.warm_pool import kept_entry, pool_left_by, with_idle_time
+from spotkeep_jobs.printable_text import printable
+from spotkeep_jobs.progress.job_log import JobLog, Resumed
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import (
     Attempt,
     LastReconciliation,
@@ -33,15 +50,21 @@ from spotkeep_jobs.record.record import (
     TimelineEntry,
     in_utc_milliseconds,
 )
-from spotkeep_jobs.record.states import EndReason, RunState
+from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.runs.ending import close_attempt, ended_with_job, ended_without_job, without_repeats
-from spotkeep_jobs.runs.facts import Held, JobFacts, RunFacts
-from spotkeep_jobs.runs.log_alerts import hold_to_log, hold_to_whole_log
-from spotkeep_jobs.runs.max_cost import hold_to_max_cost
-from spotkeep_jobs.runs.on_the_way import resume_entries, show_phases
+from spotkeep_jobs.runs.rules import (
+    JobFacts,
+    RuleResult,
+    RunFacts,
+    hold_to_log,
+    hold_to_max_cost,
+    hold_to_max_run,
+    hold_to_queue,
+    hold_to_waits,
+    hold_to_waits_without_a_job,
+    hold_to_whole_log,
+)
 from spotkeep_jobs.runs.steering import steer
-from spotkeep_jobs.runs.waiting import hold_to_max_run, hold_to_queue, hold_to_waits, hold_to_waits_without_a_job
-from spotkeep_jobs.with_changes import with_changes
 
 VANISHED_AFTER: Final = timedelta(minutes=10)
 """A job that SageMaker accepted this long ago and does not know (any more) is gone."""
@@ -49,7 +72,7 @@ VANISHED_AFTER: Final = timedelta(minutes=10)
 
 # DynamoDB takes 100 writes in a transaction; run item, attempt, checkpoint prefix and notifications need their share.
 _ENTRIES_AT_ONCE: Final = 20
-_RULES: Final[tuple[Callable[[JobFacts], Held], ...]] = (
+_RULES: Final[tuple[Callable[[JobFacts], RuleResult], ...]] = (
     steer,
     hold_to_max_cost,
     hold_to_waits,
@@ -117,7 +140,6 @@ def _shown(facts: JobFacts, *, upto: int) -> tuple[JobFacts, list[TimelineEntry]
         # Of several types SageMaker takes the first with capacity, and bills that one.
         place=with_changes(attempt.place, instance_type=job.instance_type or attempt.place.instance_type),
         training_jobs=job.training_jobs,
-        earlier_training_jobs=job.earlier_training_jobs,
     )
     facts = replace(facts, run=_with_attempt(facts, attempt), attempt=attempt)
     return facts, *show_phases(facts, positions=new)
@@ -203,9 +225,8 @@ def _with_attempt(facts: JobFacts, attempt: Attempt) -> Run:
         job_id=attempt.job_id,
         quota_wait=None,
         place=attempt.place,
-        volume_id=job.volume_id or run.volume_id,
-        volume_is_for_a_person=job.volume_is_for_a_person,
-        training_job=attempt.training_jobs[-1].name if attempt.training_jobs else None,
+        volume=job.volume or run.volume,
+        training_job=attempt.training_jobs.listed[-1].name if attempt.training_jobs.listed else None,
         waits_because=job.waits_because,
         instance_time=instance_time(job),
         started_at=run.started_at or attempt.started_at,
@@ -251,3 +272,100 @@ def _is_of(attempt: Attempt, job: JobView) -> bool:
 def _says_nothing_new(change: RunChange, recorded: RunFacts) -> bool:
     same_run = with_changes(change.run, updated_at=recorded.run.updated_at) == recorded.run
     return same_run and change.attempt == recorded.attempt and not change.notifications and change.metrics is None
+
+
+_LONGEST_TRAINING: Final = 100
+_TIMELINE: Final = {
+    JobPhase.WAITING: TimelineKind.STARTING,
+    JobPhase.LOADING: TimelineKind.DOWNLOADING,
+    JobPhase.TRAINING: TimelineKind.TRAINING,
+    JobPhase.INTERRUPTED: TimelineKind.INTERRUPTED,
+    JobPhase.UPLOADING: TimelineKind.UPLOADING,
+    JobPhase.STOPPING: TimelineKind.STOPPING,
+}
+
+
+def show_phases(facts: JobFacts, *, positions: range) -> tuple[list[TimelineEntry], list[Notification]]:
+    """Return the timeline's entries about a job's phases, and the notifications that the run's users asked for.
+
+    A notification says that the run was interrupted, was resumed, or begins to train at the full price.
+
+    Args:
+        facts: The known facts.
+        positions: The positions of the phases among all of the job's.
+    """
+    entries, notifications = [], []
+    for position in positions:
+        phase = facts.job.transitions[position - facts.job.earlier_phases.count]
+        trains = phase.phase is JobPhase.TRAINING
+        interrupted = interruption_before(facts.job, position) if trains else None
+        if phase.phase in _TIMELINE:
+            kind, text = (TimelineKind.RESUMED, "Trains again") if interrupted else (_TIMELINE[phase.phase], phase.text)
+            entries.append(
+                TimelineEntry(
+                    run=facts.run.run,
+                    attempt=facts.attempt.attempt,
+                    at=phase.started_at,
+                    kind=kind,
+                    text=f"{text} ({phase.detail})" if phase.detail else text,
+                    error_of_aws=phase.error_of_aws,
+                )
+            )
+        moment = Moment(
+            run=facts.run,
+            attempt=facts.attempt.attempt,
+            deployment=facts.deployment.name,
+            nth=count_interruptions(facts.job, upto=position + 1),
+            happened_at=phase.started_at,
+            created_at=facts.now,
+        )
+        asked = facts.run.notify
+        if phase.phase is JobPhase.INTERRUPTED and NotificationKind.INTERRUPTED in asked:
+            notifications.append(interruption_notification(moment, error_of_aws=phase.error_of_aws))
+        elif interrupted and NotificationKind.RESUMED in asked:
+            away = phase.started_at - interrupted.started_at
+            notifications.append(resume_notification(moment, away_seconds=away.total_seconds()))
+        elif trains and not interrupted and NotificationKind.ON_DEMAND in asked and _begins_dearer(facts, position):
+            notifications.append(on_demand_notification(replace(moment, nth=0)))
+    return entries, notifications
+
+
+def _begins_dearer(facts: JobFacts, position: int) -> bool:
+    """Return True if this is the attempt's first training, on demand, of a run that wanted spot."""
+    first = not has_trained(facts.job, before=position)
+    looked_for_spot = any(before.place.capacity == "spot" for before in facts.earlier)
+    return first and looked_for_spot and facts.attempt.place.capacity == "on-demand"
+
+
+def resume_entries(attempt: Attempt, *, log: JobLog) -> list[TimelineEntry]:
+    """Return the entries about the step at which the script continued, from the log of its ended job."""
+    entries = [
+        _resume_entry(attempt, at=resumed.at, step=resumed.step, text=_resumed_text(resumed)) for resumed in log.resumes
+    ]
+    if log.resumes_left_out:
+        text = f"The script had taken up its work {log.resumes_left_out:,} times before, which is not listed"
+        before_all = min(resumed.at for resumed in log.resumes) - 0.001
+        entries.insert(0, _resume_entry(attempt, at=max(0.0, before_all), step=None, text=text))
+    return entries
+
+
+def _resumed_text(resumed: Resumed) -> str:
+    if resumed.training is None:
+        what, of = "", ""
+    else:
+        named = printable(resumed.training[:_LONGEST_TRAINING])
+        what, of = f" {named}", f" of {named}"
+    if resumed.step:
+        return f"The script went on from step {resumed.step:,}{of}"
+    return f"The script began{what} from the beginning"
+
+
+def _resume_entry(attempt: Attempt, *, at: float, step: int | None, text: str) -> TimelineEntry:
+    return TimelineEntry(
+        run=attempt.run,
+        attempt=attempt.attempt,
+        at=datetime.fromtimestamp(at, tz=UTC),
+        kind=TimelineKind.STEP_RESUMED,
+        text=text,
+        step=step,
+    )

@@ -13,10 +13,9 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from spotkeep_jobs.document.reading import DocumentModel, problems_of, shown
+from spotkeep_jobs.document.reading import MAX_RUN_ID_LENGTH, DocumentModel, problems_of, shown, wrong
 from spotkeep_jobs.document.request import kind_of
 from spotkeep_jobs.document.times import read_deadline
-from spotkeep_jobs.document.values import MAX_RUN_ID_LENGTH, wrong
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.ids import id_of_firing
 from spotkeep_jobs.record.schedule import Schedule

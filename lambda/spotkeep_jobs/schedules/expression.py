@@ -15,7 +15,7 @@ from itertools import product
 from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from spotkeep_jobs.document.values import wrong
+from spotkeep_jobs.document.reading import wrong
 
 FORMS: Final = "Write cron(minute hour day-of-month month day-of-week year), as in cron(0 2 * * ? *), or rate(12 hours)"
 _RATE: Final = re.compile(r"(\d{1,6}) (minute|hour|day)(s?)")
@@ -69,7 +69,7 @@ class Cron:
         hours: Those of the days.
         months: From 1.
         years: The years, with four digits.
-        fires_on: The days of these months.
+        fires_on: Days of these.
     """
 
     minutes: Sequence[int]

@@ -3,28 +3,32 @@
 The record comes first and decides. A schedule of EventBridge Scheduler without a record does nothing when it fires. A
 firing launches a document like any other. The document is judged again at the firing, in the name of the schedule's
 creator.
+
+No other module makes or deletes recurring schedules in EventBridge Scheduler.
+
+Source: https://docs.aws.amazon.com/scheduler/latest/APIReference/API_CreateSchedule.html
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_jobs.document.reading import shown, too_large
-from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError
-from spotkeep_jobs.notifications.texts.schedules import refused_firing_notification
+from spotkeep_jobs.errors import AwsCallError, AwsRefusedError, Problem, RequestRefusedError
+from spotkeep_jobs.notifications.texts.composition import addressed, clock, command_lines, quoted_reason, wrapped
 from spotkeep_jobs.pools.scheduler_api import ScheduleTarget
-from spotkeep_jobs.record.bounds import MAX_SWEEP_BYTES
-from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.fields import MAX_SWEEP_BYTES, Caller, with_changes
+from spotkeep_jobs.record.record import Notification
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.record.schedule_store import ScheduleExistsError
 from spotkeep_jobs.record.states import NotificationKind
 from spotkeep_jobs.record.table_client import until_written
 from spotkeep_jobs.runs.acceptance import problems_of_schedule_id
 from spotkeep_jobs.runs.callers import with_owner
-from spotkeep_jobs.runs.launch_completion import unfinished_without_an_answer
+from spotkeep_jobs.runs.launch_completion import CALL_AGAIN, not_recorded, unfinished_without_an_answer
 from spotkeep_jobs.schedules.document import (
     begins_at,
     firing_document,
@@ -34,13 +38,127 @@ from spotkeep_jobs.schedules.document import (
     schedule_id_for,
 )
 from spotkeep_jobs.schedules.expression import expression_warnings
-from spotkeep_jobs.schedules.recurring_schedules import RecurringSchedules
 from spotkeep_jobs.sweeps.launch import notify_of
-from spotkeep_jobs.with_changes import with_changes
+from spotkeep_jobs.temporary_errors import typed_errors
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.settings import LauncherSettings
+
+
+def refused_firing_notification(
+    *,
+    schedule: Schedule,
+    fired_at: datetime,
+    refusal: str,
+    next_firing: datetime | None,
+    deployment: str,
+    now: datetime,
+) -> Notification:
+    """Compose the notification that a firing launched nothing.
+
+    Args:
+        schedule: The schedule's item.
+        fired_at: The schedule's time of the firing. Each try of it has the same.
+        refusal: The launcher's refusal of its document.
+        next_firing: The time of the next firing. None for never, or for an unknown one.
+        deployment: The deployment's name.
+        now: The time when the notification is written.
+    """
+    again = "" if next_firing is None else f"It fires again at {clock(next_firing)}. "
+    lines = [
+        *wrapped(
+            f"Your schedule {schedule.schedule} fired at {clock(fired_at)}, and launched nothing: the deployment "
+            "refuses its job file."
+        ),
+        *quoted_reason(refusal),
+        "",
+        *wrapped(f"{again}While it is refused for the same reason, no other notification is sent."),
+        "",
+        "Next",
+        *command_lines(
+            ("spotkeep schedules ls", "when it fires, and what it launched last"),
+            (f"spotkeep schedules rm {schedule.schedule}", "remove it, then launch the changed file"),
+        ),
+    ]
+    return addressed(
+        what="schedule",
+        subject_id=schedule.schedule,
+        name=schedule.name,
+        owner=schedule.owner,
+        deployment=deployment,
+        kind=NotificationKind.FAILED,
+        nth=int(fired_at.timestamp()),
+        subject="launched nothing: its job file is refused",
+        lines=lines,
+        facts={"refusal": refusal},
+        happened_at=fired_at,
+        created_at=now,
+    )
+
+
+LAUNCH_SCHEDULED: Final = "launch-scheduled"
+"""The launcher's action that a schedule asks for. It works only in an invocation, never at the function's URL."""
+SCHEDULED_TIME: Final = "<aws.scheduler.scheduled-time>"
+"""Scheduler writes the firing's time in its place, the same at each try.
+Source: https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-schedule-context-attributes.html"""
+
+
+class RecurringSchedules:
+    """The schedules of a group that launch documents."""
+
+    def __init__(self, client: Callable[[], Any], *, target: ScheduleTarget) -> None:
+        """Bind the group.
+
+        Args:
+            client: Makes the client of EventBridge Scheduler, when it is needed.
+            target: The group and the target of the schedules.
+        """
+        self._client = client
+        self._target = target
+
+    def create(self, schedule: Schedule, *, now: datetime) -> None:
+        """Make a schedule, unless one of its name is there.
+
+        Args:
+            schedule: Its item.
+            now: The time, aware.
+
+        Raises:
+            AwsRefusedError: AWS will not take it.
+            AwsBusyError: It is not known if the schedule was created.
+        """
+        payload = {"action": LAUNCH_SCHEDULED, "schedule": schedule.schedule, "firing": SCHEDULED_TIME}
+        self._call(
+            "create_schedule",
+            unless="ConflictException",
+            Name=schedule.schedule,
+            GroupName=self._target.group,
+            ScheduleExpression=schedule.expression,
+            ScheduleExpressionTimezone=schedule.timezone,
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target=self._target.as_target(payload),
+            # AWS takes no time that is over.
+            **({"StartDate": schedule.begins_at} if schedule.begins_at > now else {}),
+        )
+
+    def delete(self, schedule: str) -> None:
+        """Delete a schedule, if it is there.
+
+        Raises:
+            AwsRefusedError: AWS does not do it.
+            AwsBusyError: It is not known if the schedule was deleted.
+        """
+        self._call("delete_schedule", unless="ResourceNotFoundException", Name=schedule, GroupName=self._target.group)
+
+    def _call(self, method: str, *, unless: str, **parameters: Any) -> None:
+        try:
+            with typed_errors(method):
+                getattr(self._client(), method)(**parameters)
+        except AwsCallError as error:
+            if error.code != unless:
+                raise
+
 
 _SHORTEN: Final = "Put long texts into a file of the source."
 _OF_THE_LAUNCH: Final = frozenset({"schedule", "run", "token", "plan"})
@@ -155,8 +273,9 @@ class ScheduledLaunches:
             RequestRefusedError: The schedule's id is taken, an id of its future runs is taken, or AWS refused it.
             LaunchUnfinishedError: AWS did not answer for certain. Call again with the same token.
         """
+        scheduling = f"schedule {schedule.schedule!r}"
         try:
-            with unfinished_without_an_answer(schedule.schedule, doing="scheduling"):
+            with unfinished_without_an_answer(scheduling, then=not_recorded(schedule.token)):
                 recorded, replayed = until_written(
                     lambda: self.deployment.table.schedules.open(schedule), pause=self.deployment.pause
                 )
@@ -170,7 +289,7 @@ class ScheduledLaunches:
             self.deployment.table.schedules.forget(schedule.schedule)
             raise RequestRefusedError(taken)
         try:
-            with unfinished_without_an_answer(schedule.schedule, doing="scheduling"):
+            with unfinished_without_an_answer(scheduling, then=_recorded_alone(schedule.token)):
                 self._create(recorded)
         except RequestRefusedError:
             if not replayed:
@@ -206,7 +325,7 @@ class ScheduledLaunches:
         Raises:
             LaunchUnfinishedError: AWS did not do it for certain. Call again.
         """
-        with unfinished_without_an_answer(schedule.schedule, doing="removing"):
+        with unfinished_without_an_answer(f"removing schedule {schedule.schedule!r}", then=CALL_AGAIN):
             self._recurring.delete(schedule.schedule)
         self.deployment.table.schedules.forget(schedule.schedule)
 
@@ -261,6 +380,14 @@ class ScheduledLaunches:
                 )
             ]
         self.deployment.table.schedules.keep_firing(after, notifications=notifications)
+
+
+def _recorded_alone(token: str) -> str:
+    """Return the state and the next step of a schedule that EventBridge Scheduler may not have."""
+    return (
+        "The schedule is recorded, and EventBridge Scheduler may not have it yet. Call again with the same document "
+        f"and token {token}"
+    )
 
 
 def _wants_to_know(schedule: Schedule) -> bool:

@@ -19,11 +19,10 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from spotkeep_jobs.errors import in_words, isolated
+from spotkeep_jobs.errors import UnreadableRecordError, in_words, isolated
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.pools.warm_pool import stop_requested
 from spotkeep_jobs.record.record import Pool, Run
-from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 from spotkeep_jobs.record.states import PoolEndReason, PoolState, SweepState
 from spotkeep_jobs.record.sweep import Sweep
 from spotkeep_jobs.runs.launch_completion import LaunchCompletion

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spotkeep_jobs.document.reading import outlined, shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import Problem, RequestRefusedError
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
@@ -30,7 +31,6 @@ from spotkeep_jobs.sweeps.trial_documents import (
     placeholder_problems,
     trial_document,
 )
-from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment

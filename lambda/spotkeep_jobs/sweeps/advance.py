@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.errors import RequestRefusedError, isolated
+from spotkeep_jobs.errors import RequestRefusedError, UnreadableRecordError, isolated
 from spotkeep_jobs.notifications.texts.sweeps import sweep_ending_notification, sweep_max_cost_near_notification
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.ids import Origin
 from spotkeep_jobs.record.record import Notification, Run, in_utc_milliseconds
-from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 from spotkeep_jobs.record.states import NotificationKind, PoolState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, SweepChange, Trial
 from spotkeep_jobs.record.sweep_store import MOST_TRIALS_A_CHANGE, SweepChangedError
@@ -45,8 +45,10 @@ from spotkeep_jobs.sweeps.decision import (
     Seen,
     SeenRun,
     Task,
+    between_jobs,
     failed,
     free_places,
+    paced,
     results_of,
     settled,
     stopping,
@@ -56,13 +58,10 @@ from spotkeep_jobs.sweeps.decision import (
     with_resumed,
 )
 from spotkeep_jobs.sweeps.document import SweepRequest
-from spotkeep_jobs.sweeps.pace import between_jobs, paced
 from spotkeep_jobs.sweeps.resumed_trials import changes_of_resume, next_to_go_on, waits_to_go_on
-from spotkeep_jobs.sweeps.search.moves import Move, TrialResult
-from spotkeep_jobs.sweeps.search.search import is_exhausted, next_moves
+from spotkeep_jobs.sweeps.search.search import Move, TrialResult, is_exhausted, next_moves
 from spotkeep_jobs.sweeps.search.tpe_function import tpe_of
 from spotkeep_jobs.sweeps.trial_documents import trial_document
-from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from spotkeep_jobs.deployment import Deployment
@@ -118,8 +117,8 @@ class Sweeps:
             sweep: Its id.
             ended_runs: The runs of trials that something happened to. The others are taken to be as they were. None to
                 read them all.
-            seconds_left: Returns the seconds that the function still has. It is called before each run is opened,
-                resumed or stopped, and while a run waits for its moment (`pace`).
+            seconds_left: Returns the seconds that the function still has, before each run is opened, resumed or
+                stopped, and while a run waits for its moment.
             most_tasks: At most so many runs are opened, resumed or stopped. None for all.
 
         Returns:
@@ -158,7 +157,7 @@ class Sweeps:
 
         Args:
             sweep: The sweep's id.
-            follows: True if another function that had no time left asked this one.
+            follows: True if another function without time asked this one.
             seconds_left: Returns the seconds that this function still has.
 
         Raises:

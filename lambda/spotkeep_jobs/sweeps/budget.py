@@ -17,18 +17,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from spotkeep_jobs.backends.job_phases import STOPS_WITHIN_SECONDS
+from spotkeep_jobs.backends.backend import STOPS_WITHIN_SECONDS
 from spotkeep_jobs.document.capacity import price_of, types_of
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.times import format_duration
 from spotkeep_jobs.errors import Problem
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, TrialState
 from spotkeep_jobs.record.sweep import Spending, Sweep, Trial
-from spotkeep_jobs.runs.max_cost import NEAR
+from spotkeep_jobs.runs.rules import NEAR_SHARE
 from spotkeep_jobs.runs.steering import BETWEEN_PASSES_SECONDS
-from spotkeep_jobs.with_changes import with_changes
 
 BEHIND_SECONDS: Final = 60
 """AWS's answers may be a little old, and the clocks of functions differ."""
@@ -88,7 +88,7 @@ def money_left_usd(sweep: Sweep, trials: Iterable[Trial], *, now: datetime) -> f
 def most_is_spent(sweep: Sweep, trials: Iterable[Trial], *, now: datetime) -> bool:
     """Return True if most of a sweep's max_cost is spent, and that was not noted before."""
     limit = max_cost_of(sweep)
-    return limit is not None and not sweep.max_cost_is_near and spent_usd(trials, now=now) >= NEAR * limit
+    return limit is not None and not sweep.max_cost_is_near and spent_usd(trials, now=now) >= NEAR_SHARE * limit
 
 
 def money_is_spent(sweep: Sweep, trials: Sequence[Trial], *, now: datetime) -> str | None:
@@ -157,7 +157,7 @@ def with_reserve(trial: Trial, request: JobRequest | None, *, prices: Mapping[st
 
     Args:
         trial: One that begins or goes on.
-        request: The request of its document. None if the document is refused, so that the trial costs nothing.
+        request: The request of its document, or None if the document is refused, so that the trial costs nothing.
         prices: On-demand US dollars per instance and hour, by instance type.
         parallel: The number of trials that train at a time.
     """
@@ -198,8 +198,8 @@ def unbilled_usd(trial: Trial, run: Run, *, prices: Mapping[str, float], now: da
     A job that is gone may have had its first instance after a pass last looked at it.
 
     Args:
-        trial: The trial, as it was known.
-        run: The item of its run.
+        trial: The known trial.
+        run: Its run.
         prices: On-demand US dollars per instance and hour, by instance type.
         now: The time.
     """

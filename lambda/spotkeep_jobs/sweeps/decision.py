@@ -4,23 +4,30 @@ The launcher advances a sweep in five steps, as often as it likes. First `settle
 trials' runs. After a resume, trials go on (`with_resumed`). Then the search says which trials begin or are promoted
 (`with_moves`). The launcher writes the result in one transaction. At last it does the tasks of the trials (`task_of`).
 The next advance finds a step that was lost, so nothing is tried twice or forgotten.
+
+A sweep asks AWS for the jobs of its trials a little slower than AWS takes them. A hundred trials may begin or end at
+the same moment, and as many functions may advance their sweep then. AWS throttles requests that come too fast, and they
+stay undone once a client has spent its retries. So each job has a moment. The next free moment is in the sweep's item,
+and every function writes the item on the version that it has read. Together the functions keep the pace, without a
+further call.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from spotkeep_jobs.cost.run_cost import total_cost
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.ids import run_of_trial
-from spotkeep_jobs.record.record import Metric, Run, ScriptMetrics
+from spotkeep_jobs.record.record import Metric, Run, ScriptMetrics, in_utc_milliseconds
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import MOST_POOLS, BestTrial, Sweep, Trial, TrialCounts
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
-from spotkeep_jobs.runs.max_cost import stays_near
+from spotkeep_jobs.runs.rules import LAUNCH_SETTLES, stays_near
 from spotkeep_jobs.sweeps.budget import (
     live_spending,
     max_cost_of,
@@ -31,8 +38,7 @@ from spotkeep_jobs.sweeps.budget import (
 )
 from spotkeep_jobs.sweeps.document import Objective, SweepRequest
 from spotkeep_jobs.sweeps.resumed_trials import let_go_on, training_again
-from spotkeep_jobs.sweeps.search.moves import Begin, Move, Promote, TrialResult
-from spotkeep_jobs.with_changes import with_changes
+from spotkeep_jobs.sweeps.search.search import Begin, Move, Promote, TrialResult
 
 FAILURES_THAT_END_IT: Final = 3
 """The number of failed trials, before any has made progress, that ends a sweep. The next ones would fail, too."""
@@ -191,7 +197,7 @@ def summed_up(
         sweep: The sweep's item.
         request: Its request.
         trials: All its trials.
-        search_is_over: True if no trial can begin or go on any more.
+        search_is_over: True if no trial can follow.
         now: The time.
     """
     counts = _counted(trials)
@@ -460,3 +466,60 @@ def _best(trials: Iterable[Trial], objective: Objective | None) -> BestTrial | N
 
 def _ended(sweep: Sweep, state: SweepState, *, now: datetime) -> Sweep:
     return with_changes(sweep, state=state, stops_as=None, ended_at=now)
+
+
+CREATIONS_A_SECOND: Final = 1
+"""CreateTrainingJob, of an account in a region.
+
+Source: https://docs.aws.amazon.com/general/latest/gr/sagemaker.html (Service quotas)
+"""
+SUBMISSIONS_A_SECOND: Final = 5
+"""SubmitServiceJob, of an account in a region.
+
+Source: https://docs.aws.amazon.com/batch/latest/userguide/service_limits.html
+"""
+SHARE: Final = 0.8
+"""The share of AWS's rate that a sweep uses. All other launches of the account have the rest."""
+
+
+def between_jobs(document: Mapping[str, Any]) -> timedelta:
+    """Return the time that a sweep lets pass from one job to the next. 0 on EC2, where one call is one fleet.
+
+    Args:
+        document: The sweep's document.
+    """
+    if document.get("backend") == "ec2":
+        return timedelta(0)
+    a_second = CREATIONS_A_SECOND if document.get("queue") is None else SUBMISSIONS_A_SECOND
+    return timedelta(seconds=1 / (SHARE * a_second))
+
+
+def paced(
+    sweep: Sweep, *, asking: Sequence[Trial], now: datetime, within_seconds: float = math.inf
+) -> tuple[Sweep, dict[int, datetime]]:
+    """Give each trial that asks for a job the moment from which on it may, where that comes in time.
+
+    Moments that come too late for this function are left to the next one.
+
+    Args:
+        sweep: The sweep's item.
+        asking: Those trials.
+        now: The time.
+        within_seconds: The seconds that the function still has.
+
+    Returns:
+        The sweep's item, with the next moment that is free, and the trials' moments, by their numbers.
+    """
+    apart = between_jobs(sweep.document)
+    if not asking or not apart:
+        return sweep, {}
+    first = now if sweep.next_job_at is None else max(now, sweep.next_job_at)
+    moments = {}
+    for position, trial in enumerate(asking):
+        moment = first + position * apart
+        if (moment - now).total_seconds() >= within_seconds:
+            break
+        moments[trial.number] = moment
+    if not moments:
+        return sweep, {}
+    return with_changes(sweep, next_job_at=in_utc_milliseconds(first + len(moments) * apart)), moments

@@ -1,4 +1,4 @@
-"""The sweep of a job document, with its trials, its search and its end.
+"""The sweep of a job document, with its trials, its search and its end. Pure.
 
 A sweep's document is a job document with `sweep`. Its other fields are the template of the trials' own documents
 (`trial_documents`), which are judged as any job document is.
@@ -14,15 +14,22 @@ from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, Valida
 
 from spotkeep_jobs.document.command import read_hyperparameter_name
 from spotkeep_jobs.document.metrics import read_metric_name
-from spotkeep_jobs.document.reading import DocumentModel, json_bytes, problems_of, shown, too_large
+from spotkeep_jobs.document.reading import (
+    MAX_RUN_ID_LENGTH,
+    DocumentModel,
+    WholeNumber,
+    json_bytes,
+    problems_of,
+    shown,
+    too_large,
+    wrong,
+)
 from spotkeep_jobs.document.spending import UsDollars
-from spotkeep_jobs.document.values import MAX_RUN_ID_LENGTH, WholeNumber, wrong
 from spotkeep_jobs.errors import Problem
-from spotkeep_jobs.record.bounds import MAX_PARAMETERS_BYTES, MAX_SWEEP_BYTES
+from spotkeep_jobs.record.fields import MAX_PARAMETERS_BYTES, MAX_SWEEP_BYTES
 from spotkeep_jobs.record.ids import MAX_TRIALS
 from spotkeep_jobs.record.sweep import ParameterValue
-from spotkeep_jobs.sweeps.search.moves import Begin
-from spotkeep_jobs.sweeps.search.search import SearchName, SearchPlan
+from spotkeep_jobs.sweeps.search.search import Begin, SearchName, SearchPlan
 from spotkeep_jobs.sweeps.search.tpe_request import MOST_TRIALS as MOST_TRIALS_OF_TPE
 from spotkeep_jobs.sweeps.space import Space
 

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_jobs.document.spending import worst_case_usd
-from spotkeep_jobs.errors import Problem, RequestRefusedError
-from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.errors import IdReservedError, Problem, RequestRefusedError
+from spotkeep_jobs.record.fields import Caller
 from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
 from spotkeep_jobs.record.record import DEFAULT_NOTIFY, TrialPlace
-from spotkeep_jobs.record.run_table_errors import IdReservedError
 from spotkeep_jobs.record.states import NotificationKind
 from spotkeep_jobs.record.sweep import Sweep
 from spotkeep_jobs.record.sweep_store import SweepChangedError, SweepExistsError
@@ -30,6 +29,7 @@ from spotkeep_jobs.runs.acceptance import (
 )
 from spotkeep_jobs.runs.callers import with_owner
 from spotkeep_jobs.runs.launch import Launcher, ValidDocument
+from spotkeep_jobs.runs.launch_completion import is_recorded, not_recorded, unfinished_without_an_answer
 from spotkeep_jobs.sweeps.advance import Advanced, Sweeps
 from spotkeep_jobs.sweeps.budget import max_cost_of, parallel_problems
 from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep, recorded_document
@@ -117,8 +117,8 @@ class SweepLaunch:
 
         Raises:
             RequestRefusedError: Nothing was launched. It carries every problem.
-            LaunchUnfinishedError: AWS did not answer for certain. Call again with the same token.
-            SweepChangedError: The sweep kept changing under every try.
+            LaunchUnfinishedError: AWS did not answer for certain, or the sweep kept changing under every try. It says
+                if the sweep is recorded. Call again with the same token.
         """
         repeated = self._repeated(document, default_token=default_token)
         if repeated is not None:
@@ -126,16 +126,16 @@ class SweepLaunch:
         valid = self.validate(document, caller=caller, default_token=default_token, origin=origin)
         name = valid.sweep.sweep
         try:
-            opened, replayed = until_written(
-                lambda: self.deployment.table.sweeps.open(valid.sweep),
-                changed=SweepChangedError,
-                pause=self.deployment.pause,
-            )
+            with unfinished_without_an_answer(f"launching sweep {name!r}", then=not_recorded(valid.sweep.token)):
+                opened, replayed = until_written(
+                    lambda: self.deployment.table.sweeps.open(valid.sweep),
+                    changed=SweepChangedError,
+                    pause=self.deployment.pause,
+                )
         except (SweepExistsError, IdReservedError):
             problems = problems_of_sweep_id(self.deployment.table, name, origin=origin) or [id_is_reserved(name)]
             raise RequestRefusedError(problems, warnings=valid.warnings) from None
-        advanced = Sweeps(self.deployment).advance(opened.sweep, most_tasks=1) or Advanced(sweep=opened)
-        return LaunchedSweep(advanced=advanced, replayed=replayed, warnings=valid.warnings)
+        return LaunchedSweep(advanced=self._begun(opened), replayed=replayed, warnings=valid.warnings)
 
     def validate(
         self,
@@ -253,8 +253,13 @@ class SweepLaunch:
             raise RequestRefusedError(
                 [token_of_another_document(known.token, kind="sweep", launched=known.sweep, differ=differ)]
             )
-        advanced = Sweeps(self.deployment).advance(known.sweep, most_tasks=1) or Advanced(sweep=known)
-        return LaunchedSweep(advanced=advanced, replayed=True)
+        return LaunchedSweep(advanced=self._begun(known), replayed=True)
+
+    def _begun(self, sweep: Sweep) -> Advanced:
+        """Begin the first trial of a recorded sweep."""
+        then = is_recorded("sweep", token=sweep.token, completes="goes on with it")
+        with unfinished_without_an_answer(f"launching sweep {sweep.sweep!r}", then=then):
+            return Sweeps(self.deployment).advance(sweep.sweep, most_tasks=1) or Advanced(sweep=sweep)
 
 
 def notify_of(document: Mapping[str, Any]) -> tuple[NotificationKind, ...]:

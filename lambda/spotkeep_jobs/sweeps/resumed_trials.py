@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.states import EndReason, TrialState
 from spotkeep_jobs.record.sweep import Sweep, Trial
-from spotkeep_jobs.with_changes import with_changes
 
 _LIMITS: Final[Mapping[EndReason, frozenset[str]]] = {
     EndReason.MAX_COST: frozenset({"max_cost"}),

@@ -23,8 +23,7 @@ from pydantic import (
 )
 
 from spotkeep_jobs.document.command import MAX_HYPERPARAMETERS, read_hyperparameter, read_hyperparameter_name
-from spotkeep_jobs.document.reading import json_bytes, nearest
-from spotkeep_jobs.document.values import wrong
+from spotkeep_jobs.document.reading import json_bytes, nearest, wrong
 from spotkeep_jobs.record.sweep import ParameterValue
 
 MAX_VALUES: Final = 1_000

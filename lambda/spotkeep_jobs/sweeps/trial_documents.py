@@ -12,16 +12,13 @@ from typing import Any, Final
 from pydantic_core import PydanticCustomError
 
 from spotkeep_jobs.document.metrics import read_metrics
-from spotkeep_jobs.document.reading import nearest, shown
-from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.validation import Validation
-from spotkeep_jobs.document.values import MAX_RUN_ID_LENGTH, RUN_ID_HEX_DIGITS
+from spotkeep_jobs.document.reading import MAX_RUN_ID_LENGTH, RUN_ID_HEX_DIGITS, nearest, shown
+from spotkeep_jobs.document.request import JobRequest, Validation
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.ids import run_of_trial
 from spotkeep_jobs.record.sweep import ParameterValue, Trial
 from spotkeep_jobs.sweeps.document import SweepRequest
-from spotkeep_jobs.sweeps.search.moves import Begin, Move
-from spotkeep_jobs.sweeps.search.search import next_moves
+from spotkeep_jobs.sweeps.search.search import Begin, Move, next_moves
 
 _PLACEHOLDER: Final = re.compile(r"\{(?P<index>index)\}|\{parameters\.(?P<parameter>[^{}]+)\}")
 
@@ -224,7 +221,7 @@ class JudgedTrials:
     """The judgement of the documents of trials.
 
     Attributes:
-        requests: The requests of those that would be accepted.
+        requests: The accepted requests.
         problems: The problems, each with the number of the first trial that has it.
         warnings: Probable mistakes.
     """

@@ -33,7 +33,7 @@ class CallCounts:
     """The rates of calls, by operation.
 
     Attributes:
-        most_in_a_second: The most calls that came within a second, refused ones too.
+        most_in_a_second: The most calls within a second, refused ones too.
         throttled: The number of calls that were refused because they came too fast.
     """
 

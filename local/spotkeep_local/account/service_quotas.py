@@ -34,7 +34,7 @@ def service_quotas(*, training: Callable[[], int], warm_pools: Callable[[], int]
     """Make the service, with ListServiceQuotas alone.
 
     Args:
-        training: The number of instances of one type that training jobs may use, now.
+        training: The number of instances of one type for training jobs, now.
         warm_pools: The number of instances that may wait in warm pools, now.
     """
     return AwsService(

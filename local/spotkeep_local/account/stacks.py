@@ -114,7 +114,7 @@ class ResourceType:
 
     Attributes:
         kind: Its name in the names of the operations.
-        name_property: The property with its name. One is made up where it is missing.
+        name_property: The property with its name, which is made up where it is missing.
         arn_member: The member of the answer to its creation that holds its ARN.
         attribute: The name of its ARN for `Fn::GetAtt`.
         updated_by: The parameter that names it in the other operations.

@@ -174,9 +174,9 @@ def page(items: Sequence[Any], request: Mapping[str, Any], *, member: str) -> di
     """Return one page of an answer.
 
     Args:
-        items: All of them, described, in their order.
+        items: All of them, described in order.
         request: With maxResults, from 1 to 100, and nextToken.
-        member: The member of the answer that holds them.
+        member: The answer's member for them.
 
     Raises:
         ClientError: One of the two is not valid.

@@ -141,14 +141,14 @@ class LocalServiceJob:
         number: The number of its submission, over all queues. A smaller one is older.
         request: The SubmitServiceJob request, without tags and token.
         needs: The instances that its payload asks for, by type. Empty where the payload does not say.
-        training_job: The name of the present attempt's training job, from its handover to SageMaker on. The job has
-            status SCHEDULED once SageMaker has taken it.
+        training_job: The name of the present attempt's training job, from its handover to SageMaker on, with status
+            SCHEDULED once SageMaker has taken it.
         latest_training_job: The ARN of the last training job that SageMaker took.
         started_at: The time when the last attempt first had an instance.
         attempts: The ended attempts that count, oldest first.
         preempted: The last preempted attempts, oldest first.
         preempted_count: The number of preempted attempts.
-        stop_cause: The reason why Batch stops the present attempt's training job. None when it does not, or a user
+        stop_cause: The reason why Batch stops the present attempt's training job, or None when it does not, or a user
             terminated it.
         terminate_reason: The reason in a call of TerminateServiceJob.
         not_before: The earliest time of its next attempt, after SageMaker had no capacity.

@@ -34,7 +34,7 @@ class Scheduler:
     """Takes service jobs from one status to the next.
 
     Args:
-        account: Keeps them. Its event `changed` wakes the thread.
+        account: Keeps them, and wakes the thread by its event `changed`.
         training: SageMaker.
         send: Sends an event with its detail, its detail type and its resources.
         now: The clock, in epoch seconds.

@@ -1,10 +1,10 @@
 """EC2's fleets, instances, volumes and snapshots in the local AWS. The network and launch templates are ministack's.
 
-`service` receives a request, and `query_protocol` reads and checks it. `fleets`, `instances`, `volumes`, `snapshots`,
-`tags` and `spot_prices` carry it out on the resources in `cloud` (`records`). One thread, `background`, does all work
-that no request asks for. It boots instances, attaches volumes, interrupts instances that the `market` has no room for,
-and lets fleets replace instances. `allocation` chooses the pool. `events` writes EventBridge's events. `control` is the
-control plane for interruptions, capacity and prices. `spotkeep_local.hosts` makes the hosts of instances.
+`service` receives a request, reads it and checks it. `fleets`, `instances`, `launch`, `volumes`, `tags` and `catalog`
+carry it out on the resources in `cloud` (`records`). One thread, `service.Background`, does all work that no request
+asks for. It boots instances, attaches volumes, interrupts instances that the `market` has no room for, and lets fleets
+replace instances. `surroundings` are the other services that EC2 needs. `spotkeep_local.hosts` makes the hosts of
+instances.
 
 ministack's own answers are not enough for these reasons.
 

@@ -184,7 +184,7 @@ class Cloud:
         folder: The folder of its files.
         region: The region of its resources.
         account_id: The account id of its resources.
-        find_platform: Finds the kind of hosts on this machine. Called when the first one is needed.
+        find_platform: Finds the kind of hosts on this machine, when the first one is needed.
         endpoint_port: The port of the local AWS, which its hosts reach.
         agent_time_scale: The factor by which agents on its hosts ask for notices more often than on AWS.
         latencies: The times that things take.

@@ -37,7 +37,7 @@ class CandidatePool:
     Attributes:
         place: Its place among the overrides of the request.
         config: The place of its LaunchTemplateConfig.
-        room: The number of further instances that it has room for. None for any number.
+        room: The number of further instances that it has room for, or None for any number.
         price_usd: The present price of an hour, in US dollars.
         max_price_usd: The highest price of an hour that the fleet pays, in US dollars. None for up to the on-demand
             price.

@@ -38,7 +38,7 @@ class SpotPoolChange:
 
     Attributes:
         zone: The availability zone, for example `us-east-1a`.
-        instance_type: The instance type. None for every type.
+        instance_type: The instance type, or None for every type.
         at_seconds: Seconds after the script began.
         capacity: The number of spot instances that can be had and kept. -1 for any number.
         price_usd: The price of an hour, in US dollars.

@@ -135,9 +135,9 @@ class AnnouncedInterruption:
     """The interruption of a spot instance, as its notice says it.
 
     Attributes:
-        notice_at: The time from which the instance's metadata announces it.
+        notice_at: The time of its announcement in the metadata.
         at: The time of the interruption in the metadata.
-        takes_place: True where the instance is interrupted then.
+        takes_place: True where it happens.
     """
 
     notice_at: float

@@ -65,7 +65,7 @@ def process_group(
         command: The first process and its arguments.
         working_directory: The working directory of the command.
         mounts: Directories of this machine, by the paths at which the command sees them, in a mount namespace of its
-            own. None for no such namespace.
+            own, or None for no such namespace.
         confined: The command has no more of root's capabilities than a container has.
         ends_with_command: The group ends when the command does. Otherwise it stays until it is ended.
         shutdown_flag: A file. The group ends when it appears.
@@ -88,10 +88,10 @@ class Host:
         configuration: The configuration of the program.
         folder: The existing folder for the configuration.
         environment: The whole environment of a process group's command. Nothing of the server's enters it.
-        console: The file for the output. None hands it to `on_line`.
+        console: The file for the output, or None to hand it to `on_line`.
         on_line: Called in a thread of its own with each line of output.
-        on_command_end: Called at most once, with the command's exit code as a shell sees it. Not called when the
-            program was killed with the command, or did not come to start it.
+        on_command_end: Called at most once, with the command's exit code as a shell sees it, unless the program was
+            killed with the command, or did not come to start it.
         on_end: Called once, after the last line, when nothing of the host remains, with the program's exit code.
 
     Attributes:

@@ -136,8 +136,8 @@ class HostPlatform:
 
         Args:
             specification: Its parts.
-            read_metadata: Returns the current metadata of the instance.
-            on_end: Called once, from a thread of its own, when nothing of it remains.
+            read_metadata: Returns the instance's metadata.
+            on_end: Called once, from its own thread, when nothing remains.
 
         Raises:
             HostRefusedError: The machine refused to make it.

@@ -43,7 +43,7 @@ class HostSpecification:
     """The parts of an instance's host.
 
     Attributes:
-        folder: Its own directory with settings and its writable layer. It goes with the host.
+        folder: Its own directory with settings and its writable layer, which goes with the host.
         user_data: The user data as deployed, decoded.
         endpoint_port: The port of the local AWS, on 127.0.0.1, outside and inside alike.
         links: The symbolic links of its image, from paths below `/` to directories of this machine.
@@ -93,8 +93,8 @@ class InstanceHost(abc.ABC):
     Args:
         specification: Its parts.
         images: The images of its volumes.
-        read_metadata: Returns the current metadata of the instance.
-        on_end: Called once, from a thread of its own, when nothing of it remains.
+        read_metadata: Returns the instance's metadata.
+        on_end: Called once, from its own thread, when nothing remains.
 
     Attributes:
         process_id: The id of its first process on this machine.

@@ -48,7 +48,7 @@ class Authorization:
 
     Attributes:
         action: The action in AWS's spelling, for example `s3:GetObject`.
-        resource: The ARN of the resource. `*` where the action knows no resource types.
+        resource: The ARN of the resource, or `*` where the action knows no resource types.
         context: The values of the condition keys that AWS puts into the request, by the keys' names in lower case. An
             example is `{"sagemaker:keepaliveperiod": ("600",)}`. A tag key keeps its spelling, as in
             `aws:requesttag/spotkeep:run`. All values are text, such as `true`, `600` or `2026-11-23T10:00:00Z`. A key

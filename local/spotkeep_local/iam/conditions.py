@@ -51,7 +51,7 @@ class RequestContext:
     """The condition keys of one request.
 
     Attributes:
-        values: By the keys' names in lower case, tag keys too: names are not case-sensitive.
+        values: By the keys' names in lower case, tag keys too.
         multivalued: The keys, in lower case, that hold a set.
     """
 

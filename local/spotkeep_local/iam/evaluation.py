@@ -49,8 +49,8 @@ class CallingPrincipal:
 
     Attributes:
         kind: The kind of principal.
-        arn: The ARN of the user or the session. For a service its name, such as `events.amazonaws.com`.
-        account: The id of its account. Empty for a service.
+        arn: The ARN of the user or the session, or the name of a service, such as `events.amazonaws.com`.
+        account: The id of its account, or empty for a service.
         role_arn: The ARN of the role of a session.
         context: The condition keys that the caller brings to each of its requests, by their names in lower case. Each
             has one value.
@@ -68,7 +68,7 @@ class CallingPrincipal:
 
         Args:
             arn: `arn:aws:iam::<account>:user/<path and name>`.
-            user_id: The id that sts:GetCallerIdentity answers.
+            user_id: The id in sts:GetCallerIdentity.
             tags: The user's.
         """
         context = _keys_of_caller(PrincipalKind.USER, arn, user_id=user_id, tags=tags)
@@ -83,8 +83,8 @@ class CallingPrincipal:
 
         Args:
             arn: `arn:aws:sts::<account>:assumed-role/<role>/<session>`.
-            role_arn: With the role's path, which the session's ARN lacks.
-            user_id: The id that sts:GetCallerIdentity answers.
+            role_arn: The role's ARN, with its path.
+            user_id: The id in sts:GetCallerIdentity.
             tags: The role's, with the session's over them.
         """
         context = _keys_of_caller(PrincipalKind.ROLE_SESSION, role_arn, user_id=user_id, tags=tags)

@@ -2,7 +2,7 @@
 
 `AwsService` takes a request from the router, finds its operation, and reads and checks its parameters. It then calls
 the operation, and writes the answer or the error as AWS does. A `WireProtocol` covers the differences between AWS's
-protocols. The two JSON protocols are here, EC2's own is `ec2.query_protocol`.
+protocols. The two JSON protocols are here, EC2's own is `Ec2QueryProtocol` in `ec2.service`.
 
 Reading and checking follow botocore's model of the service. A client checks types and minimum lengths before a request
 leaves it. The service also checks patterns, enumerations and maxima, and names every problem at once.

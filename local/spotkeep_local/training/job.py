@@ -27,13 +27,13 @@ class ProcessLifetime:
 
     Attributes:
         pid: Its process id, which is also its process group.
-        ended_at: The time of its end. None while it runs, and when the server died before it saw the end.
+        ended_at: The time of its end, or None while it runs, and when the server died before it saw the end.
         exit_code: Its exit code as a shell sees it, which is 128 and the signal's number when a signal ended it.
         signal: The last signal this service sent it, `SIGTERM` or `SIGKILL`. None when it ended by itself.
         interrupted: True when its capacity was taken away.
-        notice: True when it got SIGTERM before its capacity was gone. None when nothing was taken away.
+        notice: True when it got SIGTERM before its capacity was gone, or None when nothing was taken away.
         restored_files: Checkpoint files copied from S3 before it started.
-        resumed_step: The step of its `resume` event. None when it reported none.
+        resumed_step: The step of its `resume` event, or None when it reported none.
         last_step_seen: The highest step it reported complete.
         steps_of_trainings: The last report of each training in a script with several, by the training's name.
         total_steps: The total number of steps that it last reported.
@@ -237,8 +237,8 @@ class TrainingJob:
         capacity_script: The remaining part of the script that governs this job.
         lifetimes: Every process the job has had, oldest first.
         log_stream: Its stream in /aws/sagemaker/TrainingJobs, once something ran.
-        warm_pool: Its warm pool. None when it asked for none, or the quota had no room for one.
-        takes_over: The job whose kept host it began on. None when it began on a new one.
+        warm_pool: Its warm pool, or None when it asked for none, or the quota had no room for one.
+        takes_over: The job whose kept host it began on, or None when it began on a new one.
         restarts: The number of its restarts after an error of SageMaker's own.
         queued_as: The name of the Batch service job that it was created for. None for all others.
     """

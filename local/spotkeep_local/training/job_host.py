@@ -57,7 +57,7 @@ def start_host(
         folder: The host's own directory. Holds `ml`, which the job sees as `/opt/ml`, and `home`. A host that may be
             kept has `image` too.
         command: Entry point and arguments, as in the request.
-        environment: All of the job's environment. Nothing of this process leaks into it.
+        environment: All of the job's environment, into which nothing of this process leaks.
         own_image: True where the host has an image of its own, the byte code of all modules that the job imports. The
             host's first job makes it and its next one finds it. Otherwise the host shares this machine's.
         isolation: `namespace` or `relocated`.
@@ -145,7 +145,7 @@ def job_environment(
     unbuffered, as in AWS's images. Every AWS client in the job reaches the local AWS and nothing else.
 
     Args:
-        job: The job. Its request's Environment wins over everything else here.
+        job: The job, whose request's Environment wins over everything else here.
         endpoint_url: The address of the local AWS.
         access_key: The access key of the job's role.
         options: The options, for the region.

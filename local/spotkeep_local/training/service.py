@@ -133,7 +133,7 @@ class TrainingService:
 
         Args:
             request: The request as the API takes it, not checked.
-            queued_as: The name of the service job: scripts of capacity find the training job by it.
+            queued_as: The name of the service job, by which scripts find it.
 
         Raises:
             ServiceError: It is refused.

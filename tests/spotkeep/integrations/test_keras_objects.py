@@ -20,8 +20,7 @@ backend_library = pytest.importorskip(BACKEND)
 keras = pytest.importorskip("keras")
 
 from spotkeep import UsageError, training_folder  # noqa: E402
-from spotkeep.integrations.keras import fit_resumably  # noqa: E402
-from spotkeep.integrations.keras_callbacks import best_files  # noqa: E402
+from spotkeep.integrations.keras import best_files, fit_resumably  # noqa: E402
 
 pytestmark = [
     {"torch": pytest.mark.torch, "tensorflow": pytest.mark.tensorflow, "jax": pytest.mark.jax}[BACKEND],

@@ -24,7 +24,7 @@ import torchmetrics  # noqa: E402
 from spotkeep import UsageError  # noqa: E402
 from spotkeep.events import EVENT_PREFIX  # noqa: E402
 from spotkeep.integrations.lightning import fit_resumably  # noqa: E402
-from spotkeep.notices.trainings import all_are_done  # noqa: E402
+from spotkeep.notices.notice import all_are_done  # noqa: E402
 from tests.forking import environment_of_script  # noqa: E402
 
 pytestmark = [

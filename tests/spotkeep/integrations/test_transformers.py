@@ -24,8 +24,7 @@ from spotkeep import StateMismatchError, UsageError  # noqa: E402
 from spotkeep.disk import checkpoint_directory  # noqa: E402
 from spotkeep.disk.chunked_files import read_data_file  # noqa: E402
 from spotkeep.integrations.transformers import train_resumably  # noqa: E402
-from spotkeep.notices.notice import left_file  # noqa: E402
-from spotkeep.notices.trainings import all_are_done  # noqa: E402
+from spotkeep.notices.notice import all_are_done, left_file  # noqa: E402
 from spotkeep.runner.script_checkpoints.putting_aside import put_aside_cut_off  # noqa: E402
 from tests.forking import environment_of_script  # noqa: E402
 

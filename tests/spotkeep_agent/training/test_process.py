@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -13,12 +14,12 @@ from typing import Any
 import pytest
 
 from spotkeep_agent.as_user.files import UserFiles
-from spotkeep_agent.training.process import TrainingProcess, runner_command, training_environment
+from spotkeep_agent.training.process import TrainingProcess, runner_command, search_path, training_environment
 from spotkeep_agent.training.supplies import put_spec
 from spotkeep_agent.training.user import TrainingUser, current_user
 from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_fleet.training_spec import SPEC_VARIABLE, JobSource, encode_spec, spec_file_name
-from tests.instance_jobs import instance_job
+from tests.models.ec2 import instance_job
 
 USER = TrainingUser("spotkeep", 995, 994, "/home/spotkeep")
 
@@ -165,3 +166,34 @@ time.sleep(600)
     child = Path(f"/proc/{lines[0]}/stat")
     while child.exists() and child.read_text().split()[2] != "Z":
         time.sleep(0.01)
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Path:
+    """The commands of an image that has python3 alone, as Amazon Linux 2023."""
+    commands = tmp_path / "usr/bin"
+    commands.mkdir(parents=True)
+    (commands / "python3").symlink_to(sys.executable)
+    return commands
+
+
+@pytest.mark.parametrize("framework", ["opt/pytorch", "opt/tensorflow"])
+def test_a_deep_learning_ami_trains_with_its_framework(tmp_path: Path, system: Path, framework: str) -> None:
+    commands = tmp_path / framework / "bin"
+    commands.mkdir(parents=True)
+    (commands / "python").symlink_to(sys.executable)
+    path = search_path(str(system), root=tmp_path, own=tmp_path / "own")
+    assert path == f"{commands}:{system}"
+
+
+def test_an_image_without_a_command_python_gets_one(tmp_path: Path, system: Path) -> None:
+    for _ in range(2):  # a training that is started again
+        path = search_path(str(system), root=tmp_path, own=tmp_path / "own")
+    assert path == f"{system}:{tmp_path / 'own'}", "what the image has goes before"
+    found = subprocess.run(["/usr/bin/env", "python", "-c", "print(1)"], env={"PATH": path}, capture_output=True)
+    assert found.stdout == b"1\n"
+
+
+def test_a_python_of_the_image_stays_what_it_is(tmp_path: Path, system: Path) -> None:
+    (system / "python").symlink_to(sys.executable)
+    assert search_path(str(system), root=tmp_path, own=tmp_path / "own") == str(system)

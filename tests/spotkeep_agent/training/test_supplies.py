@@ -22,7 +22,7 @@ from spotkeep_agent.errors import DataRefusedError, SourceUnavailableError
 from spotkeep_agent.training.supplies import Supplies, clear_failure, read_failure
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.training_spec import JobSource
-from tests.instance_jobs import instance_job
+from tests.models.ec2 import instance_job
 from tests.models.s3 import Objects
 
 Answer = tuple[int, dict[str, str], bytes]

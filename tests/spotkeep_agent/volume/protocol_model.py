@@ -18,7 +18,7 @@ from spotkeep_agent.volume.protocol import Situation, absorb, decide, leave
 from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_fleet.orphans import Resource, orphans
 from spotkeep_fleet.record import LEASE_SECONDS, SNAPSHOT, CurrentVolume, FleetRecord, new_record
-from tests.instance_jobs import instance_job
+from tests.models.ec2 import instance_job
 
 JOB = instance_job(command=("python", "train.py"), volume=VolumeSpec(size_gb=8))
 

@@ -18,7 +18,7 @@ from spotkeep_agent.volume.machine import MARK, DeviceLinks, DirectoryMachine
 from spotkeep_agent.volume.protocol import FORCE_SECONDS, Leaving
 from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_fleet.record import INPUT_ERROR, MOST_SETBACKS, fleet_key, new_record
-from tests.instance_jobs import instance_job
+from tests.models.ec2 import instance_job
 from tests.spotkeep_agent.cloud import CREDENTIALS_OF_THE_RUN, DEPLOYMENT, RUN, Cloud
 
 ZONE, OTHER_ZONE = "us-east-1a", "us-east-1b"

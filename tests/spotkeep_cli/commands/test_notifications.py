@@ -9,9 +9,9 @@ import pytest
 
 from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.notifications.texts.endings import ending_notification
-from spotkeep_jobs.notifications.texts.schedules import refused_firing_notification
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.record.states import NotificationState
+from spotkeep_jobs.schedules.scheduled_launches import refused_firing_notification
 
 
 def put_aside(deployment: Any, *runs: str) -> None:

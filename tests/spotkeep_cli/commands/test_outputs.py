@@ -12,7 +12,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from spotkeep_cli.errors import ExitCode
-from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.fields import Caller
 from spotkeep_jobs.record.record import Metric, QuotaWait, ScriptMetrics
 from spotkeep_jobs.record.states import EndReason, RunState
 from tests.models.clock import NOON

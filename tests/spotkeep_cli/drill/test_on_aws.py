@@ -16,8 +16,8 @@ from spotkeep_cli.errors import NoConnectionError, RefusedError
 from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_fleet.record import Lease, new_record
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
-from tests.instance_jobs import instance_job
 from tests.models.dynamodb import InMemoryDynamoDb
+from tests.models.ec2 import instance_job
 from tests.models.faults import client_error
 from tests.spotkeep_cli.conftest import CONNECTION
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from spotkeep.runner.environment import command_arguments
 from spotkeep_cli.importing.sdk_script import import_script
-from spotkeep_jobs.document.validation import read_document
+from spotkeep_jobs.document.request import read_document
 
 MODEL_TRAINER = """
 from sagemaker.train import ModelTrainer

@@ -1,4 +1,4 @@
-"""Warnings about a job before it is launched; `test_doctor.py` has their words."""
+"""Warnings about a job before it is launched; `test_job_files_doctor.py` has their words."""
 
 from __future__ import annotations
 

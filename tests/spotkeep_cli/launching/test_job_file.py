@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from spotkeep_cli.errors import JobFileError, UsageError
 from spotkeep_cli.importing.training_job import ImportedJob
 from spotkeep_cli.launching.job_file import MAX_JOB_FILE_BYTES, parse_field_path, parse_override, read_job_file
-from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.validation import read_document
+from spotkeep_jobs.document.request import JobRequest, read_document
 
 
 def write(folder: Path, text: str) -> Path:

@@ -15,7 +15,7 @@ from spotkeep_cli.launching.judgement import Judgement
 from spotkeep_cli.launching.launch_view import allowed, cost_ceiling_usd, installation_rows, launch_view, places
 from spotkeep_cli.launching.preparation import prepare
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
-from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.document.request import validate
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

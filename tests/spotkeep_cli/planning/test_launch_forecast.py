@@ -15,7 +15,7 @@ from typer.testing import Result
 import spotkeep_planner.forecast
 from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
-from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.document.request import validate
 from spotkeep_jobs.record.record import Plan, Progress, Spread, Steered, TimelineEntry
 from spotkeep_jobs.record.states import TimelineKind
 from spotkeep_planner.replay import replay

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_cli.planning.spot_or_pool import Habits, advise, habits_of
-from spotkeep_jobs.with_changes import with_changes
+from spotkeep_jobs.record.fields import with_changes
 
 
 def history(make: Any, *, gap_minutes: float = 5, count: int = 4, **cost: Any) -> list[Any]:

@@ -12,7 +12,6 @@ from rich.console import Console
 
 from spotkeep_cli.rehearsal.evidence import ProcessEnding, ReceivedNotification, RehearsedProcess
 from spotkeep_cli.rehearsal.report import SweepReport
-from spotkeep_cli.rehearsal.report_view import drawn
 from spotkeep_cli.rehearsal.sweep_verdict import (
     RehearsedTrial,
     SweepEvidence,
@@ -22,6 +21,7 @@ from spotkeep_cli.rehearsal.sweep_verdict import (
     duplicates_of,
     judge_sweep,
 )
+from spotkeep_cli.rehearsal.view import drawn
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
 from spotkeep_jobs.record.record import Cost
 from spotkeep_jobs.record.states import SweepState, TrialState

@@ -22,8 +22,8 @@ from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.launch import create_fleet_request
 from spotkeep_jobs.backends.sagemaker.api import CREATE_ATTEMPTS, client_config
 from spotkeep_jobs.errors import AwsBusyError
-from spotkeep_jobs.pools.pool_schedules import PlannedSchedule
 from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules, ScheduleNotMadeError
+from spotkeep_jobs.pools.warm_pool import PlannedSchedule
 from spotkeep_jobs.record.table_client import TableClient
 from tests.models.deployment import TARGET
 from tests.spotkeep_jobs.backends.batch.test_attempt_view import PLACE, REQUEST

@@ -22,11 +22,10 @@ from spotkeep_jobs.document.capacity import (
     local_disks_gb,
 )
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
-from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.validation import Validation, validate
-from spotkeep_jobs.record.record import Attempt, JobUsage, Place
+from spotkeep_jobs.document.request import JobRequest, Validation, validate
+from spotkeep_jobs.record.record import Attempt, Ending, JobUsage, Place
 from spotkeep_jobs.record.states import EndReason
-from spotkeep_jobs.runs.next_job import NoMoreJobs, next_job
+from spotkeep_jobs.runs.ending import NoMoreJobs, next_job
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 PRICES = {"ml.g5.xlarge": 1.408, "ml.g5.2xlarge": 1.515}
@@ -40,13 +39,20 @@ def asked(**fields: Any) -> JobRequest:
 
 
 def ended(
-    reason: EndReason, *, number: int = 1, fallback: int = 0, trained: float = 0.0, billed: float = 0.0
+    reason: EndReason,
+    *,
+    number: int = 1,
+    fallback: int = 0,
+    trained: float = 0.0,
+    billed: float = 0.0,
+    at: datetime = NOON,
+    words: str | None = None,
 ) -> Attempt:
     return Attempt(
         run="first",
         attempt=number,
         fallback=fallback,
-        end_reason=reason,
+        ending=Ending(at=at, reason=reason, failure_reason=words),
         job_name=f"first-{number}",
         job_id="arn",
         place=Place(capacity="spot", instance_type="ml.g5.xlarge"),
@@ -167,9 +173,8 @@ class TestWhatFollows:
         request = asked(**{"capacity": "spot"} | ({"capacity": "auto"} if "longest_wait" in fields else {}) | fields)
         fallback = len(fallbacks_of(request)) - 1
         for minutes, follows in ((-10, True), (-5, False)):
-            last = ended(EndReason.CAPACITY, fallback=fallback).model_copy(
-                update={"ended_at": NOON + timedelta(hours=hours, minutes=minutes)}
-            )
+            at = NOON + timedelta(hours=hours, minutes=minutes)
+            last = ended(EndReason.CAPACITY, fallback=fallback, at=at)
             assert isinstance(after(request, last), NextJob) is follows
         assert "no capacity for" in str(the_end(request, last))
 
@@ -188,19 +193,19 @@ class TestWhatFollows:
         attempts: list[Attempt] = []
         pauses = []
         for number in range(1, 5):
-            failed = ended(EndReason.PLATFORM_ERROR, number=number).model_copy(update={"failure_reason": words})
+            failed = ended(EndReason.PLATFORM_ERROR, number=number, words=words)
             attempts.append(failed)
             job = the_next(request, *attempts)
             assert (job.position, job.no_capacity_since) == (0, None)
             assert "InternalServerError" in job.because
             pauses.append(job.pause_seconds // 60)
         assert pauses == [0, 5, 10, 20]
-        last = ended(EndReason.PLATFORM_ERROR, number=5).model_copy(update={"failure_reason": words})
+        last = ended(EndReason.PLATFORM_ERROR, number=5, words=words)
         assert "5 jobs (max_attempts)" in str(the_end(request, *attempts, last))
 
     @pytest.mark.parametrize("words", [None, "", "UnknownError: oh", "no retry left: InternalServerError"])
     def test_a_failure_of_another_class_may_fail_each_time_and_ends_the_run(self, words: str | None) -> None:
-        failed = ended(EndReason.PLATFORM_ERROR).model_copy(update={"failure_reason": words})
+        failed = ended(EndReason.PLATFORM_ERROR, words=words)
         assert the_end(asked(capacity="auto", max_total_run="9d"), failed) is None
 
     @pytest.mark.parametrize(
@@ -255,11 +260,11 @@ class TestDeadline:
 
     def test_the_run_may_train_until_then_whatever_was_done_twice(self) -> None:
         request, deadline_at = asked(**self.REQUEST, max_run="24h"), NOON + timedelta(hours=60)
-        trained = ended(EndReason.MAX_RUNTIME_EXCEEDED, trained=86_400).model_copy(update={"ended_at": NOON})
+        trained = ended(EndReason.MAX_RUNTIME_EXCEEDED, trained=86_400)
         job = judged(request, [trained], deadline_at=deadline_at)
         assert isinstance(job, NextJob)
         assert (job.max_run_seconds, job.because) == (86_400, "the run has trained 1d")
-        late = trained.model_copy(update={"ended_at": deadline_at})
+        late = ended(EndReason.MAX_RUNTIME_EXCEEDED, trained=86_400, at=deadline_at)
         end = judged(request, [late], deadline_at=deadline_at)
         assert end == NoMoreJobs(because="its deadline has passed")
 

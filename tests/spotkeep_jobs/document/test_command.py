@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.framework_images import ALGORITHM_IMAGES
 from spotkeep_jobs.document.image import saves_checkpoints
-from spotkeep_jobs.document.validation import Validation, validate
+from spotkeep_jobs.document.request import Validation, validate
 
 DATA = {"train": {"uri": "s3://data/train/", "content_type": "text/csv"}}
 MINE = "123456789012.dkr.ecr.us-east-1.amazonaws.com/mine:1"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.framework_images import ACCOUNTS, FRAMEWORK_IMAGES
 from spotkeep_jobs.document.image import aws_image, processor_of
-from spotkeep_jobs.document.validation import Validation, validate
+from spotkeep_jobs.document.request import Validation, validate
 from tests.spotkeep_jobs.document.framework_image_table import TABLE, table_source
 
 REGISTRY = "763104351884.dkr.ecr.us-east-1.amazonaws.com"

@@ -11,7 +11,7 @@ from spotkeep_constructs.settings import Settings
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.framework_images import FRAMEWORK_IMAGES, PATCHED_UNTIL
 from spotkeep_jobs.document.image import patch_warnings, patched_until
-from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.document.request import validate
 
 from .image_dates import WARNED_BEFORE, lines
 

@@ -8,7 +8,7 @@ import pytest
 
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.queue import Queue, Share
-from spotkeep_jobs.document.validation import Validation, validate
+from spotkeep_jobs.document.request import Validation, validate
 
 GPU = Queue(
     types={"ml.g5.2xlarge": 20, "ml.m5.xlarge": 4},

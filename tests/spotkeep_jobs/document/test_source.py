@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
-from spotkeep_jobs.document.validation import Validation, validate
+from spotkeep_jobs.document.request import Validation, validate
 from spotkeep_jobs.errors import Problem
 
 ON_SAGEMAKER = {"name": "first", "command": "python train.py"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from spotkeep_jobs.notifications.notification_topic import DeadNotificationQueue, NotificationNotQueuedError
+from spotkeep_jobs.notifications.outbox import DeadNotificationQueue, NotificationNotQueuedError
 from spotkeep_jobs.notifications.texts.endings import ending_notification
 from spotkeep_jobs.record.record import Notification
 from spotkeep_jobs.record.states import EndReason, NotificationState, RunState

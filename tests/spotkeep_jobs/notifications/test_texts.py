@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from spotkeep_jobs.document.capacity import Fallback, NextJob
-from spotkeep_jobs.notifications.texts.composition import SUBJECT_CHARACTERS, Moment
+from spotkeep_jobs.notifications.texts.composition import (
+    COLUMNS,
+    SUBJECT_CHARACTERS,
+    Moment,
+    spoken_duration,
+    spoken_usd,
+)
 from spotkeep_jobs.notifications.texts.endings import ending_notification
 from spotkeep_jobs.notifications.texts.on_the_way import (
     interruption_notification,
@@ -22,8 +28,7 @@ from spotkeep_jobs.notifications.texts.on_the_way import (
     stale_checkpoint_notification,
 )
 from spotkeep_jobs.notifications.texts.pools import pool_expiring_notification, pool_over_notification
-from spotkeep_jobs.notifications.texts.wording import COLUMNS, spoken_duration, spoken_usd
-from spotkeep_jobs.progress.checkpoint_alert import Freshness
+from spotkeep_jobs.progress.progress import Freshness
 from spotkeep_jobs.record.record import Cost, Notification, QueuePlace, Run
 from spotkeep_jobs.record.states import EndReason, PoolEndReason, PoolState, RunState
 from spotkeep_jobs.runs.ending import state_after

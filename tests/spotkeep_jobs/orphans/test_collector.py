@@ -9,10 +9,10 @@ import pytest
 
 from spotkeep_jobs.orphans.collector import OrphanCollector
 from spotkeep_jobs.orphans.sources import Found, OrphanSearch, OrphanSource, PossibleOrphan, sources_of
-from spotkeep_jobs.record.orphan_report import OrphanKind, OrphanOutcome, OrphanReport
-from spotkeep_jobs.record.record import RunChange
+from spotkeep_jobs.record.deployment_records import OrphanKind, OrphanOutcome, OrphanReport
+from spotkeep_jobs.record.record import Ending, RunChange
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.record.states import RunState
+from spotkeep_jobs.record.states import EndReason, RunState
 from tests.models.faults import Fault
 from tests.models.s3 import Objects
 
@@ -116,7 +116,7 @@ def test_a_job_that_outlives_its_run_is_stopped(passing: Pass) -> None:
     attempt = passing.table.runs.attempt("digits", 1)
     assert run_item is not None
     assert attempt is not None
-    ended = {"state": RunState.FAILED, "ended_at": passing.make.noon}
+    ended = {"state": RunState.FAILED, "ending": Ending(at=passing.make.noon, reason=EndReason.JOB_VANISHED)}
     passing.table.runs.commit(RunChange(run=run_item.model_copy(update=ended), attempt=attempt))
     passing.later(hours=1)
     assert passing.found() == {(OrphanKind.OUTLIVING_JOB, "digits-1"): OrphanOutcome.REMOVED}

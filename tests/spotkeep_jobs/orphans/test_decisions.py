@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeep_jobs.backends.backend import JobView
 from spotkeep_jobs.backends.batch.service_job import ServiceJob
 from spotkeep_jobs.backends.ec2.facts import Fleet, Orphan, TaggedStorage
-from spotkeep_jobs.backends.job_view import JobView
 from spotkeep_jobs.orphans.decisions import (
     Context,
     Stored,
@@ -23,7 +23,7 @@ from spotkeep_jobs.orphans.decisions import (
     judge_service_job,
     judge_unrecorded_pool,
 )
-from spotkeep_jobs.record.orphan_report import GRACE, RULES, Finding, OrphanKind, OrphanRule
+from spotkeep_jobs.record.deployment_records import GRACE, RULES, Finding, OrphanKind, OrphanRule
 from spotkeep_jobs.record.states import RunState
 
 ENDED = {"state": RunState.COMPLETED}
@@ -82,7 +82,8 @@ class TestJobs:
         a_moment = timedelta(seconds=1)
         over = make.run(**ENDED, ended_at=context.now - GRACE[OrphanKind.OUTLIVING_JOB], updated_at=context.now)
         assert judge_job(job, over, context=context) is not None
-        assert judge_job(job, over.model_copy(update={"ended_at": over.ended_at + a_moment}), context=context) is None
+        later = make.run(**ENDED, ended_at=over.ended_at + a_moment, updated_at=context.now)
+        assert judge_job(job, later, context=context) is None
 
     def test_one_whose_run_works_with_another_job_is_stopped(self, job: JobView, context: Context, make: Any) -> None:
         run = make.run(state=RunState.TRAINING, attempt=2, job_name="digits-1a2b3c4d-2")

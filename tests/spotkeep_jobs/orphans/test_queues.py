@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.record.orphan_report import OrphanKind, OrphanOutcome
-from spotkeep_jobs.record.record import RunChange
+from spotkeep_jobs.record.deployment_records import OrphanKind, OrphanOutcome
+from spotkeep_jobs.record.record import Ending, RunChange
 from spotkeep_jobs.record.states import EndReason, RunState
 from tests.spotkeep_jobs.runs.test_runs_in_a_queue import RUN, Site
 
@@ -27,7 +27,7 @@ class QueuePass(Pass):
     def run_ends(self) -> None:
         """End the run in the record, whatever the reason, while its service job lives."""
         table = self.site.table
-        end = {"state": RunState.FAILED, "end_reason": EndReason.JOB_VANISHED, "ended_at": self.site.clock()}
+        end = {"state": RunState.FAILED, "ending": Ending(at=self.site.clock(), reason=EndReason.JOB_VANISHED)}
         run, attempt = self.site.run.model_copy(update=end), table.runs.attempt(RUN, 1).model_copy(update=end)
         table.runs.commit(RunChange(run=run, attempt=attempt))
 

@@ -19,16 +19,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spotkeep_fleet.run_prefixes import PREFIXES
-from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
+from spotkeep_jobs.backends.sagemaker.training_job import DEPLOYMENT_TAG
 from spotkeep_jobs.orphans import sources
 from spotkeep_jobs.orphans.decisions import is_named, named_prefixes
 from spotkeep_jobs.orphans.sources import RunObjects, in_turn, orphaned_checkpoints
-from spotkeep_jobs.record.orphan_report import OrphanKind
-from spotkeep_jobs.record.record import QueuePlace, QuotaWait, Run, RunChange, TrialPlace
+from spotkeep_jobs.record.deployment_records import OrphanKind
+from spotkeep_jobs.record.record import Ending, QueuePlace, QuotaWait, Run, RunChange, TrialPlace
 from spotkeep_jobs.record.run_store import NewRun
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.schedule import Schedule
-from spotkeep_jobs.record.states import RunState, SweepState
+from spotkeep_jobs.record.states import EndReason, RunState, SweepState
 from spotkeep_jobs.record.sweep import Sweep
 from tests.models.clock import NOON
 from tests.models.dynamodb import InMemoryDynamoDb
@@ -171,7 +171,7 @@ def has_ended(site: Site, number: int) -> None:
     run = a_live_run(site, number)
     site.table.runs.open([new(run)])
     attempt = an_attempt(run.run)
-    ended = {"state": RunState.FAILED, "ended_at": NOON}
+    ended = {"state": RunState.FAILED, "ending": Ending(at=NOON, reason=EndReason.JOB_VANISHED)}
     site.table.runs.commit(RunChange(run=run.model_copy(update=ended), attempt=attempt))
 
 

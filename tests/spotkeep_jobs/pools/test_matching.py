@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.backends.sagemaker.request import traits_of
+from spotkeep_jobs.backends.sagemaker.training_job import traits_of
 from spotkeep_jobs.pools.matching import differences, match
 from spotkeep_jobs.record.record import PoolAskedToEnd
 from spotkeep_jobs.record.states import PoolEndReason, PoolState

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_jobs.backends.sagemaker.request import JobPlatform
+from spotkeep_jobs.backends.sagemaker.training_job import JobPlatform
 from spotkeep_jobs.document.deployment_facts import PoolRules
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.pools.pool_actions import PoolActions
-from spotkeep_jobs.pools.pool_schedules import PoolFiring
+from spotkeep_jobs.pools.warm_pool import PoolFiring
 from spotkeep_jobs.record.record import Pool, Run
 from spotkeep_jobs.record.states import NotificationKind, PoolEndReason, PoolState, RunState, TimelineKind
 from tests.models.deployment import DEFAULTS, launcher_on

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from spotkeep_jobs.pools.pool_schedules import PlannedSchedule
 from spotkeep_jobs.pools.scheduler_api import OneTimeSchedules, ScheduleNotMadeError, ScheduleTarget
+from spotkeep_jobs.pools.warm_pool import PlannedSchedule
 from tests.models import scheduler as scheduler_model
 
 PLANNED = PlannedSchedule(

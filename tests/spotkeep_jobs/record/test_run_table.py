@@ -10,10 +10,20 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.document.fleet import MAX_RUNS
+from spotkeep_jobs.errors import (
+    AttemptStillLiveError,
+    CheckpointPrefixTakenError,
+    IdReservedError,
+    RunChangedError,
+    RunExistsError,
+    RunNotRecordedError,
+    RunsInFlightError,
+)
 from spotkeep_jobs.record.record import (
     AskedToEnd,
     Attempt,
     Cost,
+    Ending,
     JobUsage,
     Notification,
     Plan,
@@ -28,15 +38,6 @@ from spotkeep_jobs.record.record import (
 )
 from spotkeep_jobs.record.run_store import NewRun
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.record.run_table_errors import (
-    AttemptStillLiveError,
-    CheckpointPrefixTakenError,
-    IdReservedError,
-    RunChangedError,
-    RunExistsError,
-    RunNotRecordedError,
-    RunsInFlightError,
-)
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.record.states import (
     EndReason,
@@ -68,7 +69,7 @@ def opened(table: RunTable, make: Any) -> Run:
 
 
 def ended(run: Run, attempt: Attempt, make: Any, **fields: Any) -> RunChange:
-    update = {"end_reason": EndReason.COMPLETED, "ended_at": make.noon + timedelta(hours=1)}
+    update = {"ending": Ending(at=make.noon + timedelta(hours=1), reason=EndReason.COMPLETED)}
     return RunChange(
         run=run.model_copy(update=update | {"state": RunState.COMPLETED} | fields),
         attempt=attempt.model_copy(update=update | {"state": RunState.COMPLETED}),

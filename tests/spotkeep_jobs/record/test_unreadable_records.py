@@ -17,12 +17,11 @@ from controller.events import Hint, Subject
 from controller.full_pass import FullPass
 from controller.reconciliation import reconcile_hint
 from launcher import handler
+from spotkeep_jobs.errors import UnreadableRecordError
 from spotkeep_jobs.notifications.outbox import STALE_AFTER
-from spotkeep_jobs.record.deployment_records import PriceBook
-from spotkeep_jobs.record.orphan_report import OrphanReport
+from spotkeep_jobs.record.deployment_records import OrphanReport, PriceBook
 from spotkeep_jobs.record.record import Record, Run, TimelineEntry
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
 from spotkeep_jobs.record.states import NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.record.table_client import fields_of, record_of
 from spotkeep_jobs.runs.launch import Launcher

@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import AwareDatetime
 
 import spotkeep_jobs
-from spotkeep_jobs.record.bounds import AtMost
-from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.fields import AtMost, Caller
 from spotkeep_jobs.record.record import Record
 
 RecordT = TypeVar("RecordT", bound=Record)

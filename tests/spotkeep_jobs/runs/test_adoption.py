@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.errors import RequestRefusedError
-from spotkeep_jobs.notifications.texts.run_summary import next_steps, places_of
+from spotkeep_jobs.notifications.texts.endings import next_steps, places_of
 from spotkeep_jobs.record.states import NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.runs.adoption import Adoption, surprises_of
 from spotkeep_jobs.runs.run_actions import RunActions

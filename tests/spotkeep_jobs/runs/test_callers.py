@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.fields import Caller
 from spotkeep_jobs.runs.callers import CallerRules, is_made_for, run_of_prefix, with_owner
 from tests.spotkeep_jobs.conftest import a_run
 

@@ -16,7 +16,7 @@ from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError
 from spotkeep_jobs.record.record import Attempt, Plan, Run, Spread
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.runs.launch import Launcher
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.runs.rules import LAUNCH_SETTLES
 from spotkeep_jobs.runs.run_actions import RunActions
 from spotkeep_jobs.runs.run_reconciler import MOST_UNFINISHED_READINGS
 from tests.models.deployment import launcher_on
@@ -213,7 +213,7 @@ def test_a_failed_script_is_started_again_on_its_fallback_and_then_notified(stor
         story.account.becomes(f"first-{number}", "Failed", failure="AlgorithmError: exit code 1")
         story.reconcile()
     assert story.places == ["spot ml.g5.xlarge"] * 2
-    assert (story.run.state, story.run.no_more_jobs_because) == (
+    assert (story.run.state, story.run.ending.no_more_jobs_because) == (
         RunState.FAILED, "the script has failed 2 times (script_retries)",
     )  # fmt: skip
     [notification] = story.topic.published
@@ -264,7 +264,7 @@ def test_another_job_follows_one_that_sagemaker_gave_up_and_the_run_ends_when_it
     assert story.places == ["spot ml.g5.xlarge"] * 3
     ended = story.run
     assert (ended.state, ended.end_reason) == (RunState.FAILED, EndReason.PLATFORM_ERROR)
-    assert ended.no_more_jobs_because == "the run has had its 3 jobs (max_attempts)"
+    assert ended.ending.no_more_jobs_because == "the run has had its 3 jobs (max_attempts)"
     assert [each.notification_id for each in story.table.notifications.of_run("first")] == ["first/failed/3"]
     assert story.table.claims.checkpoint_lock_owner(ended.checkpoint_uri) is None
 
@@ -477,7 +477,7 @@ def test_a_job_that_sagemaker_ends_at_the_rest_of_max_cost_ends_the_run_for_the_
     story.account.becomes("first-1", "Stopped", "MaxRuntimeExceeded")
     story.reconcile()
     assert (story.run.state, story.run.end_reason) == (RunState.STOPPED, EndReason.MAX_COST)
-    assert story.run.no_more_jobs_because == "the run has cost 2.82 of the 2.82 USD it may"
+    assert story.run.ending.no_more_jobs_because == "the run has cost 2.82 of the 2.82 USD it may"
 
 
 def test_a_job_that_uploads_its_model_is_not_stopped_for_max_cost(story: Story) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from botocore.exceptions import ClientError
@@ -17,23 +18,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_fleet.training_spec import JobSource
+from spotkeep_jobs.backends.job_files import SpecStore
 from spotkeep_jobs.deployment import Deployment
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, RequestRefusedError, SpotkeepJobsError
+from spotkeep_jobs.errors import (
+    AwsBusyError,
+    AwsRefusedError,
+    RequestRefusedError,
+    RunNotRecordedError,
+    SpotkeepJobsError,
+)
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.record.run_table_errors import RunNotRecordedError
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
-from spotkeep_jobs.runs import request_changes
+from spotkeep_jobs.runs import launch
 from spotkeep_jobs.runs.launch import Launcher
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, Launched, LaunchUnfinishedError
+from spotkeep_jobs.runs.launch_completion import Launched, LaunchUnfinishedError
+from spotkeep_jobs.runs.rules import LAUNCH_SETTLES
 from spotkeep_jobs.runs.run_actions import RunActions
 from spotkeep_jobs.settings import LauncherSettings
-from tests.kept_specs import spec_in
-from tests.models.deployment import DEFAULTS, completed_launch, end_run, launcher_on
+from tests.models.deployment import DEFAULTS, completed_launch, end_run, launcher_on, spec_in
 from tests.models.dynamodb import InMemoryDynamoDb
-from tests.models.faults import Fault, Faults, ProcessDiedError
+from tests.models.faults import Fault, Faults, ProcessDiedError, client_error
+from tests.models.s3 import RefusedPuts
 from tests.models.sagemaker import SageMaker, over_quota
 
 DOCUMENT = {"name": "first", "command": "python train.py", "run": "first", "token": "token-1"}
@@ -247,7 +255,7 @@ def test_a_name_that_is_taken_by_a_job_not_visible_yet_is_not_decided(account: A
     account.replicas_lag = True
     with pytest.raises(LaunchUnfinishedError) as caught:
         account.launch()
-    assert "call again" in str(caught.value)
+    assert "Call again" in str(caught.value)
 
 
 # What jobs start with
@@ -277,6 +285,123 @@ def test_a_run_whose_bundle_can_not_be_kept_ends_and_says_so(account: Account) -
         in problem_of(lambda: account.launch(account.launcher_with(training_bundle=SimpleNamespace(keep=keep))))[1]
     )
     assert account.jobs == {}
+
+
+# The training spec in S3, which is kept before anything is recorded
+
+
+PUT_DENIED = (
+    "User: arn:aws:sts::123456789012:assumed-role/launcher/x is not authorized to perform: s3:PutObject on resource: "
+    '"arn:aws:s3:::checkpoints/specs/first/x.json" because no identity-based policy allows the s3:PutObject action'
+)
+KEY_DENIED = PUT_DENIED.replace("s3:PutObject", "kms:GenerateDataKey")
+
+
+def launcher_with_s3(account: Account, s3: RefusedPuts) -> Deployment[LauncherSettings]:
+    return account.launcher_with(specs=SpecStore(lambda: s3))  # type: ignore[arg-type,return-value]
+
+
+REFUSALS = [
+    ("AccessDenied", PUT_DENIED, 403, ["s3:PutObject", "docs/roles.md", "administrator"]),
+    ("AccessDenied", KEY_DENIED, 403, ["kms:GenerateDataKey", "docs/roles.md", "administrator"]),
+    ("AccessDenied", "Access Denied", 403, ["s3:PutObject", "kms:GenerateDataKey", "docs/roles.md"]),
+    ("KMS.DisabledException", "key/1 is disabled.", 400, ["key/1 is disabled", "KMS key", "enable"]),
+    ("KMS.KMSInvalidStateException", "key/1 is pending deletion.", 400, ["pending deletion", "cancel its deletion"]),
+    ("NoSuchBucket", "The specified bucket does not exist", 404, ["bucket does not exist", "cdk deploy"]),
+]
+BUSY = [
+    ("SlowDown", "Please reduce your request rate for operations involving AWS KMS.", 503),
+    ("InternalError", "We encountered an internal error. Please try again.", 500),
+]
+
+
+@pytest.mark.parametrize(("code", "message", "status", "says"), REFUSALS)
+def test_i7_a_spec_that_s3_refuses_launches_nothing_records_nothing_and_says_what_to_do(
+    account: Account, code: str, message: str, status: int, says: list[str]
+) -> None:
+    s3 = RefusedPuts(code, message, status)
+    launcher = launcher_with_s3(account, s3)
+    field_name, text = problem_of(lambda: account.launch(launcher))
+    assert field_name == "(S3)"
+    for words in (code, "s3://checkpoints/specs/first/", "Nothing was launched", "nothing is recorded", *says):
+        assert words in text
+    assert "controller" not in text
+    assert (account.jobs, account.dynamodb.items) == ({}, {})
+    s3.error = ()
+    assert account.launch(launcher).replayed is False
+    assert list(account.jobs) == ["first-1"]
+
+
+@pytest.mark.parametrize(("code", "message", "status"), BUSY)
+def test_a_spec_that_s3_is_too_busy_to_take_is_kept_by_the_same_call_again(
+    account: Account, code: str, message: str, status: int
+) -> None:
+    s3 = RefusedPuts(code, message, status)
+    launcher = launcher_with_s3(account, s3)
+    with pytest.raises(LaunchUnfinishedError) as caught:
+        account.launch(launcher)
+    text = str(caught.value)
+    for words in (message, "Nothing was launched", "nothing is recorded", "same document and token token-1"):
+        assert words in text
+    assert "controller" not in text
+    assert (account.jobs, account.dynamodb.items) == ({}, {})
+    s3.error = ()
+    assert account.launch(launcher).replayed is False
+
+
+@pytest.mark.parametrize("error", [("AccessDenied", PUT_DENIED, 403), ("SlowDown", "Reduce your request rate.", 503)])
+def test_the_token_of_a_launched_run_answers_while_s3_takes_no_spec(
+    account: Account, error: tuple[str, str, int]
+) -> None:
+    first = account.launch()
+    again = account.launch(launcher_with_s3(account, RefusedPuts(*error)))
+    assert (again.replayed, again.run) == (True, first.run)
+
+
+def test_a_resume_whose_spec_s3_refuses_leaves_the_run_as_it_was(account: Account) -> None:
+    account.has_an_ended_run()
+    before = account.table.runs.get("first")
+    s3 = RefusedPuts("AccessDenied", PUT_DENIED, 403)
+    runs = RunActions(launcher_with_s3(account, s3))
+    field_name, text = problem_of(lambda: runs.resume("first", changes={"hyperparameters": {"lr": 1}}))
+    assert (field_name, "nothing is recorded" in text, "s3:PutObject" in text) == ("(S3)", True, True)
+    s3.error = BUSY[0]
+    with pytest.raises(LaunchUnfinishedError, match=r"No attempt was begun.*\. Call again$") as caught:
+        runs.resume("first")
+    assert "controller" not in str(caught.value)
+    assert account.table.runs.get("first") == before
+    s3.error = ()
+    assert runs.resume("first").run.attempt == 2
+
+
+def test_a_resume_that_may_not_ask_for_the_last_job_begins_nothing_and_names_the_permission(account: Account) -> None:
+    account.has_an_ended_run()
+    denied = AwsRefusedError(operation="DescribeTrainingJob", code="AccessDeniedException", reason="may not describe")
+    jobs = SimpleNamespace(observe=Mock(side_effect=denied))
+    launcher = account.launcher_with(backend_of=lambda _attempt: jobs)
+    field_name, text = problem_of(lambda: RunActions(launcher).resume("first"))
+    assert field_name == "run"
+    assert "DescribeTrainingJob" in text
+    assert "docs/roles.md" in text
+    assert account.table.runs.get("first").attempt == 1  # type: ignore[union-attr]
+
+
+def test_a_launch_whose_record_meets_others_at_every_try_is_not_recorded_and_says_so(account: Account) -> None:
+    reasons: Any = [{"Code": "TransactionConflict"}]
+    busy = client_error("TransactWriteItems", "TransactionCanceledException", CancellationReasons=reasons)
+    account.dynamodb.transact_write_items = Mock(side_effect=busy)  # type: ignore[method-assign]
+    with pytest.raises(
+        LaunchUnfinishedError, match=r"nothing is recorded\. Call again with the same document"
+    ) as caught:
+        account.launch()
+    assert "controller" not in str(caught.value)
+
+
+def test_a_launch_that_is_recorded_says_that_the_controller_completes_it(account: Account) -> None:
+    account.refuses = ("ThrottlingException", "slow down")
+    with pytest.raises(LaunchUnfinishedError, match=r"is recorded.*token token-1, or wait for the controller"):
+        account.launch()
+    assert account.table.runs.get("first") is not None
 
 
 # A fault of every call, before and after its effect
@@ -471,7 +596,7 @@ def test_a_changed_request_is_judged_as_a_whole_and_nothing_is_written(account: 
 def test_what_the_run_is_and_whose_stays(account: Account) -> None:
     recorded = account.launch().run.request
     account.end_run()
-    stays = sorted(set(JobRequest.model_fields) & set(request_changes._STAYS))
+    stays = sorted(set(JobRequest.model_fields) & set(launch._STAYS))
     with pytest.raises(RequestRefusedError) as refused:
         account.runs.resume("first", changes={field: recorded.get(field) for field in stays})
     found = {each.field for each in refused.value.problems if "is not changed by a resume" in each.problem}
@@ -511,7 +636,7 @@ def test_a_run_whose_job_lives_is_not_resumed_whatever_the_record_says(account: 
 @pytest.mark.parametrize("changes", [{"pause_at_step": 1001}, {"pause_at_step": None}])
 def test_a_paused_run_goes_on_to_a_later_step_or_to_the_end(account: Account, changes: dict[str, Any]) -> None:
     account.launch(pause_at_step=1000)
-    account.end_run(end_reason=EndReason.PAUSED, paused_at_step=1000)
+    account.end_run(paused_at_step=1000)
     resumed = account.runs.resume("first", changes=changes).run
     assert (resumed.attempt, resumed.end_reason, resumed.paused_at_step) == (2, None, None)
     before, after = (spec_in(request).pause_at_step for request in account.requests)
@@ -522,7 +647,7 @@ def test_a_paused_run_goes_on_to_a_later_step_or_to_the_end(account: Account, ch
 @pytest.mark.parametrize("changes", [{}, {"pause_at_step": 1200}])
 def test_a_paused_run_that_would_pause_again_at_once_is_not_resumed(account: Account, changes: dict[str, Any]) -> None:
     account.launch(pause_at_step=1000)
-    account.end_run(end_reason=EndReason.PAUSED, paused_at_step=1200)
+    account.end_run(paused_at_step=1200)
     field, text = problem_of(lambda: account.runs.resume("first", changes=changes))
     assert field == "pause_at_step"
     assert "spotkeep resume first --set pause_at_step=2400" in text

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.record.run_table_errors import RunChangedError
+from spotkeep_jobs.errors import RunChangedError
 from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.runs.run_reconciler import MOST_UNFINISHED_READINGS, run_of_job
 from tests.models.faults import Fault
@@ -135,7 +135,7 @@ def test_a_script_that_paused_stops_its_run_and_one_notification_says_how_it_goe
     attempt = world.table.runs.attempt(RUN, 1)
     assert (paused.state, paused.end_reason, paused.paused_at_step) == (RunState.STOPPED, EndReason.PAUSED, 1000)
     assert (paused.output_uri, world.table.claims.checkpoint_lock_owner(paused.checkpoint_uri)) == (None, None)
-    assert (attempt.end_reason, attempt.paused_at_step) == (EndReason.PAUSED, 1000)
+    assert (attempt.end_reason, attempt.ending.paused_at_step) == (EndReason.PAUSED, 1000)
     assert world.table.runs.timeline(RUN)[-1].text == "Paused at step 1,000"
     [notification] = world.table.notifications.of_run(RUN)
     assert (notification.kind.value, notification.attributes["reason"]) == ("stopped", "PAUSED")

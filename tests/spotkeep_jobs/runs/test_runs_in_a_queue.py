@@ -13,11 +13,11 @@ from controller.events import hint_of
 from controller.full_pass import FullPass
 from controller.reconciliation import reconcile_hint
 from spotkeep_jobs.backends.job_files import SpecStore
-from spotkeep_jobs.backends.sagemaker.request import RESTARTS
+from spotkeep_jobs.backends.sagemaker.training_job import RESTARTS
 from spotkeep_jobs.backends.session_manager import Session
 from spotkeep_jobs.document.queue import Queue, Share
 from spotkeep_jobs.errors import RequestRefusedError
-from spotkeep_jobs.record.record import Run, RunChange
+from spotkeep_jobs.record.record import Ending, Run, RunChange
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 from spotkeep_jobs.runs.launch import Launcher, ValidDocument
 from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
@@ -438,7 +438,7 @@ def test_i1_a_live_service_job_is_not_resumed_beside(site: Site) -> None:
     site.launch()
     site.trains()
     run, attempt = site.run, site.table.runs.attempt(RUN, 1)
-    end = {"state": RunState.FAILED, "end_reason": EndReason.JOB_VANISHED, "ended_at": site.clock()}
+    end = {"state": RunState.FAILED, "ending": Ending(at=site.clock(), reason=EndReason.JOB_VANISHED)}
     site.table.runs.commit(RunChange(run=run.model_copy(update=end), attempt=attempt.model_copy(update=end)))
     with pytest.raises(RequestRefusedError, match="is not over"):
         RunActions(site.launcher).resume(RUN)

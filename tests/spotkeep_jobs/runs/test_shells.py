@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from spotkeep_fleet.shells import COMMAND_DOCUMENT
-from spotkeep_jobs.backends.job_view import JobPhase, JobView
+from spotkeep_jobs.backends.backend import JobPhase, JobView
 from spotkeep_jobs.backends.session_manager import NOT_CONNECTED, Session
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, Problem, RequestRefusedError
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.launch import Launcher
 from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
 from spotkeep_jobs.runs.shells import open_shell, session_parameters
 from spotkeep_jobs.settings import LauncherSettings
-from spotkeep_jobs.with_changes import with_changes
 from tests.models.deployment import DEFAULTS, end_run, jobs_of, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.sagemaker import SageMaker

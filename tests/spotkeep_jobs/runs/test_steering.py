@@ -10,15 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy
-from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.document.request import JobRequest, validate
 from spotkeep_jobs.progress.job_log import JobLog
 from spotkeep_jobs.record.record import Plan, Progress
-from spotkeep_jobs.runs.facts import Held, JobFacts
+from spotkeep_jobs.runs.rules import JobFacts, RuleResult
 from spotkeep_jobs.runs.steering import (
     DECISION_INTERVAL_SECONDS,
     HANDOVER_SECONDS,
-    Standing,
+    CapacityUse,
     choose,
     no_time_for_spot,
     on_demand_at_the_latest,
@@ -57,9 +56,9 @@ def a_decision(
     """The decision so many hours after the launch."""
     request = asked(**fields)
     now = NOON + timedelta(hours=hours)
-    standing = Standing(using=using, since=now - timedelta(hours=since_hours), now=now)
+    use = CapacityUse(using=using, since=now - timedelta(hours=since_hours), now=now)
     deadline_at: Any = request.deadline_at(NOON)
-    decided = choose(request, deadline_at=deadline_at, plan=plan, progress=progress, standing=standing)
+    decided = choose(request, deadline_at=deadline_at, plan=plan, progress=progress, use=use)
     return decided.choice, decided.reason
 
 
@@ -134,7 +133,7 @@ def test_a_run_without_a_deadline_is_not_steered(make: Any) -> None:
         run=run, request=request, attempt=attempt, deployment=DeploymentPolicy(name="spotkeep", prices={}), now=NOON,
         job=make.job(("Starting", 0.0)), log=JobLog(),
     )  # fmt: skip
-    assert steer(facts) == Held(run=run, attempt=attempt)
+    assert steer(facts) == RuleResult(run=run, attempt=attempt)
     assert no_time_for_spot(request, deadline_at=None, now=NOON) is None
     assert no_time_for_spot(asked(), deadline_at=asked().deadline_at(NOON), now=NOON) is None
 
@@ -195,8 +194,8 @@ def test_no_adversary_makes_a_steered_run_late(
         interval, there, lasts, durable, handover = fate[tick % len(fate)]
         tick += 1
         progress = world.progress() if reports else None
-        standing = Standing(using=using, since=NOON + timedelta(seconds=since), now=NOON + timedelta(seconds=world.now))
-        decided = choose(request, deadline_at=deadline_at, plan=plan, progress=progress, standing=standing)
+        use = CapacityUse(using=using, since=NOON + timedelta(seconds=since), now=NOON + timedelta(seconds=world.now))
+        decided = choose(request, deadline_at=deadline_at, plan=plan, progress=progress, use=use)
         if decided.choice == "on-demand":
             # What spot has not made durable is lost, at worst; the job before is over first.
             end = world.now + handover * HANDOVER_SECONDS + restart + (work - world.durable)

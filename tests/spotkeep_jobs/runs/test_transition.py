@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from spotkeep_jobs.document.deployment_facts import DeploymentPolicy
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.progress.job_log import JobLog
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import AskedToEnd, Attempt, Place, Run, RunChange
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.runs.ending import ended_without_job, request_of
-from spotkeep_jobs.runs.facts import JobFacts, RunFacts
+from spotkeep_jobs.runs.rules import JobFacts, RunFacts
 from spotkeep_jobs.runs.transition import VANISHED_AFTER, decide
-from spotkeep_jobs.with_changes import with_changes
 from tests.models.faults import client_error
 from tests.models.sagemaker import launch_marks
 

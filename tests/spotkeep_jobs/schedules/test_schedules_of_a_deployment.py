@@ -12,9 +12,9 @@ import pytest
 
 from launcher import handler
 from launcher.actions import ActionContext
-from spotkeep_jobs.errors import RequestRefusedError
-from spotkeep_jobs.record.caller import Caller
-from spotkeep_jobs.record.run_table_errors import RunChangedError
+from spotkeep_jobs.backends.job_files import SpecStore
+from spotkeep_jobs.errors import RequestRefusedError, RunChangedError
+from spotkeep_jobs.record.fields import Caller
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.runs.callers import CallerRules
 from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
@@ -23,7 +23,7 @@ from spotkeep_jobs.stack_deletion.stack_requests import Stacks
 from spotkeep_jobs.sweeps.launcher_function import launcher_of
 from tests.models.control_plane import ControlPlane
 from tests.models.faults import client_error
-from tests.models.s3 import BUCKET
+from tests.models.s3 import BUCKET, RefusedPuts
 
 NIGHTLY = "cron(0 2 * * ? *)"
 DOCUMENT = {
@@ -241,8 +241,9 @@ def test_a_schedule_whose_making_has_no_answer_is_made_by_the_same_call_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(deployment.service.schedules, "create_schedule", throttled)
-        with pytest.raises(LaunchUnfinishedError):
+        with pytest.raises(LaunchUnfinishedError, match=r"The schedule is recorded.*token token$") as unfinished:
             deployment.asked()
+    assert "controller" not in str(unfinished.value)
     assert deployment.service.schedules.recurring == {}
     assert deployment.asked()["ok"]
     assert list(deployment.service.schedules.recurring) == ["nightly"]
@@ -263,12 +264,29 @@ def test_a_schedule_whose_transaction_meets_a_launch_is_recorded_at_the_next_try
 
     with monkeypatch.context() as patch:
         patch.setattr(deployment.service, "transact_write_items", Mock(side_effect=busy), raising=False)
-        with pytest.raises(LaunchUnfinishedError):
+        with pytest.raises(LaunchUnfinishedError, match=r"nothing is recorded\. Call again.*token token$"):
             deployment.asked()
         patch.setattr(deployment.service, "transact_write_items", Mock(side_effect=once_busy), raising=False)
         assert deployment.asked()["ok"]
     assert list(deployment.service.schedules.recurring) == ["nightly"]
     assert deployment.schedule.schedule == "nightly"
+
+
+def test_a_firing_whose_spec_s3_refuses_launches_nothing_and_keeps_the_reason(deployment: Deployment) -> None:
+    deployment.asked()
+    s3 = RefusedPuts("KMS.DisabledException", "key/1 is disabled.", 400)
+    deployment.launcher.__dict__["specs"] = SpecStore(lambda: s3)  # type: ignore[arg-type,return-value]
+    answer = deployment.fires(deployment.at(days=1))
+    assert (answer["ok"], [problem["field"] for problem in answer["problems"]]) == (False, ["(S3)"])
+    assert "key/1 is disabled" in (deployment.schedule.last_refusal or "")
+    assert deployment.runs == []
+    s3.error = ("SlowDown", "Reduce your request rate.", 503)
+    at = deployment.at(days=1)
+    with pytest.raises(LaunchUnfinishedError, match="nothing is recorded"):
+        deployment.fires(at)
+    s3.error = ()
+    assert deployment.fires(at)["replayed"] is False
+    assert deployment.schedule.last_refusal is None
 
 
 class TestAFiringThatIsRefused:

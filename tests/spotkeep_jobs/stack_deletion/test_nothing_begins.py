@@ -12,13 +12,12 @@ from controller.full_pass import FullPass
 from controller.reconciliation import reconcile_hint
 from launcher import handler
 from launcher.actions import ActionContext
-from spotkeep_jobs.errors import RequestRefusedError
+from spotkeep_jobs.errors import DeploymentIsBeingDeletedError, RequestRefusedError
 from spotkeep_jobs.record.deployment_records import StackRequest
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_store import NewRun
-from spotkeep_jobs.record.run_table_errors import DeploymentIsBeingDeletedError
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.runs.rules import LAUNCH_SETTLES
 from tests.models.control_plane import ControlPlane
 from tests.models.sagemaker import ModelJob
 from tests.models.scheduler import Schedules

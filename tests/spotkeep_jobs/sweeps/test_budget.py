@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.record.record import Cost, InstanceTime, Run
+from spotkeep_jobs.record.record import Cost, Ending, InstanceTime, Run
 from spotkeep_jobs.record.states import EndReason, RunState, TrialState
 from spotkeep_jobs.record.sweep import Spending, Sweep, Trial
 from spotkeep_jobs.sweeps.budget import (
@@ -98,9 +98,10 @@ def test_a_bill_that_never_comes_counts_as_the_time_that_may_have_been(make: Any
     assert usd(unbilled, cost=cost(2.0)) == pytest.approx(2.23)
     assert usd(unbilled, cost=cost(None), unbilled_usd=3.0) == pytest.approx(3.23), "an earlier bill never came, either"
     assert usd(ended.model_copy(update={"cost": cost(0.1)}), unbilled_usd=3.0) == 0.0
-    waited = ended.model_copy(update={"instance_time": InstanceTime(), "end_reason": EndReason.QUOTA})
+    quota, vanished = (Ending(at=NOON + HOUR, reason=reason) for reason in (EndReason.QUOTA, EndReason.JOB_VANISHED))
+    waited = ended.model_copy(update={"instance_time": InstanceTime(), "ending": quota})
     assert usd(waited) == 0.0
-    gone = waited.model_copy(update={"end_reason": EndReason.JOB_VANISHED})
+    gone = waited.model_copy(update={"ending": vanished})
     assert usd(gone) == pytest.approx(360 * 0.23 / 3600, abs=1e-6), "it may have begun after the last pass"
 
 

@@ -7,26 +7,31 @@ import math
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from controller.events import Hint, Subject
 from controller.full_pass import FullPass
 from controller.reconciliation import reconcile_hint
+from spotkeep_jobs.backends.job_files import SpecStore
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.pools.pool_actions import PoolActions
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, Trial, TrialCounts
+from spotkeep_jobs.record.sweep_store import SweepChangedError, SweepStore
 from spotkeep_jobs.record.table_client import RecordRefusedError
+from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
 from spotkeep_jobs.runs.run_actions import RunActions
 from spotkeep_jobs.sweeps.actions import SweepActions
 from spotkeep_jobs.sweeps.advance import Sweeps
 from spotkeep_jobs.sweeps.budget import spent_usd
 from spotkeep_jobs.sweeps.launch import LaunchedSweep, SweepLaunch
-from tests.kept_specs import spec_in
 from tests.models.control_plane import ControlPlane
+from tests.models.deployment import spec_in
 from tests.models.faults import client_error
+from tests.models.s3 import RefusedPuts
 from tests.models.sagemaker import ModelJob
 
 LISTED = {"trials": [{"lr": 0.1}, {"lr": 0.01}, {"lr": 0.001}, {"lr": 0.0001}, {"lr": 1}], "parallel": 2}
@@ -157,6 +162,42 @@ class Deployment(ControlPlane):
 @pytest.fixture
 def deployment() -> Deployment:
     return Deployment()
+
+
+def test_a_trial_whose_spec_s3_refuses_fails_with_the_reason_and_is_tried_again_by_a_resume(
+    deployment: Deployment,
+) -> None:
+    s3 = RefusedPuts("AccessDenied", "no identity-based policy allows the s3:PutObject action", 403)
+    deployment.launcher.__dict__["specs"] = SpecStore(lambda: s3)  # type: ignore[arg-type,return-value]
+    launch = deployment.begins({"trials": [{"lr": 0.1}]})
+    [reason] = launch.advanced.refused.values()
+    assert "s3:PutObject" in reason
+    assert "Nothing was launched, and nothing is recorded" in reason
+    assert (deployment.states(TrialState.FAILED), deployment.sweep.state) == ([1], SweepState.FAILED)
+    s3.error = ()
+    deployment.resumes()
+    assert deployment.service.live == ["digits-1-1"]
+
+
+def test_a_trial_whose_spec_s3_is_too_busy_for_is_begun_by_the_next_advance(deployment: Deployment) -> None:
+    s3 = RefusedPuts("SlowDown", "Reduce your request rate.", 503)
+    deployment.launcher.__dict__["specs"] = SpecStore(lambda: s3)  # type: ignore[arg-type,return-value]
+    launch = deployment.begins({"trials": [{"lr": 0.1}]})
+    assert "Nothing was launched and nothing is recorded" in (launch.advanced.waits_because or "")
+    s3.error = ()
+    deployment.goes_on()
+    assert deployment.service.live == ["digits-1-1"]
+
+
+@pytest.mark.parametrize(("begun", "says"), [(False, "nothing is recorded"), (True, "The sweep is recorded")])
+def test_a_launch_of_a_sweep_that_met_others_at_every_try_says_what_is_recorded(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, begun: bool, says: str
+) -> None:
+    of, method = (Sweeps, "advance") if begun else (SweepStore, "open")
+    monkeypatch.setattr(of, method, Mock(side_effect=SweepChangedError("digits")))
+    with pytest.raises(LaunchUnfinishedError, match=f"{says}.*same document and token token") as caught:
+        deployment.begins({"trials": [{"lr": 0.1}]})
+    assert ("controller" in str(caught.value)) is begun
 
 
 def test_a_sweep_runs_as_many_trials_at_a_time_as_it_asks_for_and_notifies_once_of_its_best_one_and_its_bill(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeep_jobs.cost.price_list import PriceList
+from spotkeep_jobs.cost.prices import PriceList
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from spotkeep_jobs.backends.job_phases import STOPS_WITHIN_SECONDS
+from spotkeep_jobs.backends.backend import STOPS_WITHIN_SECONDS
 from spotkeep_jobs.runs.steering import BETWEEN_PASSES_SECONDS
 from tests.models.control_plane import PRICES
 from tests.models.sagemaker import SPOT_SHARE, ModelJob

@@ -23,7 +23,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from launcher import actions
 from launcher.actions import ActionContext
 from launcher.payload import ScheduleFiring
-from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
+from spotkeep_jobs.backends.sagemaker.training_job import DEPLOYMENT_TAG
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.ids import id_of_firing, run_of_trial, sweep_around
 from spotkeep_jobs.record.record import Run

@@ -24,17 +24,18 @@ from typing import Any, ClassVar, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from spotkeep_jobs.backends.sagemaker.request import RUN_VARIABLE
+from spotkeep_fleet.training_spec import TrainingSpec
+from spotkeep_jobs.backends.sagemaker.training_job import RUN_VARIABLE
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, Trial
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.runs.rules import LAUNCH_SETTLES
 from spotkeep_jobs.sweeps.advance import Sweeps
 from spotkeep_jobs.sweeps.document import SweepRequest
 from spotkeep_jobs.sweeps.resumed_trials import waits_to_go_on
-from tests.kept_specs import spec_in
 from tests.models.batch import ModelServiceJob
 from tests.models.clock import NOON
+from tests.models.deployment import spec_in
 from tests.models.s3 import BUCKET
 from tests.models.sagemaker import ModelJob, is_waiting
 from tests.torture.control.story import QUIET, Circumstances, ControlPlaneStory, circumstances
@@ -125,16 +126,23 @@ class SweepStory(ControlPlaneStory):
         waiting = self.service.functions.waiting
         del waiting[which % len(waiting)]
 
-    @precondition(lambda self: any(_pauses(job) for job in self.service.launched))
+    @precondition(lambda self: any(self._pauses(job) for job in self.service.launched))
     @rule(which=st.integers(0, 20), loss=st.floats(0.0, 1.0))
     def a_trial_pauses(self, which: int, loss: float) -> None:
         """Let a trial train to the step where it pauses, and leave."""
-        self._pause(self._one_of(_pauses, which), loss=loss)
+        self._pause(self._one_of(self._pauses, which), loss=loss)
+
+    def _pauses(self, job: ModelJob) -> bool:
+        """Whether a job is at work, or may get capacity, that will pause."""
+        return _is_at_work(job) and self._spec_of(job).pause_at_step is not None
+
+    def _spec_of(self, job: ModelJob) -> TrainingSpec:
+        return spec_in(job.request, objects=self.service.objects)
 
     def _pause(self, job: ModelJob, *, loss: float) -> None:
         if not job.on_instances:
             self.service.gets_capacity(job)
-        step = spec_in(job.request).pause_at_step or 0
+        step = self._spec_of(job).pause_at_step or 0
         self.service.trains(job, max(0, step - job.position))
         self.service.durable[job.checkpoint_uri] = job.position
         self.service.says(job, "metrics", step=job.position, metrics={"loss": loss})
@@ -185,7 +193,7 @@ class SweepStory(ControlPlaneStory):
             for job in [job for job in self.service.launched if self._is_of(job.run, sweep)]:
                 if _is_at_work(job) and has_bug:
                     self._fail(job, steps=steps)
-                elif _pauses(job):
+                elif self._pauses(job):
                     self._pause(job, loss=loss)
                 elif _is_at_work(job):
                     self._complete(job, steps=steps)
@@ -348,8 +356,3 @@ def _can_try_again(sweep: Sweep) -> bool:
 def _is_at_work(job: ModelJob) -> bool:
     """Whether a job is at work, or may get capacity."""
     return job.status == "InProgress" and (job.on_instances or is_waiting(job))
-
-
-def _pauses(job: ModelJob) -> bool:
-    """Whether a job is at work, or may get capacity, that will pause."""
-    return _is_at_work(job) and spec_in(job.request).pause_at_step is not None

@@ -19,18 +19,16 @@ from hypothesis.stateful import RuleBasedStateMachine, get_state_machine_test, r
 
 from spotkeep_jobs.backends.batch import attempt_view
 from spotkeep_jobs.cost import run_cost
+from spotkeep_jobs.errors import UnreadableRecordError
 from spotkeep_jobs.orphans import sources
 from spotkeep_jobs.orphans.sources import OrphanSearch
 from spotkeep_jobs.pools import warm_pool
-from spotkeep_jobs.record import claim_store, orphan_report, run_table, table_client
-from spotkeep_jobs.record.claim_store import ClaimStore
-from spotkeep_jobs.record.deployment_store import DeploymentStore
+from spotkeep_jobs.record import deployment_records, run_table, shared_stores, table_client
 from spotkeep_jobs.record.ids import run_of_trial
-from spotkeep_jobs.record.notification_store import NotificationStore
 from spotkeep_jobs.record.record import RunChange
 from spotkeep_jobs.record.run_store import PoolStore, RunStore
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
+from spotkeep_jobs.record.shared_stores import ClaimStore, DeploymentStore, NotificationStore
 from spotkeep_jobs.record.sweep import Trial
 from spotkeep_jobs.runs import ending, transition
 from spotkeep_jobs.sweeps import advance, decision
@@ -162,7 +160,7 @@ def passes_do_not_read_the_record(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RunStore, "items_in_flight", lambda self: iter(()))
     patch.setattr(sources, "run_of_job", lambda job_name: None)
     patch.setattr(OrphanSearch, "run_marked", lambda self, environment: None)
-    patch.setitem(orphan_report.GRACE, orphan_report.OrphanKind.UNRECORDED_JOB, timedelta(0))
+    patch.setitem(deployment_records.GRACE, deployment_records.OrphanKind.UNRECORDED_JOB, timedelta(0))
 
 
 def passes_know_runs_alone(patch: pytest.MonkeyPatch) -> None:
@@ -201,7 +199,7 @@ def ids_are_not_claimed(patch: pytest.MonkeyPatch) -> None:
 
 def all_tokens_are_users(patch: pytest.MonkeyPatch) -> None:
     """A user's token claims what follows from a record."""
-    patch.setattr(claim_store, "_partition_of_token", lambda run: f"token#{run.token}")
+    patch.setattr(shared_stores, "_partition_of_token", lambda run: f"token#{run.token}")
 
 
 def live_trials_cost_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -232,6 +230,16 @@ def preempted_many_times() -> None:
     story.i1_i4_i6_i8_hold()
     [run] = story._runs()
     assert (run.state.value, run.interruptions) == ("COMPLETED", MANY_TIMES)
+
+
+def test_a_job_whose_record_no_function_can_read_is_not_preempted_more_often_than_batch_names() -> None:
+    story: Any = ControlPlaneStory()
+    story.a_user_launches(name="queued")
+    change = {"state": {"S": "BEWITCHED"}}
+    story.service.is_written_by_a_newer_version(("run#queued", "attempt#0001"), change, may_write=())
+    story.a_service_job_is_preempted_again_and_again(which=0, times=MANY_TIMES)
+    story.all_is_quiet_and_a_pass_runs(die=True)
+    story.i1_i4_i6_i8_hold()
 
 
 @pytest.mark.long

@@ -26,7 +26,7 @@ from spotkeep_fleet.record import (
     fleet_record_of,
 )
 from spotkeep_fleet.training_spec import JobSource
-from tests.instance_jobs import instance_job
+from tests.models.ec2 import instance_job
 
 from .bounds import bounded, fed_by_strangers
 from .mutations import ANYTHING, NUMBERS, as_json, mutated

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from spotkeep_cli.errors import JobFileError
 from spotkeep_cli.launching.job_file import read_job_file
-from spotkeep_jobs.document.validation import read_document
+from spotkeep_jobs.document.request import read_document
 
 from .bounds import bounded, fed_by_strangers
 from .mutations import NUMBERS, as_json, mutated

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from launcher.handler import came_by_url, read_invocation
 from spotkeep_jobs.errors import RequestRefusedError
-from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.fields import Caller
 
 from .bounds import bounded, fed_by_strangers
 

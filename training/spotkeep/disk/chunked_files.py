@@ -60,7 +60,7 @@ def write_file(
         storage: The disk.
         path: The path, with no file yet.
         raw: Its bytes.
-        wait: Called with the end of a piece before it is written. Returns when all bytes before it are there.
+        wait: Called with a piece's end before its write. Returns when all bytes before it are there.
 
     Raises:
         OSError: The disk refuses.

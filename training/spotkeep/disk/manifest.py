@@ -66,7 +66,7 @@ class RankShare:
 
     Attributes:
         file_count: Number of the data files that are its own.
-        state: Its state document. The file numbers in it are those of the checkpoint.
+        state: Its state document, with the checkpoint's file numbers.
         differences: Its differences from rank 0 in the state that all ranks should have in common.
     """
 
@@ -81,7 +81,7 @@ class RankView:
 
     Attributes:
         state: The state document, with the common state of all ranks and the rank's own state.
-        file_indices: Numbers of the data files that it may refer to. None for all.
+        file_indices: Numbers of its data files. None for all.
     """
 
     state: Any
@@ -115,7 +115,7 @@ class Manifest:
         created: Time of its creation, in seconds since the epoch.
         library: The library that wrote it, for example `spotkeep 0.1.0`.
         files: The data files in order. Those of the state come first, then those of each rank.
-        state: The state document of `state_encoding`. Of several ranks, the state that all of them have in common.
+        state: The state document of `state_encoding`, with the state that all ranks have in common.
         metrics: The values that the script had logged, by name.
         measured_at: The step of each logged value, by name.
         made_by: Short texts that describe the training by its arguments, hyperparameters, script and data.

@@ -16,7 +16,7 @@ class Best:
     """Keep the best checkpoint by a metric.
 
     Attributes:
-        metric: Name that the script passes to `log`, for example `loss`.
+        metric: Name in the script's `log`, for example `loss`.
         mode: Either `min`, where the least value is best, or `max` for the greatest.
     """
 
@@ -49,7 +49,7 @@ class Retention:
     over, and exists nowhere else.
 
     Attributes:
-        last: Number of the newest undamaged checkpoints that stay. Two always stay, because one may prove damaged.
+        last: Number of the newest undamaged checkpoints that stay, at least two, because one may prove damaged.
         every: Each checkpoint with a step that is a multiple of this number stays, too.
         best: The best checkpoint by this metric stays, too.
     """

@@ -52,7 +52,7 @@ class FoundObjects:
 
     Args:
         roots: Names and objects to begin with.
-        followed: More of them. Objects that they refer to are taken, and their own attributes are not.
+        followed: More of them, whose referred objects are taken, but not their own attributes.
         variables_elsewhere: Variables that are saved elsewhere.
         objects_elsewhere: Objects that are saved elsewhere.
         updated: Variables that an optimizer may update beside the found ones.

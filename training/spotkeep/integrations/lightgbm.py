@@ -71,9 +71,10 @@ def train_resumably(
     callbacks are `early_stopping`, `record_evaluation`, and each callback with `state_dict` and `load_state_dict`.
 
     Args:
-        params: As for `lightgbm.train`. The number of rounds and early stopping are arguments and callbacks here.
+        params: As for `lightgbm.train`, but for the number of rounds and early stopping, which are arguments and
+            callbacks here.
         train_set: As for `lightgbm.train`, with `free_raw_data=False`, because each step predicts it once.
-        num_boost_round: As for `lightgbm.train`. Rounds of the whole training, those of earlier attempts included.
+        num_boost_round: As for `lightgbm.train`, the rounds of the whole training, those of earlier attempts included.
         valid_sets: As for `lightgbm.train`, one or several, each with `free_raw_data=False`.
         valid_names: As for `lightgbm.train`.
         feval: As for `lightgbm.train`.

@@ -548,13 +548,13 @@ class _Progress(TakesEffectLater):
     """The positions of Trainer and its callbacks, as a part of the state.
 
     Attributes:
-        epoch: The current epoch, from 0. A pass over a stream is one.
+        epoch: The current epoch, from 0, where a pass over a stream is one.
         epoch_step: The step at its beginning.
         epoch_random: The random states at its beginning.
         epoch_is_over: All its batches are done.
         epoch_order: Other facts that decided the order of its data at its beginning.
         order: Finds these facts.
-        batches: Gives the indices of its batches. None for a stream.
+        batches: Gives the indices of its batches, and is None for a stream.
         owed: Work of this step that was put off because of a notice, an evaluation and the save that follows it.
         finished: The training has come to its end.
         callbacks: The states of callbacks.

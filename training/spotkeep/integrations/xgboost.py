@@ -72,7 +72,7 @@ def train_resumably(
     Args:
         params: As for `xgboost.train`.
         dtrain: As for `xgboost.train`.
-        num_boost_round: As for `xgboost.train`. Rounds of the whole training, those of earlier attempts included.
+        num_boost_round: As for `xgboost.train`, the rounds of the whole training, those of earlier attempts included.
         evals: As for `xgboost.train`.
         obj: As for `xgboost.train`.
         maximize: As for `xgboost.train`.

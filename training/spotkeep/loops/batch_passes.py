@@ -35,7 +35,7 @@ class PassStart:
     Attributes:
         number: The number of passes before it.
         random: The random states at its beginning.
-        memory: The state at its beginning of the objects that decide its order.
+        memory: The state of the objects that decide its order then.
     """
 
     number: int
@@ -128,7 +128,7 @@ class PlainBatches(BatchSource):
 
     Args:
         batches: An object that gives its batches again when it is iterated over again.
-        draws: A batch may draw random numbers in this process. Then they are kept apart from those of the training.
+        draws: A batch may draw random numbers in this process, which are kept apart from those of the training.
         memory: The state that decides their order beside global random numbers.
         name: The source of the batches, for messages.
     """

@@ -56,7 +56,7 @@ class ResumableTraining:
 
     Args:
         state: As for `Checkpointer`. The names "random states" and "loop" are taken.
-        per_rank: As for `Checkpointer`. The random states and the place in the loops are added to it.
+        per_rank: As for `Checkpointer`, with the random states and the place in the loops.
         batches_per_step: Number of batches whose gradients are added up for one step of the optimizer. No save comes
             between them, since a checkpoint with open gradients is larger.
         **options: Further arguments of `Checkpointer`, such as `directory`, `every_steps` and `keep_last`.

@@ -121,7 +121,7 @@ class TorchBatches(BatchSource):
     """The batches of a DataLoader over a dataset with indices.
 
     Args:
-        loader: The DataLoader, or a loader of accelerate or Fabric around one.
+        loader: The DataLoader, or accelerate's or Fabric's around one.
         named: Objects that decide the order of its batches, as the script named them.
     """
 

@@ -6,19 +6,293 @@ writing by the number of ranks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+import hashlib
+import logging
+import marshal
+import weakref
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
+from spotkeep.disk.chunk_checksums import chunk_checksum
 from spotkeep.errors import StateError, UsageError
-from spotkeep.state.encoding import EncodedState
+from spotkeep.loaded import loaded
+from spotkeep.state.arrays import DeviceBytes, address_of, device_digests, is_torch_tensor
+from spotkeep.state.differences import Differences, differences, digest_tree, own_paths, own_places
+from spotkeep.state.encoding import Blob, EncodedState, Json, objects_in
 from spotkeep.state.training_state import TrainingState
 
-from .comparison import RankComparison
-from .distributed import join_ranks, together
-from .joinables import Joinables
+from .distributed import Ranks, join_ranks, together
+from .rank_shares import encode_share
 from .shared_directory import SharedDirectory
+
+
+class Joinables:
+    """torch's wrappers for several ranks, such as `DistributedDataParallel` and `ZeroRedundancyOptimizer`.
+
+    A script often passes the module without its wrapper, and a framework makes the wrapper in its own loop. So the
+    search goes through all objects of the process. That takes some ten milliseconds, and happens rarely, not at each
+    step.
+    """
+
+    def __init__(self) -> None:
+        self._found: list[weakref.ref[Any]] = []
+        self._contexts: list[weakref.ref[Any]] = []
+        self._seen: set[int] = set()
+
+    def find(self) -> None:
+        """Look for them."""
+        join: Any = loaded("torch.distributed.algorithms.join")
+        self._found = [] if join is None else _instances(join.Joinable)
+
+    def buffers_made_equal(self, world_size: int) -> list[Any]:
+        """Give the buffers that all ranks get from rank 0 at the next forward pass.
+
+        Args:
+            world_size: Number of ranks. A wrapper for some of them makes theirs equal, and no others.
+        """
+        parallel: Any = loaded("torch.nn.parallel")
+        return [
+            buffer
+            for wrapper in self._alive()
+            if isinstance(wrapper, parallel.DistributedDataParallel)
+            if wrapper.broadcast_buffers and wrapper.process_group.size() == world_size
+            for name, buffer in wrapper.module.named_buffers()
+            if name not in wrapper.parameters_to_ignore
+        ]
+
+    def problems(self, *states: Mapping[str, Any]) -> list[str]:
+        """Name values that they keep between steps and that no entry of the state holds.
+
+        Args:
+            *states: Names and objects.
+        """
+        alive = self._alive()
+        zero: Any = loaded("torch.distributed.optim")
+        divided = [one for one in alive if zero is not None and isinstance(one, zero.ZeroRedundancyOptimizer)]
+        hooks = [
+            (hook.__name__, kept)
+            for wrapper in alive
+            for hook, kept in getattr(wrapper, "_comm_hooks", ())
+            if _keeps_something(kept)
+        ]
+        if not divided and not hooks:
+            return []
+        entries = [found for state in states for found in objects_in(state)]
+        held = {id(inner) for _, entry in entries for inner in (entry, *_reachable(entry))}
+        return [
+            f"{path} is a ZeroRedundancyOptimizer, of which each rank has a part: pass that part, "
+            "per_rank={'optimizer': optimizer.optim}"
+            for path, entry in entries
+            if any(entry is one for one in divided) and not _gives_its_state(entry)
+        ] + [
+            f"the communication hook {name} of a DistributedDataParallel keeps a {type(kept).__name__} from step to "
+            "step, and no entry holds it: pass an object with state_dict and load_state_dict for it in per_rank "
+            "(docs/distributed-training.md shows one)"
+            for name, kept in hooks
+            if id(kept) not in held
+        ]
+
+    @property
+    def joining(self) -> bool:
+        """True while this process is in a block of `model.join()`, in which ranks without more batches wait."""
+        # torch does not take the setting back when the block is left. The context is gone then.
+        configurations = {id(one._join_config) for one in self._alive() if one._join_config.enable}
+        if not configurations <= self._seen:
+            join: Any = loaded("torch.distributed.algorithms.join")
+            self._contexts = _instances(join.Join)
+        self._seen = configurations
+        contexts = [context() for context in self._contexts]
+        return bool(configurations) and any(one is not None and one._enable for one in contexts)
+
+    def _alive(self) -> list[Any]:
+        return [one for one in (reference() for reference in self._found) if one is not None]
+
+
+def _reachable(entry: Any) -> list[Any]:
+    """Give the objects that an object refers to, directly or by an attribute."""
+    return [inner for outer in gc.get_referents(entry) for inner in (outer, *gc.get_referents(outer))]
+
+
+def _keeps_something(kept: Any) -> bool:
+    """Say whether a hook's state changes from step to step.
+
+    It does if it holds a count of iterations, as torch's hooks do, or tensors.
+    """
+    values = [
+        getattr(kept, name, None) for name in (*getattr(type(kept), "__slots__", ()), *getattr(kept, "__dict__", ()))
+    ]
+    tensors = [item for value in values for item in (value.values() if isinstance(value, dict) else [value])]
+    return isinstance(getattr(kept, "iter", None), int) or any(map(is_torch_tensor, tensors))
+
+
+def _gives_its_state(optimizer: Any) -> bool:
+    try:
+        optimizer.state_dict()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _instances(kind: type) -> list[weakref.ref[Any]]:
+    return [weakref.ref(one) for one in gc.get_objects() if issubclass(type(one), kind)]
+
+
+_logger = logging.getLogger("spotkeep")
+
+_PATHS_SHOWN = 5
+_LARGE_BYTES = 8192
+_TURNS = 32
+_OF_NO_VERSION = 2  # of marshal's: equal values have equal bytes
+_NOT_COMPARED = "-"
+_OWN = "own"
+_OTHER_FORM = "another form than at the save before"
+
+
+class RankComparison:
+    """Puts together the part of each rank. Rank 0 writes the common state, and the others write their differences.
+
+    The first save of a process compares everything. All of a large state at each save would cost too much. So a later
+    save compares the small values, and one in 32 of the large arrays, other ones each time. After any difference all
+    are compared once more. An entry that differs then is each rank's own for as long as the process lasts.
+
+    `DistributedDataParallel` gives rank 0's buffers to all at the next forward pass (`broadcast_buffers`). These may
+    differ, and rank 0's count.
+
+    Args:
+        ranks: The others, for the thread that trains.
+        joinables: The wrappers of this process.
+    """
+
+    def __init__(self, ranks: Ranks, joinables: Joinables) -> None:
+        self._ranks = ranks
+        self._joinables = joinables
+        self._saves = 0
+        self._differ = False  # the same on all ranks
+        # Indices of blobs: their places change with the size of what is before them.
+        self._own: set[int] = set()  # known to differ
+        self._made_equal: set[int] = set()
+        self._blob_count = -1
+
+    def encode(self, encode_parts: Callable[[], tuple[EncodedState, EncodedState]]) -> EncodedState:
+        """Give the part of this rank. Every rank must call it. The document is a `ShareDocument`.
+
+        Args:
+            encode_parts: Encodes the state that all ranks are said to share, and each rank's own.
+
+        Raises:
+            StateError: An entry cannot be saved.
+            OtherRankError: An entry of another rank cannot be saved.
+            RankLostError: A rank is gone.
+        """
+        encoded: list[EncodedState] = []  # what is common, what is own
+        self._saves += 1
+
+        def encode_and_compare() -> Json:
+            encoded.extend(encode_parts())
+            if len(encoded[0].blobs) != self._blob_count:
+                return _OTHER_FORM
+            return None if self._differ else self._root(encoded[0])
+
+        roots = together(self._ranks, encode_and_compare)
+        common, own = encoded
+        found: Differences = None
+        if self._differ or len(set(roots)) > 1 or _OTHER_FORM in roots:
+            whole = not self._differ or _OTHER_FORM in roots
+            found = self._differences(common, own, whole=whole)
+        return encode_share(common, own, found, rank=self._ranks.rank)
+
+    def _differences(self, common: EncodedState, own: EncodedState, *, whole: bool) -> Differences:
+        """Find the differences of this rank from rank 0.
+
+        Args:
+            common: The state that all ranks are said to share.
+            own: The state that the script passes as each rank's own.
+            whole: Compare everything.
+        """
+        trees: list[Json] = []
+
+        def compare() -> Json:
+            if whole:
+                self._look_again(common, own)
+            trees.append(digest_tree(common.document, self._digest_of(common, whole=whole)))
+            return None if self._ranks.rank else trees[0]
+
+        of_first = together(self._ranks, compare)[0]
+        found = differences(common.document, trees[0], of_first)
+        places = own_places(found)
+        self._own = {index for index, blob in enumerate(common.blobs) if (blob.file_index, blob.offset) in places}
+        differ = self._ranks.exchange(found is not None)
+        if not self._differ and found is not None and True not in differ[: self._ranks.rank]:
+            paths = ", ".join(own_paths(found)[:_PATHS_SHOWN])
+            _logger.info("each rank keeps its own values of what differs from rank to rank: %s", paths)
+        self._differ = any(differ)
+        return found
+
+    def _look_again(self, common: EncodedState, own: EncodedState) -> None:
+        """Find entries that torch makes equal before they count, and forget the known differences."""
+        self._joinables.find()
+        buffers = self._joinables.buffers_made_equal(self._ranks.world_size)
+        addresses = set(map(address_of, buffers))
+        if addresses:
+            # What the script passes as each rank's own is compared wherever it stands.
+            addresses -= {address_of(blob.raw) for blob in own.blobs}
+        self._made_equal = {
+            index for index, blob in enumerate(common.blobs) if addresses and address_of(blob.raw) in addresses
+        }
+        self._own = set()
+        self._blob_count = len(common.blobs)
+
+    def _compared(self, common: EncodedState, *, whole: bool) -> list[Blob]:
+        """Choose the entries to compare, which are the small ones and the large ones of this turn, or all."""
+        known, turn = self._made_equal | self._own, self._saves % _TURNS
+        return [
+            blob
+            for index, blob in enumerate(common.blobs)
+            if (whole or index % _TURNS == turn or _is_small(blob.raw)) and index not in known
+        ]
+
+    def _root(self, common: EncodedState) -> str:
+        """Give a fast digest of all compared entries, which does not show the place of a difference."""
+        small: list[Any] = []
+        large: list[Blob] = []
+        for blob in self._compared(common, whole=False):
+            if _is_small(blob.raw):
+                small.append(blob.raw)
+            else:
+                large.append(blob)
+        document = hashlib.blake2b(marshal.dumps(common.document, _OF_NO_VERSION), digest_size=16)
+        return " ".join([document.hexdigest(), chunk_checksum(b"".join(small)), *_digests(large)])
+
+    def _digest_of(self, common: EncodedState, *, whole: bool) -> Callable[[Json], str]:
+        compared = self._compared(common, whole=whole)
+        digests = {(blob.file_index, blob.offset): digest for blob, digest in zip(compared, _digests(compared))}
+        own = (common.blobs[index] for index in self._own)
+        digests.update({(blob.file_index, blob.offset): _OWN for blob in own})
+
+        def digest_of(place: Json) -> str:
+            return digests.get((place["file"], place["offset"]), _NOT_COMPARED) if place["size"] else ""
+
+        return digest_of
+
+
+def _is_small(raw: Any) -> bool:
+    """Tell if something is compared each time. On a GPU a comparison takes about as long for any size."""
+    return type(raw) is not DeviceBytes and len(raw) < _LARGE_BYTES
+
+
+def _digests(blobs: Sequence[Blob]) -> list[str]:
+    """Give a digest of each. Equal bytes on devices of the same kind have equal ones."""
+    on_devices = iter(device_digests([blob.raw for blob in blobs if isinstance(blob.raw, DeviceBytes)]))
+    return [next(on_devices) if isinstance(blob.raw, DeviceBytes) else _digest(blob.raw) for blob in blobs]
+
+
+def _digest(raw: Any) -> str:
+    if len(raw) < _LARGE_BYTES:
+        return hashlib.blake2b(raw, digest_size=8).hexdigest()
+    return chunk_checksum(raw)
 
 
 class RankGroup:

@@ -33,7 +33,7 @@ class ShareDocument:
     """The state documents of one rank's part.
 
     Attributes:
-        common: The common state of all ranks. None on other ranks than 0.
+        common: The common state of all ranks, or None on other ranks than 0.
         common_files: The number of its files.
         differences: The differences of this rank from it, with files numbered from 0.
         own: The rank's own state, with files numbered after those.

@@ -97,7 +97,7 @@ class SharedDirectory(CheckpointDirectory):
 
         Args:
             images: The data files of this rank, in order.
-            document: The `ShareDocument` of this rank.
+            document: Its `ShareDocument`.
             step: Number of completed steps.
             progress: The progress of the training. Rank 0's counts.
             wait: Returns when all bytes of the staged state before a place are there. May raise.

@@ -54,7 +54,7 @@ class BackgroundUpload:
 
     Args:
         remote: The checkpoints in S3.
-        retention: The rule for old checkpoints there. None while it is not known, and nothing is removed.
+        retention: The rule for old checkpoints there, or None while it is not known, and nothing is removed.
         pace: The limit on the speed of uploads.
         on_outcome: Called with the result of each upload, in the uploading thread.
     """
@@ -247,7 +247,7 @@ def switch_pays(*, running_bytes: int, waiting_bytes: int, bytes_per_second: flo
     Args:
         running_bytes: Bytes that the running upload has still to send.
         waiting_bytes: The size of the newer checkpoint in bytes.
-        bytes_per_second: The speed measured so far. None without a measurement.
+        bytes_per_second: The measured speed. None without a measurement.
         seconds: The time left.
     """
     if not bytes_per_second:

@@ -35,7 +35,7 @@ class SecondTier:
 
     Args:
         directory: The checkpoints on this machine.
-        remote: The checkpoints in S3. None where the library uploads nothing.
+        remote: The checkpoints in S3, or None where the library uploads nothing.
         retention: The rule for old checkpoints there.
         events: Reports of the training.
         watches_platform: False on a rank that leaves the uploads of the platform to another rank.
@@ -179,7 +179,7 @@ def find_remote(uri: str | None, *, directory: CheckpointDirectory, name: str | 
     """Find the checkpoints of a training in S3. None where the training has no place there.
 
     Args:
-        uri: The place as `s3://bucket/prefix`. None for the one of SPOTKEEP_CHECKPOINT_URI, if it is set.
+        uri: The place as `s3://bucket/prefix`, or None for the one of SPOTKEEP_CHECKPOINT_URI, if it is set.
         directory: The checkpoints on this machine.
         name: Name of the training, which names its folder below that place. None for the place itself.
 

@@ -157,7 +157,7 @@ def job_environment(
     """Give the command's whole environment.
 
     Args:
-        inherited: The runner's own environment. All of it is passed on.
+        inherited: The runner's own environment, all of which is passed on.
         layout: The job's directories.
         configuration: The platform's configuration.
         hardware: The machine's hardware.

@@ -2,7 +2,7 @@
 
 Some libraries exit with 0 when they are interrupted. Lightning's Trainer ends with 0 on SIGTERM and saves nothing.
 Hugging Face's (`enable_jit_checkpoint`) saves and ends with 0. A script with a handler that calls `sys.exit(0)` does
-the same. None of them is done. The command is done when a training says so (`notices.trainings`), and when a start of
+the same. None of them is done. The command is done when a training says so (`notices.notice`), and when a start of
 it ends with 0 without a notice.
 
 A command that is done each time a notice comes must come to an end, too. So the third exit of this kind in a row counts

@@ -42,7 +42,7 @@ class Requirements:
     """Requirements for pip to install.
 
     Attributes:
-        named: The place where it was found, for people. It is a file of the source, or the job file.
+        named: The place where it was found, for people, which is a file of the source or the job file.
         text: The requirements in the form of a requirements file.
         file: Path of that file. None where the text is in no file yet.
     """
@@ -91,7 +91,7 @@ def prepare_machine(
     Args:
         spec: The training's spec, with its requirements and its setup command.
         layout: The job's directories.
-        source: The unpacked source. None where the image holds it.
+        source: The unpacked source, or None where the image holds it.
         environment: The command's environment so far.
         supervisor: Runs pip and the setup command.
         scratch: Directory for files that are not needed afterwards.

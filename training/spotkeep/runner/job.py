@@ -17,8 +17,7 @@ from typing import Callable
 
 from spotkeep import events
 from spotkeep.errors import CommandError, ConfigurationError, HostNameError, JobError, MissingToolError
-from spotkeep.notices.notice import EXIT_INTERRUPTED, NOTICE_FILE_VARIABLE, left_file
-from spotkeep.notices.trainings import all_are_done, forget_trainings
+from spotkeep.notices.notice import EXIT_INTERRUPTED, NOTICE_FILE_VARIABLE, all_are_done, forget_trainings, left_file
 from spotkeep.version import __version__
 from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.training_spec import (

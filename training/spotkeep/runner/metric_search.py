@@ -62,7 +62,7 @@ class MetricSearch:
     """Finds values in lines, and gives them at a limited rate.
 
     Args:
-        metrics: The metrics to search for, by name. A metric is given up if this Python cannot read its pattern.
+        metrics: The metrics to search for, by name, without those whose pattern this Python cannot read.
         seconds_between: The least seconds between two values of one metric.
         search: Searches a line, within its time.
         complain: Called with a sentence about a pattern that is given up.

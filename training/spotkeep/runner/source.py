@@ -45,7 +45,7 @@ def prepare_source(source: JobSource | None, *, layout: JobLayout, environment: 
     """Put the source where the command will run.
 
     Args:
-        source: The spec's. Without one, the archive in the channel `source` is unpacked as it is.
+        source: The spec's, or None to unpack the archive in the channel `source` as it is.
         layout: The places of the channel and of the command.
         environment: git's variables.
 

@@ -102,9 +102,8 @@ def unpack(archive: IO[bytes], *, name: str, target: Path) -> None:
         target: An existing, empty directory.
 
     Raises:
-        SourceError: If it cannot be read, holds a member that would lie outside the directory, or holds a member that
-            is no file, directory or link. Then nothing is written. If its content is damaged, the written files are
-            removed.
+        SourceError: If it cannot be read, or holds a member outside the directory, or one that is no file, directory or
+            link. Then nothing is written. If its content is damaged, the written files are removed.
         OSError: If the disk refuses.
     """
     archive.seek(0)

@@ -272,7 +272,7 @@ def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer | DeviceBytes]:
 
     Raises:
         UnsupportedArrayError: If the tensor is sparse, nested, quantized, on the meta device, divided among ranks, of
-            an unknown dtype, or without memory of its own.
+            an unknown dtype, or without own memory.
     """
     torch = sys.modules["torch"]
     dtype = _dtype_name(tensor.dtype)

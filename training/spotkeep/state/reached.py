@@ -40,7 +40,7 @@ class Reached:
     """An object that a training can reach.
 
     Attributes:
-        path: Its place. Two objects never have the same.
+        path: Its place, which no other object has.
         value: The object.
         by_name: The way to it goes through a name in the script's code, not through attributes alone.
     """

@@ -18,9 +18,18 @@ from spotkeep.errors import StateError, StateMismatchError, UsageError, ends_the
 from spotkeep.loaded import loaded
 
 from . import arrays
-from .comparing import Difference, SameForm, compare
-from .encoding import Json, encode_state, object_state, objects_in, stateful_kind, with_article
-from .in_place import ProcessMemory, array_problem, tensor_problem
+from .differences import Difference, SameForm, compare
+from .encoding import (
+    Json,
+    ProcessMemory,
+    array_problem,
+    encode_state,
+    object_state,
+    objects_in,
+    stateful_kind,
+    tensor_problem,
+    with_article,
+)
 from .random_states import RandomStates, capture_random_states, restore_random_states, set_bit_generator_state
 from .state_dicts import (
     is_module,

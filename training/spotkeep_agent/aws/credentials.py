@@ -21,7 +21,7 @@ class CurrentCredentials:
     """Credentials for several threads. While one thread renews them, the others use the valid ones.
 
     Args:
-        fetch: The function that returns new credentials, or raises FetchError.
+        fetch: Returns new credentials, or raises FetchError.
         renew_seconds: Seconds before their end at which they are renewed.
         clock: Seconds since the epoch.
     """

@@ -36,7 +36,7 @@ class LogStream:
     Args:
         calls: To CloudWatch Logs.
         group: The log group, or None to send nothing.
-        stream: The stream, made when it is missing.
+        stream: The stream, made if missing.
         seconds: Seconds between two batches.
     """
 

@@ -38,8 +38,8 @@ from spotkeep_fleet.record import (
     Lease,
     Retired,
     VolumeMove,
+    with_snapshots_counted,
 )
-from spotkeep_fleet.snapshot_storage import with_snapshots_counted
 
 from .actions import (
     Action,
@@ -103,8 +103,7 @@ class Situation:
     Attributes:
         instance: This instance's id.
         zone: Its availability zone.
-        job: The job of the run's instances, or None to read it. It is read once, since no attempt outlives its
-            instances.
+        job: The job of the run's instances, or None to read it once, since no attempt outlives its instances.
         fence: The fencing token of the lease that this agent took, or None without a lease.
         record: The run's record as last read or written, or None to read it again.
         here: The run's volumes on this machine, or None to survey it.

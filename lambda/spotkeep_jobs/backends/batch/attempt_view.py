@@ -19,17 +19,15 @@ Source: https://docs.aws.amazon.com/batch/latest/userguide/service-job-status.ht
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from spotkeep_jobs.backends.backend import ON_INSTANCES_PHASES, JobPhase, JobView, PhaseChange, with_phases
 from spotkeep_jobs.backends.batch.service_job import ServiceJob
-from spotkeep_jobs.backends.job_phases import with_phases
-from spotkeep_jobs.backends.job_view import ON_INSTANCES_PHASES, JobPhase, JobView, PhaseChange
-from spotkeep_jobs.backends.sagemaker.job_status import ERROR_OF_SAGEMAKER, is_internal_server_error
-from spotkeep_jobs.record.record import EarlierTrainingJobs, PhaseSpan, QueuedTrainingJob
+from spotkeep_jobs.backends.sagemaker.training_job import ERROR_OF_SAGEMAKER, is_internal_server_error
+from spotkeep_jobs.record.fields import with_changes
+from spotkeep_jobs.record.record import EarlierTrainingJobs, PhaseSpan, QueuedTrainingJob, TrainingJobs
 from spotkeep_jobs.record.states import EndReason
-from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,19 +47,6 @@ KEPT_NAMES: Final = 500
 """The number of names that are kept of the earlier ones. A log with more parts is read in part, and says so."""
 _WAITS: Final = "Waits in the queue for its turn"
 _BOUNDARIES: Final = frozenset({JobPhase.STOPPING, JobPhase.ENDED})
-
-
-@dataclass(frozen=True, kw_only=True)
-class KnownTrainingJobs:
-    """The recorded training jobs of an attempt.
-
-    Attributes:
-        listed: The last ones, oldest first.
-        earlier: The sums over those before them.
-    """
-
-    listed: tuple[QueuedTrainingJob, ...] = ()
-    earlier: EarlierTrainingJobs = field(default_factory=EarlierTrainingJobs)
 
 
 def training_job_of(view: JobView) -> QueuedTrainingJob | None:
@@ -90,7 +75,7 @@ def training_job_of(view: JobView) -> QueuedTrainingJob | None:
     )
 
 
-def to_describe(service_job: ServiceJob, known: KnownTrainingJobs) -> tuple[str, ...]:
+def to_describe(service_job: ServiceJob, known: TrainingJobs) -> tuple[str, ...]:
     """Return the names of the training jobs to describe. These are new, not over, or the newest.
 
     Args:
@@ -106,7 +91,7 @@ def to_describe(service_job: ServiceJob, known: KnownTrainingJobs) -> tuple[str,
 def as_job_view(
     service_job: ServiceJob,
     *,
-    known: KnownTrainingJobs,
+    known: TrainingJobs,
     seen: Mapping[str, JobView | None],
     now: datetime,
 ) -> JobView:
@@ -148,8 +133,7 @@ def as_job_view(
         never_fits=service_job.never_fits,
         session_targets=newest.session_targets if newest is not None else (),
         remote_debugging_off_in=newest.remote_debugging_off_in if newest is not None else None,
-        training_jobs=jobs,
-        earlier_training_jobs=earlier,
+        training_jobs=TrainingJobs(listed=jobs, earlier=earlier),
     )
 
 
@@ -166,7 +150,7 @@ def _boundary(view: JobView) -> int | None:
 
 
 def _merged(
-    service_job: ServiceJob, known: KnownTrainingJobs, seen: Mapping[str, JobView | None]
+    service_job: ServiceJob, known: TrainingJobs, seen: Mapping[str, JobView | None]
 ) -> tuple[QueuedTrainingJob, ...]:
     """Return the training jobs that had instances, as they are known now, without those that were added up."""
     recorded = {job.name: job for job in known.listed}

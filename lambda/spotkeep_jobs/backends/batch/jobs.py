@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_jobs.backends.batch.attempt_view import KnownTrainingJobs, as_job_view, to_describe
+from spotkeep_jobs.backends.backend import JobView
+from spotkeep_jobs.backends.batch.attempt_view import as_job_view, to_describe
 from spotkeep_jobs.backends.batch.service_job import ServiceJob, job_id_of, submission_of
-from spotkeep_jobs.backends.job_view import JobView
-from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_TAG, RUN_VARIABLE, is_same_launch
+from spotkeep_jobs.backends.sagemaker.training_job import DEPLOYMENT_TAG, RUN_TAG, RUN_VARIABLE, is_same_launch
 from spotkeep_jobs.document.queue import job_queue_name
 from spotkeep_jobs.errors import JobNotFoundError
-from spotkeep_jobs.record.record import Attempt, QueuePlace, Run
+from spotkeep_jobs.record.record import Attempt, QueuePlace, Run, TrainingJobs
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.batch.api import ServiceJobsApi
@@ -104,9 +104,7 @@ class ServiceJobs:
 
     def of(self, attempt: Attempt | Run, place: QueuePlace) -> ServiceJobOfAttempt:
         """Return the interface for one attempt, or for a run's current one."""
-        known = KnownTrainingJobs()
-        if isinstance(attempt, Attempt):
-            known = KnownTrainingJobs(listed=attempt.training_jobs, earlier=attempt.earlier_training_jobs)
+        known = attempt.training_jobs if isinstance(attempt, Attempt) else TrainingJobs()
         request = attempt.job_request if isinstance(attempt, Attempt) else None
         return ServiceJobOfAttempt(
             jobs=self, place=place, job_arn=attempt.job_id, known=known, recorded_request=request
@@ -128,7 +126,7 @@ class ServiceJobOfAttempt:
     jobs: ServiceJobs
     place: QueuePlace
     job_arn: str | None
-    known: KnownTrainingJobs
+    known: TrainingJobs
     recorded_request: Mapping[str, Any] | None
 
     def create(self, request: Mapping[str, Any], /) -> str:

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from spotkeep_fleet.training_spec import SPEC_VARIABLE
-from spotkeep_jobs.backends.sagemaker.request import LAUNCH_MARKS, LAUNCH_VARIABLE, RESTARTS
+from spotkeep_jobs.backends.sagemaker.training_job import LAUNCH_MARKS, LAUNCH_VARIABLE, RESTARTS
 from spotkeep_jobs.document.queue import job_queue_name
 from spotkeep_jobs.record.record import QueuePlace
 

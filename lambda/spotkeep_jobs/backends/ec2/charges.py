@@ -48,8 +48,8 @@ class AttemptStorage:
     """The storage that EBS keeps for an attempt, and its prices.
 
     Attributes:
-        volume: The run's volume, which followed its instances. None where there was none.
-        root_volume: The root volume with which each instance began. None where that is not known.
+        volume: The run's volume, which followed its instances, or None where there was none.
+        root_volume: The root volume with which each instance began, or None where that is not known.
         snapshot_gb_hours: GiB times hours of the snapshots that moved the volume from zone to zone.
         prices: The known prices of storage.
     """

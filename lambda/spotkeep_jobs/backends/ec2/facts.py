@@ -1,4 +1,4 @@
-"""EC2's description of a fleet and its instances, as far as Spotkeep needs it. Times are aware, in UTC."""
+"""EC2's description of a fleet and its instances, as far as Spotkeep needs it. Times are aware, in UTC. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from spotkeep_jobs.record.bounds import Id
+from spotkeep_jobs.record.fields import Id
 from spotkeep_jobs.record.record import Record
 
 ENDED_STATES: Final = frozenset({"shutting-down", "terminated", "stopping", "stopped"})
@@ -118,7 +118,7 @@ class FleetReading:
     """EC2's description of an attempt's fleet at one time.
 
     Attributes:
-        fleet: The fleet. None when EC2 does not know it (any more).
+        fleet: The fleet, or None when EC2 does not know it (any more).
         instances: Its instances, including those that ended within the last hour.
         events: Its history since the last reading.
     """
@@ -136,7 +136,7 @@ class Volume:
         id: Its id.
         zone: Its Availability Zone.
         size_gb: Its size in GiB.
-        state: EC2's state of it, such as `available` or `in-use`.
+        state: EC2's state, such as `available` or `in-use`.
         tags: Its tags.
     """
 
@@ -180,7 +180,7 @@ class Snapshot:
     Attributes:
         id: Its id.
         size_gb: The size of its source volume, in GiB.
-        state: EC2's state of it, such as `pending`, `completed` or `error`.
+        state: EC2's state, such as `pending`, `completed` or `error`.
         tags: Its tags.
     """
 
@@ -195,7 +195,7 @@ class TaggedStorage:
     """A volume or a snapshot that carries the deployment's tag.
 
     Attributes:
-        kind: `volume` or `snapshot`, as the fleet record calls them.
+        kind: `volume` or `snapshot`, as in the fleet record.
         id: Its id.
         attached: True while it is attached to an instance.
         tags: Its tags.
@@ -213,7 +213,7 @@ class InstanceTypeFacts:
 
     Attributes:
         name: The name of the type.
-        nvme_volumes: True where EBS volumes are NVMe devices on it, as on the Nitro system. On Xen they are not.
+        nvme_volumes: True where EBS volumes are NVMe devices on it, as on the Nitro system, and False on Xen.
         spot: True where AWS sells it on spot.
         architectures: The architectures of its processors, such as `x86_64` or `arm64`.
         accelerators: Its other devices that need a driver, in words, such as `NVIDIA GPUs` or `AWS Neuron devices`.

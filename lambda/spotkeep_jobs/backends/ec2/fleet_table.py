@@ -21,9 +21,9 @@ from spotkeep_fleet.instance_job import InstanceJob, decode_job, encode_job, fle
 from spotkeep_fleet.record import FleetRecord, encode, fleet_key, fleet_record_of
 from spotkeep_jobs.backends.ec2.history import FleetHistory
 from spotkeep_jobs.errors import RunTableError
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import format_time
 from spotkeep_jobs.record.table_client import CANCELLED_CODES, from_dynamodb, never_taken, record_of_text
-from spotkeep_jobs.with_changes import with_changes
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

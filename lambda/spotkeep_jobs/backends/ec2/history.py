@@ -2,7 +2,7 @@
 
 EC2 forgets an instance after an hour, and a fleet's events after 48 hours. So each answer of EC2 is absorbed into a
 history that the run table keeps. The history only grows. A recorded fact of an instance never changes later, however
-late or out of order EC2's answers come. Entries of long ago become sums (`folding`). `steps` decides about the next
+late or out of order EC2's answers come. Entries of long ago become sums (`attempt_view`). `jobs` decides about the next
 steps. `attempt_view` describes a history in the terms of every job.
 
 Sources:
@@ -21,11 +21,10 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from spotkeep_fleet.record import FAILED, FINISHED, INPUT_ERROR, TRAINING, FleetRecord
+from spotkeep_jobs.backends.backend import JobPhase
 from spotkeep_jobs.backends.ec2.facts import FleetEventKind, FleetReading, Instance, ProvisionedVolume
-from spotkeep_jobs.backends.job_view import JobPhase
-from spotkeep_jobs.record.bounds import LONGEST_WORDS, Address, AtMost, Id, Label, Line, PriceNames, Words
+from spotkeep_jobs.record.fields import LONGEST_WORDS, Address, AtMost, Id, Label, Line, PriceNames, Words, with_changes
 from spotkeep_jobs.record.record import Capacity, Charges, EarlierPhases, Record, UtcTime
-from spotkeep_jobs.with_changes import with_changes
 
 
 class Billed(Record):

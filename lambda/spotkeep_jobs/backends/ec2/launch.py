@@ -1,4 +1,4 @@
-"""The request of one attempt to EC2 and to its instances, a pure function of the run's request and the deployment.
+"""The request of one attempt to EC2 and to its instances, from the run's request and the deployment. Pure.
 
 It is recorded with the attempt before anything is created, so that a launcher completes an interrupted launch with the
 same request.
@@ -24,8 +24,8 @@ from spotkeep_fleet.tags import (
     OWNER_TAG,
     RUN_TAG,
 )
-from spotkeep_jobs.backends.job_spec import number_in, training_spec_of
 from spotkeep_jobs.document.capacity import NextJob
+from spotkeep_jobs.document.command import number_in, training_spec_of
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.record.record import Capacity, Record, RunGroup
 

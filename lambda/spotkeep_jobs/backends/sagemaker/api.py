@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_fleet.shells import training_job_target
-from spotkeep_jobs.backends.job_view import (
+from spotkeep_jobs.backends.backend import (
     ON_INSTANCES_PHASES,
     JobPhase,
     JobSummary,
@@ -21,14 +21,15 @@ from spotkeep_jobs.backends.job_view import (
     PhaseChange,
     WarmPoolStatus,
 )
-from spotkeep_jobs.backends.sagemaker.job_status import ERROR_OF_SAGEMAKER, end_reason_of, phase_of, transition_of
-from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, traits_of
-from spotkeep_jobs.errors import (
-    AwsCallError,
-    AwsRefusedError,
-    JobNotFoundError,
-    TrainingJobNameTakenError,
+from spotkeep_jobs.backends.sagemaker.training_job import (
+    DEPLOYMENT_TAG,
+    ERROR_OF_SAGEMAKER,
+    end_reason_of,
+    phase_of,
+    traits_of,
+    transition_of,
 )
+from spotkeep_jobs.errors import AwsCallError, AwsRefusedError, JobNotFoundError, TrainingJobNameTakenError
 from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.temporary_errors import typed_errors
 
@@ -61,8 +62,8 @@ class AdoptableJob:
         capacity: The kind of its capacity, spot for a managed spot job.
         checkpoint_uri: The `s3://` address to which SageMaker copies its checkpoints. None for a job without
             CheckpointConfig.
-        output_prefix: S3OutputPath, with a closing slash. Empty for a job that has none.
-        tuning_job: The name of the tuning job that created it. None where none did.
+        output_prefix: S3OutputPath, with a closing slash, or empty for a job that has none.
+        tuning_job: The name of the tuning job that created it, or None where none did.
         starts_by_sdk: True where the script of the SageMaker SDK 3 starts it.
         longest_seconds: Its limit in seconds for all its time, waiting included. None where it has no such limit.
     """

@@ -1,17 +1,219 @@
-"""The words for a run's end, in its timeline and in the notification of it."""
+"""The words for a run's end, in its timeline and in the notification of it.
+
+A notification's summary of a run has its duration, cost, metrics, files, and commands for the reader.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
-from spotkeep_jobs.notifications.texts.composition import Moment, compose
+from spotkeep_jobs.notifications.texts.composition import (
+    EndingWords,
+    Moment,
+    clock,
+    command_lines,
+    compose,
+    fact_line,
+    quoted_reason,
+    spoken_duration,
+    spoken_usd,
+    wrapped,
+)
 from spotkeep_jobs.notifications.texts.pools import pool_left
-from spotkeep_jobs.notifications.texts.run_summary import facts_of, figures_of, measured, next_steps, places_of
-from spotkeep_jobs.notifications.texts.wording import EndingWords, quoted_reason, wrapped
-from spotkeep_jobs.record.record import BackendName, Notification, Pool, Run, ScriptMetrics
+from spotkeep_jobs.record.record import BackendName, Cost, Metric, Notification, Pool, Run, ScriptMetrics, Volume
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState
+
+_MOST_LINES: Final = 10
+"""So many metrics are in a notification."""
+
+
+def facts_of(run: Run) -> list[str]:
+    """Return the end's time, the instance types, the number of interruptions, the cost and the savings."""
+    lines = fact_line("Run", run.run)
+    if run.ended_at is not None:
+        lines += fact_line("Ended", clock(run.ended_at))
+    cost = run.cost
+    if cost is None:
+        service = "EC2" if run.place.backend == "ec2" else "SageMaker"
+        return lines + fact_line("Cost", f"not known: {service} does not say any more what the job used.")
+    machines = f"{run.place.instance_count} x {run.place.instance_type}, {run.place.capacity}"
+    if cost.training_seconds:
+        trained = spoken_duration(cost.training_seconds / run.place.instance_count)
+        attempts = "" if run.attempt == 1 else f", in {run.attempt} attempts"
+        lines += fact_line("Ran", f"{trained} on {machines}{attempts}")
+    else:
+        lines += fact_line("Ran", f"never: it had no instances ({machines})")
+    if cost.waited_seconds >= 1:
+        lines += fact_line("Waited", f"{spoken_duration(cost.waited_seconds)} for capacity and start-up")
+    lines += fact_line("Interrupted", _interruptions(run, cost))
+    unit = "" if run.place.instance_count == 1 else " of instance time"
+    lines += fact_line("Cost", _paid_on_ec2(cost) if run.place.backend == "ec2" else paid_for(cost, unit=unit))
+    if cost.storage_gb_hours or cost.root_volume_gb_hours:
+        lines += fact_line("Storage", _storage(cost))
+    if cost.training_seconds and (run.place.capacity == "spot" or cost.saved_seconds):
+        lines += fact_line("Saved", saved_by(cost, unit=unit))
+    if run.volume is not None:
+        lines += fact_line("Volume", _volume(run, run.volume))
+    return lines
+
+
+def _interruptions(run: Run, cost: Cost) -> str:
+    how_often = {0: "never", 1: "once"}.get(run.interruptions, f"{run.interruptions} times")
+    if cost.redone_steps is None:
+        return f"{how_often}; how many steps were trained twice is not known"
+    if not cost.redone_steps:
+        # A machine that is lost without a notice takes the last lines of its log with it.
+        return f"{how_often}; its log shows no step that was trained twice" if run.interruptions else how_often
+    steps = "1 step was" if cost.redone_steps == 1 else f"{cost.redone_steps:,} steps were"
+    took = "" if cost.redone_seconds is None else f" ({spoken_duration(cost.redone_seconds)})"
+    return f"{how_often}; {steps} trained twice{took}"
+
+
+def paid_for(cost: Cost, *, unit: str) -> str:
+    """Return the time and the money that SageMaker bills for the run."""
+    billed = spoken_duration(cost.billed_seconds) + unit
+    if not cost.billed_seconds:
+        return "nothing"
+    if cost.billed_usd is None:
+        return f"{billed} billed; the price of this instance type is not known here"
+    return f"{spoken_usd(cost.billed_usd)} for {billed} billed"
+
+
+def _paid_on_ec2(cost: Cost) -> str:
+    """Return the bill in the time of instances, because seconds on demand mean little for a market's price."""
+    if not cost.training_seconds:
+        return "nothing"
+    time = f"{spoken_duration(cost.training_seconds)} of instances"
+    if cost.billed_usd is None:
+        return f"{time}; not known here: the price of {', '.join(cost.unknown_prices)}"
+    return f"{spoken_usd(cost.billed_usd)} for {time}"
+
+
+def _volume(run: Run, volume: Volume) -> str:
+    asked = run.request.get("volume") or {}
+    if run.state is not RunState.COMPLETED or asked.get("when_done") != "delete":
+        return f"{volume.id}; it is kept, and billed until it is deleted"
+    if volume.is_for_a_person:
+        return f"{volume.id}; it has what is not in S3 (`spotkeep logs` says what), so it is kept: delete it yourself"
+    return f"{volume.id}; it is deleted within minutes, as the job asks"
+
+
+def _storage(cost: Cost) -> str:
+    each = (
+        (cost.storage_gb_hours, cost.storage_usd, "volume"),
+        (cost.snapshot_gb_hours, cost.snapshot_usd, "snapshots, which moved it"),
+        (cost.root_volume_gb_hours, cost.root_volume_usd, "the instances' root volumes"),
+    )
+    return "; ".join(_stored(gb_hours, usd, what=what) for gb_hours, usd, what in each if gb_hours)
+
+
+def _stored(gb_hours: float, usd: float | None, *, what: str) -> str:
+    used = f"{gb_hours:,.1f} GiB hours of {what}"
+    return f"{used}, whose price is not known here" if usd is None else f"{spoken_usd(usd)} of it for {used}"
+
+
+def saved_by(cost: Cost, *, unit: str) -> str:
+    """Return the savings against the same work on demand, and the reason for another percentage in SageMaker."""
+    if cost.saved_percent is None and cost.unknown_prices:
+        return f"not known: the price of {', '.join(cost.unknown_prices)} is not known here"
+    if cost.saved_percent is None:
+        return "nothing: the run did no work that lasted"
+    amount = spoken_duration(abs(cost.saved_seconds)) + unit
+    if cost.saved_usd is not None:
+        amount = spoken_usd(abs(cost.saved_usd))
+    # A price that is missing where the saving is known is one of storage.
+    at_most = "" if cost.redone_seconds is not None and not cost.unknown_prices else "at most "
+    if cost.saved_seconds < 0:
+        text = f"nothing: it cost {amount} more than the same work on demand, uninterrupted."
+    else:
+        text = f"{at_most}{amount} ({cost.saved_percent:.0f} %) against the same work on demand, uninterrupted."
+    aws = cost.aws_saved_percent
+    if aws is not None and round(aws) != round(cost.saved_percent):
+        text += f" SageMaker shows {aws:.0f} %: it counts work done twice as useful."
+    return text
+
+
+def places_of(run: Run) -> list[str]:
+    """Return the places of its model and its checkpoints."""
+    lines = []
+    if run.output_uri is not None:
+        lines += ["Model", f"  {run.output_uri}", "  output.tar.gz beside it, where the script left other output"]
+    if resumable(run) and _has_trained(run):
+        lines += ["Checkpoints", f"  {run.checkpoint_uri}"]
+    return lines or ["There is no model and there are no checkpoints."]
+
+
+def next_steps(run: Run) -> list[str]:
+    """Return the commands that are of use after this end."""
+    story = (f"spotkeep describe {run.run}", "what happened, in order")
+    log = (f"spotkeep logs {run.run}", "what the script printed")
+    resume = f"spotkeep resume {run.run}"
+    again = (resume, "go on from the newest checkpoint" if resumable(run) and _has_trained(run) else "try again")
+    if run.adopted and run.end_reason is not EndReason.COMPLETED:
+        return ["Next", *command_lines(log, (f"spotkeep import {run.job_name}", "make a job file of it"))]
+    if run.end_reason is EndReason.COMPLETED:
+        fetch = [] if run.output_uri is None else [f"  aws s3 cp {run.output_uri} ."]
+        return ["Next", *fetch, *command_lines(story)]
+    if run.next_pause_at_step is not None:
+        on = (f"{resume} --set pause_at_step={run.next_pause_at_step}", "go on, and pause there")
+        return ["Next", *command_lines(on, (f"{resume} --set pause_at_step=", "go on to the end"), story)]
+    if run.end_reason is EndReason.SCRIPT_FAILED:
+        return ["Next", *command_lines(log, again)]
+    if run.end_reason in {EndReason.LAUNCH_REFUSED, EndReason.INPUT_ERROR}:
+        return ["Next", *command_lines(story, (resume, "try again when that is put right"))]
+    if run.end_reason is EndReason.MAX_COST:
+        there = " and this checkpoint_prefix" if resumable(run) and _has_trained(run) else ""
+        return ["Next", *command_lines(story, ("spotkeep launch job.yaml", f"again, with a new max_cost{there}"))]
+    return ["Next", *command_lines(again, story)]
+
+
+def goes_on(run: Run) -> str:
+    """Return the words for the start of its next job."""
+    if resumable(run):
+        return "goes on from its newest checkpoint"
+    return "starts from the beginning, for it has no checkpoints"
+
+
+def resumable(run: Run) -> bool:
+    """Return True if it was asked to keep checkpoints."""
+    return bool(run.checkpoint_uri) and bool(run.request.get("checkpoints", True))
+
+
+def _has_trained(run: Run) -> bool:
+    """Return True if there may be checkpoints. A run of unknown usage may have some."""
+    return run.cost is None or run.cost.training_seconds > 0
+
+
+def measured(metrics: ScriptMetrics | None) -> list[str]:
+    """Return a paragraph of the metrics, those with a goal first. Empty without metrics."""
+    if metrics is None or not metrics.metrics:
+        return []
+    in_order = sorted(metrics.metrics.items(), key=lambda named: named[1].goal is None)
+    lines = ["", "Metrics"]
+    for name, metric in in_order[:_MOST_LINES]:
+        lines += fact_line(f"{name} ", _spoken_metric(metric))
+    if len(in_order) > _MOST_LINES:
+        lines.append(f"  and {len(in_order) - _MOST_LINES} more: spotkeep describe")
+    return lines
+
+
+def _spoken_metric(metric: Metric) -> str:
+    """Return a metric's last and best value with steps, such as `0.231 at step 9,000; best 0.219 at step 7,500`."""
+    best = "" if metric.best is None else f"; best {_at(metric.best, metric.best_step)}"
+    return f"{_at(metric.last, metric.last_step)}{best}"
+
+
+def figures_of(metrics: ScriptMetrics) -> dict[str, Any]:
+    """Return last and best value of each metric for programs, without the curves."""
+    kept = {"goal", "last_step", "last", "best_step", "best"}
+    return {name: metric.model_dump(mode="json", include=kept) for name, metric in metrics.metrics.items()}
+
+
+def _at(value: float, step: int | None) -> str:
+    return f"{value:.6g}" if step is None else f"{value:.6g} at step {step:,}"
+
 
 _ENDINGS: Final = {
     EndReason.COMPLETED: EndingWords(
@@ -150,12 +352,13 @@ def ending_notification(
         None when the run asked for no notification of this kind.
     """
     kind = _NOTIFICATION_OF_STATE[run.state]
-    if kind not in run.notify or run.end_reason is None:
+    ending = run.ending
+    if kind not in run.notify or ending is None:
         return None
-    ending = words_of(run.end_reason, backend=run.place.backend)
-    if run.paused_at_step is not None:
-        at_step = f"paused at step {run.paused_at_step:,}"
-        ending = replace(ending, subject=at_step, sentence=f"is {at_step}, as its job file asks (pause_at_step).")
+    words = words_of(ending.reason, backend=run.place.backend)
+    if ending.paused_at_step is not None:
+        at_step = f"paused at step {ending.paused_at_step:,}"
+        words = replace(words, subject=at_step, sentence=f"is {at_step}, as its job file asks (pause_at_step).")
     saved = ""
     cost = run.cost
     if kind is NotificationKind.COMPLETED and cost is not None and cost.redone_seconds is not None:
@@ -164,18 +367,18 @@ def ending_notification(
         run=run,
         attempt=run.attempt,
         deployment=deployment,
-        happened_at=run.ended_at or run.updated_at,
+        happened_at=ending.at,
         created_at=created_at,
     )
     return compose(
         moment,
         kind=kind,
-        subject=f"{ending.subject}{saved}",
+        subject=f"{words.subject}{saved}",
         paragraphs=[
-            *wrapped(f"Your run {run.name} {ending.sentence}"),
+            *wrapped(f"Your run {run.name} {words.sentence}"),
             *(wrapped(f"{DOUBTFUL_END}.") if is_doubtful else []),
-            *quoted_reason(run.failure_reason),
-            *([] if run.no_more_jobs_because is None else wrapped(f"No job follows: {run.no_more_jobs_because}.")),
+            *quoted_reason(ending.failure_reason),
+            *(wrapped(f"No job follows: {ending.no_more_jobs_because}.") if ending.no_more_jobs_because else []),
             "",
             *facts_of(run),
             *measured(metrics),
@@ -185,6 +388,6 @@ def ending_notification(
             "",
             *next_steps(run),
         ],
-        reason=run.end_reason.value,
+        reason=ending.reason.value,
         facts={} if metrics is None else {"metrics": figures_of(metrics)},
     )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from spotkeep_jobs.document.capacity import NextJob
-from spotkeep_jobs.notifications.texts.composition import Moment, compose
-from spotkeep_jobs.notifications.texts.run_summary import goes_on, resumable
-from spotkeep_jobs.notifications.texts.wording import (
+from spotkeep_jobs.notifications.texts.composition import (
+    Moment,
     clock,
+    compose,
     ordinal,
     quoted_reason,
     spoken_duration,
     spoken_usd,
     wrapped,
 )
-from spotkeep_jobs.progress.checkpoint_alert import Freshness
+from spotkeep_jobs.notifications.texts.endings import goes_on, resumable
+from spotkeep_jobs.progress.progress import Freshness
 from spotkeep_jobs.record.record import Attempt, Notification
 from spotkeep_jobs.record.states import NotificationKind
 
@@ -100,7 +101,7 @@ def long_wait_notification(moment: Moment, *, waited_seconds: float, because: st
     """Compose the notification that a run has waited long for capacity, and still waits.
 
     Args:
-        moment: The event. Its `nth` is the number of the interruption before the wait, 0 before the first capacity.
+        moment: The event, with the number of the interruption before the wait as `nth`, 0 before the first capacity.
         waited_seconds: The length of the wait so far.
         because: AWS's reason. None without one.
     """

@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from spotkeep_jobs.notifications.texts.composition import Moment, compose
-from spotkeep_jobs.notifications.texts.wording import (
+from spotkeep_jobs.notifications.texts.composition import (
     COLUMNS,
     EndingWords,
+    Moment,
     clock,
     command_lines,
+    compose,
     fact_line,
     spoken_duration,
     spoken_usd,
@@ -67,7 +68,7 @@ def pool_expiring_notification(
     """Compose the notification that a warm pool will be gone soon.
 
     Args:
-        run: The item of its run.
+        run: Its run.
         pool: The waiting pool.
         idle_usd: The cost of its wait so far, if its price is known.
         deployment: The deployment's name.
@@ -94,10 +95,10 @@ def pool_over_notification(*, run: Run, pool: Pool, deployment: str, created_at:
     """Compose the notification that a warm pool is gone, or that there never was one.
 
     Args:
-        run: The item of its run.
+        run: Its run.
         pool: The pool, ended or not kept.
         deployment: The deployment's name.
-        created_at: The time at which the notification is written.
+        created_at: The time of the notification.
     """
     over, kept = words_of_pool(pool), pool.state is not PoolState.NOT_KEPT
     return compose(

@@ -6,8 +6,8 @@ import json
 from datetime import datetime
 from typing import Any, Final
 
-from spotkeep_jobs.notifications.texts.composition import addressed
-from spotkeep_jobs.notifications.texts.wording import (
+from spotkeep_jobs.notifications.texts.composition import (
+    addressed,
     clock,
     command_lines,
     fact_line,

@@ -1,1 +1,1 @@
-"""Chooses the trials of a sweep that begin or go on next, from the trials so far alone. A module for each algorithm."""
+"""Chooses the trials of a sweep that begin or go on next, from the trials so far alone."""

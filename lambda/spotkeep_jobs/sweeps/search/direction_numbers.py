@@ -1,4 +1,4 @@
-"""The direction numbers of the coordinates of a Sobol' sequence after the first.
+"""The direction numbers of the coordinates of a Sobol' sequence after the first. Pure.
 
 These are 99 rows of the table of Joe and Kuo.
 

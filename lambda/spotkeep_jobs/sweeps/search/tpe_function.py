@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from spotkeep_jobs.errors import SearchError
-from spotkeep_jobs.sweeps.search.moves import Begin, Move, TrialResult
-from spotkeep_jobs.sweeps.search.search import SearchPlan
+from spotkeep_jobs.sweeps.search.search import Begin, Move, SearchPlan, TrialResult
 from spotkeep_jobs.sweeps.search.tpe_request import TpeAnswer, TpeRequest
 from spotkeep_jobs.temporary_errors import typed_errors
 
@@ -48,7 +47,7 @@ class TpeFunction:
 
         Args:
             plan: The plan of the search, by tpe.
-            trials: Those that were begun, in any order.
+            trials: Those begun, in any order.
             free: The number of further trials that may run.
 
         Returns:

@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from spotkeep_jobs.record.states import TrialState
 from spotkeep_jobs.record.sweep import ParameterValue
-from spotkeep_jobs.sweeps.search.moves import Begin, TrialResult
-from spotkeep_jobs.sweeps.search.search import SearchPlan
+from spotkeep_jobs.sweeps.search.search import Begin, SearchPlan, TrialResult
 from spotkeep_jobs.sweeps.space import Space
 
 MOST_TRIALS: Final = 1_000
@@ -58,7 +57,7 @@ class TpeRequest(_Part):
 
         Args:
             plan: The plan of the search.
-            trials: Those that were begun, in any order.
+            trials: Those begun, in any order.
             free: The number of further trials that may run.
 
         Raises:

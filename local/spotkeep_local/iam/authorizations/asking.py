@@ -70,7 +70,7 @@ class Asking:
         Args:
             named: The ARN or the name.
             service: The service as ARNs spell it.
-            kind: The text before the name in the ARN, for example `table/`.
+            kind: The text before the name, for example `table/`.
         """
         name = str(named)
         return name if name.startswith("arn:") else self.arn(service, f"{kind}{name}")
@@ -114,8 +114,8 @@ class Asking:
         """Ask for the permissions on a KMS key that a service uses on the caller's behalf.
 
         Args:
-            key: The customer's key. None where AWS's own keys encrypt, because their policies let in all users of the
-                service.
+            key: The customer's key, or None where AWS's own keys encrypt, because their policies let in all users of
+                the service.
             actions: The actions' names without `kms:`.
             via: The service, for example `s3`.
             encryption_context: The encryption context that the service binds the data to.
@@ -157,7 +157,7 @@ def ask(
         action: The action in AWS's spelling.
         resource: The ARN of the resource.
         keys: Condition keys in lower case, with their values. A key with the value None is not in the request.
-        sets: Condition keys that hold sets. A key with an empty set is not in the request.
+        sets: Condition keys that hold sets, of which an empty one is not in the request.
         request_tags: The tags that the call brings.
         resource_tags: The tags of the existing resource.
         tag_prefixes: The services whose `ResourceTag` AWS fills, beside or instead of `aws`.

@@ -126,7 +126,7 @@ def _item(action: str, *, within: str, enclosing: str | None = None) -> Authoriz
     Args:
         action: Its name.
         within: The parameter that holds the key: `Key`, or `Item` with all attributes.
-        enclosing: The operation that this one is a part of.
+        enclosing: The operation around this one.
     """
 
     def rule(call: Asking) -> Asked:

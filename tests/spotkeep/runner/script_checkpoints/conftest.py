@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from spotkeep.runner.script_checkpoints.cut_off import cut_off_in
 from spotkeep.runner.script_checkpoints.folder import read_folder
+from spotkeep.runner.script_checkpoints.putting_aside import cut_off_in
 
 
 class Checkpoints:

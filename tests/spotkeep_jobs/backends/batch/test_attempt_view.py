@@ -11,18 +11,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeep_jobs.backends.backend import (
+    JobPhase,
+    JobView,
+    PhaseChange,
+    count_interruptions,
+    first_on_instances,
+    time_in,
+    time_loading_again,
+)
 from spotkeep_jobs.backends.batch import attempt_view
 from spotkeep_jobs.backends.batch.attempt_view import (
-    KnownTrainingJobs,
     as_job_view,
     to_describe,
 )
 from spotkeep_jobs.backends.batch.service_job import ServiceJob, client_token_of, payload_of, submission_of
-from spotkeep_jobs.backends.job_phases import count_interruptions, first_on_instances, time_in, time_loading_again
-from spotkeep_jobs.backends.job_view import JobPhase, JobView, PhaseChange
 from spotkeep_jobs.cost.run_cost import usage_of
 from spotkeep_jobs.progress.job_log import JobLog
-from spotkeep_jobs.record.record import Attempt, Place, QueuedTrainingJob, QueuePlace
+from spotkeep_jobs.record.record import Attempt, Place, QueuedTrainingJob, QueuePlace, TrainingJobs
 from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.record.table_client import fields_of, to_dynamodb
 from tests.models.batch import Batch, ModelServiceJob
@@ -67,9 +73,7 @@ class Story:
 
     def observed(self) -> JobView:
         view = self.queues.of(self.attempt, PLACE).observe("digits-1")
-        self.attempt = self.attempt.model_copy(
-            update={"training_jobs": view.training_jobs, "earlier_training_jobs": view.earlier_training_jobs}
-        )
+        self.attempt = self.attempt.model_copy(update={"training_jobs": view.training_jobs})
         return view
 
     def happens(self, what: str) -> None:
@@ -149,7 +153,7 @@ def test_what_is_added_up_says_the_same_as_what_is_listed(
                 it.happens(what)
                 if looks:
                     view = it.observed()
-            assert len(view.training_jobs) <= 2 * kept_jobs
+            assert len(view.training_jobs.listed) <= 2 * kept_jobs
             views.append((view, it.attempt, it.sagemaker.now()))
     (whole, of_whole, now), (short, of_short, _) = views
     assert short.transitions == whole.transitions[short.earlier_phases.count :]
@@ -174,9 +178,9 @@ def test_an_attempt_that_was_preempted_six_hundred_times_fits_its_item() -> None
         for what in ("turn", "capacity", "preempted", "over", "batch sees"):
             it.happens(what)
         it.observed()
-    assert len(it.attempt.training_jobs) == attempt_view.KEPT_TRAINING_JOBS
+    assert len(it.attempt.training_jobs.listed) == attempt_view.KEPT_TRAINING_JOBS
     assert count_interruptions(it.observed()) == 600
-    assert len(it.attempt.earlier_training_jobs.names) == attempt_view.KEPT_NAMES
+    assert len(it.attempt.training_jobs.earlier.names) == attempt_view.KEPT_NAMES
     assert it.observed().training_seconds == sum(made.trained_seconds for made in it.job.made)
     assert item_bytes(to_dynamodb(fields_of(it.attempt))) < 80_000
 
@@ -235,16 +239,14 @@ class TestFieldByField:
     def view(self, service_job: ServiceJob, seen: JobView | None = None, **known: Any) -> JobView:
         names = service_job.training_jobs[-1:]
         seen_by_name = dict.fromkeys(names, seen)
-        return as_job_view(
-            service_job, known=KnownTrainingJobs(**known), seen=seen_by_name, now=NOON + 20 * self.MINUTE
-        )
+        return as_job_view(service_job, known=TrainingJobs(**known), seen=seen_by_name, now=NOON + 20 * self.MINUTE)
 
     def test_while_it_waits(self) -> None:
         view = self.view(self.WAITS)
         assert (view.name, view.job_id, view.phase) == ("digits-1", "arn:aws:batch:service-job/0f", JobPhase.WAITING)
         assert (view.created_at, view.waits_because) == (NOON, "queue full")
         assert view.environment == {"SPOTKEEP_RUN": "digits"}
-        assert (view.instance_type, view.instance_count, view.training_jobs) == (None, 1, ())
+        assert (view.instance_type, view.instance_count, view.training_jobs.listed) == (None, 1, ())
         assert (view.training_started_at, view.training_ended_at, view.last_modified_at) == (None, None, None)
         assert (view.training_seconds, view.billable_seconds) == (None, None)
         assert view.transitions == (
@@ -262,7 +264,7 @@ class TestFieldByField:
             (JobPhase.LOADING, NOON + 3 * self.MINUTE, "gets"),
             (JobPhase.TRAINING, None, "trains"),
         ]
-        (job,) = view.training_jobs
+        (job,) = view.training_jobs.listed
         assert (job.name, job.over, job.preempted, job.left_at) == ("AWSBatch-1", False, False, None)
 
     def test_when_it_has_completed(self) -> None:
@@ -272,7 +274,7 @@ class TestFieldByField:
         assert (view.training_ended_at, view.model_uri) == (NOON + 9 * self.MINUTE, "s3://checkpoints/model.tar.gz")
         assert (view.training_seconds, view.billable_seconds) == (360, 420.0)
         assert (view.transitions[-1].phase, view.transitions[-1].text) == (JobPhase.ENDED, "over")
-        (job,) = view.training_jobs
+        (job,) = view.training_jobs.listed
         assert (job.over, job.left_at) == (True, NOON + 9 * self.MINUTE)
         assert [span.phase for span in job.phases] == ["LOADING", "TRAINING"]
 
@@ -309,7 +311,7 @@ class TestFieldByField:
             JobPhase.INTERRUPTED, NOON + 9 * self.MINUTE, None,
             "Preempted: its instances went to another job, and it waits in the queue for its next turn",
         )  # fmt: skip
-        assert view.training_jobs[0].preempted
+        assert view.training_jobs.listed[0].preempted
 
     def test_when_sagemaker_failed_and_batch_tries_again(self) -> None:
         failure = "InternalServerError: We encountered an internal error. Please try again."
@@ -320,7 +322,8 @@ class TestFieldByField:
         last = view.transitions[-1]
         assert (last.phase, last.error_of_aws) == (JobPhase.INTERRUPTED, True)
         assert "InternalServerError" in last.text
-        assert (view.training_jobs[0].preempted, view.training_jobs[0].failed_in_sagemaker) == (True, True)
+        (job,) = view.training_jobs.listed
+        assert (job.preempted, job.failed_in_sagemaker) == (True, True)
 
     def test_when_it_ends_because_sagemaker_itself_could_not_create_its_training_job(self) -> None:
         said = "Received status from SageMaker: InternalServerError: We encountered an internal error."
@@ -341,7 +344,7 @@ class TestFieldByField:
     @pytest.mark.parametrize(("minutes", "ended"), [(9, False), (10, True)])
     def test_a_training_job_that_sagemaker_does_not_know_is_waited_for(self, minutes: int, ended: bool) -> None:
         over = replace(self.RUNS, status="FAILED", stopped_at=NOON)
-        view = as_job_view(over, known=KnownTrainingJobs(), seen={"AWSBatch-1": None}, now=NOON + minutes * self.MINUTE)
+        view = as_job_view(over, known=TrainingJobs(), seen={"AWSBatch-1": None}, now=NOON + minutes * self.MINUTE)
         assert view.ended is ended
         assert view.phase is (JobPhase.ENDED if ended else JobPhase.STOPPING)
 
@@ -351,7 +354,7 @@ def test_what_is_over_is_described_no_more_but_the_newest() -> None:
         QueuedTrainingJob(name=name, over=over, phases=())
         for name, over in (("first", True), ("second", False), ("third", True))
     )
-    known = KnownTrainingJobs(listed=listed)
+    known = TrainingJobs(listed=listed)
     job = replace(TestFieldByField.RUNS, training_jobs=("third", "fourth"))
     assert to_describe(job, known=known) == ("second", "fourth")
     assert to_describe(replace(job, training_jobs=()), known=known) == ("second", "third")

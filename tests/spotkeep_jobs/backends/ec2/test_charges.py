@@ -12,10 +12,9 @@ from spotkeep_jobs.backends.ec2.charges import AttemptStorage, charges_of
 from spotkeep_jobs.backends.ec2.facts import ProvisionedVolume, SpotPrice
 from spotkeep_jobs.backends.ec2.history import InstanceLife
 from spotkeep_jobs.cost.run_cost import bill
-from spotkeep_jobs.notifications.texts.endings import ending_notification
-from spotkeep_jobs.notifications.texts.run_summary import facts_of
+from spotkeep_jobs.notifications.texts.endings import ending_notification, facts_of
 from spotkeep_jobs.record.deployment_records import StoragePrices
-from spotkeep_jobs.record.record import Attempt, Charges, Cost, JobUsage, Place, Run
+from spotkeep_jobs.record.record import Attempt, Charges, Cost, Ending, JobUsage, Place, Run, Volume
 from spotkeep_jobs.record.states import EndReason, RunState
 
 NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
@@ -187,23 +186,25 @@ def test_snapshots_are_billed_for_what_they_held_and_their_time_or_named_as_unkn
 # On the bill of a run
 
 
+VOLUME = "vol-0123456789abcdef0"
+
+
 def a_run(cost: Cost) -> Run:
     return Run(
         run="count",
         name="count",
         place=Place(backend="ec2", capacity="spot", instance_type="g5.xlarge"),
         state=RunState.COMPLETED,
-        end_reason=EndReason.COMPLETED,
+        ending=Ending(at=NOON, reason=EndReason.COMPLETED),
         job_name="count-1",
         created_at=NOON,
         updated_at=NOON,
-        ended_at=NOON,
         checkpoint_uri="s3://b/c/",
         output_prefix="s3://b/o/",
         token="t",
         request={},
         cost=cost,
-        volume_id="vol-0123456789abcdef0",
+        volume=Volume(id=VOLUME),
     )
 
 
@@ -216,7 +217,7 @@ def billed(charges: Charges) -> Cost:
         run="count",
         attempt=1,
         state=RunState.COMPLETED,
-        end_reason=EndReason.COMPLETED,
+        ending=Ending(at=NOON, reason=EndReason.COMPLETED),
         job_name="count-1",
         job_id="fleet-1",
         place=Place(backend="ec2", capacity="spot", instance_type="g5.xlarge"),
@@ -274,8 +275,8 @@ def test_the_notification_says_what_it_cost_and_what_becomes_of_the_volume(
     cost = billed(
         Charges(instance_seconds=7200, instances_usd=0.8, storage_gb_hours=9, unknown=("on demand g5.xlarge",))
     )
-    changes = {"request": {"volume": {"when_done": when_done}}, "volume_is_for_a_person": for_a_person}
-    run = a_run(cost).model_copy(update=changes)
+    volume = Volume(id=VOLUME, is_for_a_person=for_a_person)
+    run = a_run(cost).model_copy(update={"request": {"volume": {"when_done": when_done}}, "volume": volume})
     notification = ending_notification(run=run, deployment="spotkeep", created_at=NOON)
     words = " ".join(notification.body.split())
     assert "$0.80 for 2 h of instances" in words

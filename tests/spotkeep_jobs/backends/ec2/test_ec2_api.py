@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from spotkeep_fleet.user_data import BootInputs, user_data
+from spotkeep_jobs.backends.backend import JobPhase
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api, root_volume
 from spotkeep_jobs.backends.ec2.facts import FleetEventKind, ProvisionedVolume
 from spotkeep_jobs.backends.ec2.history import FleetEnding
-from spotkeep_jobs.backends.job_view import JobPhase
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from tests.models.clock import NOON
 from tests.models.ec2 import TEMPLATE

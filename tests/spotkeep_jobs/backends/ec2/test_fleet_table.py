@@ -12,10 +12,10 @@ from spotkeep_fleet.instance_job import VolumeSpec, fleet_job_key
 from spotkeep_fleet.record import encode, fleet_key, new_record
 from spotkeep_jobs.backends.ec2.fleet_table import FleetRecordChangedError, FleetTable
 from spotkeep_jobs.backends.ec2.history import opened
-from spotkeep_jobs.record.run_table_errors import UnreadableRecordError
-from tests.instance_jobs import instance_job
+from spotkeep_jobs.errors import UnreadableRecordError
 from tests.models.clock import NOON
 from tests.models.dynamodb import InMemoryDynamoDb
+from tests.models.ec2 import instance_job
 
 RECORD = new_record(run="count")
 JOB = instance_job(command=("true",), volume=VolumeSpec(size_gb=1), attempt=1)

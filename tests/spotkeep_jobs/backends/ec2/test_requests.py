@@ -16,8 +16,7 @@ from spotkeep_jobs.backends.ec2.launch import (
 )
 from spotkeep_jobs.document.capacity import first_job
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
-from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.validation import Validation, validate
+from spotkeep_jobs.document.request import JobRequest, Validation, validate
 
 DEFAULTS = DeploymentDefaults(
     image="some/image:1", instance_type="ml.m5.xlarge", checkpoint_bucket="bucket", fleet_instance_types=("m5.xlarge",)

@@ -16,14 +16,15 @@ from spotkeep_jobs.backends.ec2.jobs import FleetJobs, NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform, launch_of
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.fleet import MAX_RUNS
-from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.document.request import validate
 from spotkeep_jobs.errors import RequestRefusedError, SpotkeepJobsError
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.runs.acceptance import members_of
 from spotkeep_jobs.runs.launch import Launcher
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, Launched
+from spotkeep_jobs.runs.launch_completion import Launched
+from spotkeep_jobs.runs.rules import LAUNCH_SETTLES
 from spotkeep_jobs.runs.run_actions import RunActions
 from tests.models.clock import Clock
 from tests.models.deployment import completion_on, launcher_on

@@ -15,11 +15,11 @@ from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.ec2.history import FleetHistory
 from spotkeep_jobs.backends.ec2.jobs import FleetJobs
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch, job_request_of
-from spotkeep_jobs.backends.sagemaker.request import marks_of
+from spotkeep_jobs.backends.sagemaker.training_job import marks_of
 from spotkeep_jobs.document.capacity import first_job
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.record.deployment_records import StoragePrices
-from spotkeep_jobs.record.record import Place, Run
+from spotkeep_jobs.record.record import Ending, Place, Run
 from spotkeep_jobs.record.states import EndReason, RunState
 from tests.models.clock import NOON, Clock
 from tests.models.dynamodb import InMemoryDynamoDb
@@ -158,8 +158,7 @@ def run_item(state: RunState, *, attempt: int = 1, days_ago: float = 0, **volume
         created_at=ended,
         updated_at=ended,
         checkpoint_uri="s3://b/c/",
-        ended_at=ended if state.ended else None,
-        end_reason=EndReason.COMPLETED if state.ended else None,
+        ending=Ending(at=ended, reason=EndReason.COMPLETED) if state.ended else None,
         output_prefix="s3://b/o/",
         token="t",
         request={"volume": volume} if volume else {},

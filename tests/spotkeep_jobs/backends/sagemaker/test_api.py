@@ -12,7 +12,7 @@ import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse, HeadersDict
 from botocore.exceptions import EndpointConnectionError
 
-from spotkeep_jobs.backends.job_view import JobPhase
+from spotkeep_jobs.backends.backend import JobPhase
 from spotkeep_jobs.backends.sagemaker.api import CREATE_ATTEMPTS, SageMakerTrainingJobs, client_config
 from spotkeep_jobs.errors import (
     AwsBusyError,

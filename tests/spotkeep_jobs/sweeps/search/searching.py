@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from spotkeep_jobs.record.states import TrialState
-from spotkeep_jobs.sweeps.search.moves import Begin, Move, Promote, TrialResult
-from spotkeep_jobs.sweeps.search.search import SearchPlan
+from spotkeep_jobs.sweeps.search.search import Begin, Move, Promote, SearchPlan, TrialResult
 from spotkeep_jobs.sweeps.space import Space
 
 

@@ -18,7 +18,7 @@ from botocore.stub import ANY, Stubber
 from spotkeep_jobs.deployment import Clients
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, SearchError
 from spotkeep_jobs.record.states import TrialState
-from spotkeep_jobs.sweeps.search.moves import Begin, TrialResult
+from spotkeep_jobs.sweeps.search.search import Begin, TrialResult
 from spotkeep_jobs.sweeps.search.tpe_function import TpeFunction
 from spotkeep_jobs.sweeps.search.tpe_request import TpeRequest
 

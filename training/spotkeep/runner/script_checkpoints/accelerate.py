@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 
-from .folder import Folder
-from .kind import Kind, Series
+from .folder import Folder, Kind, Series
 from .trainer import has_weights, json_problem, weights_problem
 
 _RANDOM_STATE = re.compile(r"random_states_([0-9]+)\.pkl")

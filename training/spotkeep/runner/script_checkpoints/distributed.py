@@ -12,8 +12,7 @@ import re
 from pathlib import Path
 
 from .containers import ZIP, safetensors_problem
-from .folder import Folder, place_of
-from .kind import Kind, Series
+from .folder import Folder, Kind, Series, place_of
 from .pickles import PROTOCOLS, pickle_problem, plain_values
 from .reading import open_unnoticed, text_of
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
 from spotkeep.training_folder import BEST_MODELS, RECORD_OF_A_COPY
@@ -108,3 +109,29 @@ def series_of(name: str) -> str:
 def place_of(name: str) -> tuple[float, ...]:
     """Give the place of a numbered name in its series."""
     return tuple(float(number) for number in _NUMBER.findall(name))
+
+
+class Series(NamedTuple):
+    """The nearest other checkpoints of a training, which writes the same files each time.
+
+    Attributes:
+        earlier: Whole ones of this kind with a smaller number, the largest last.
+        before: Those with a smaller number, whole or not.
+        after: Those with a larger number, whole or not.
+    """
+
+    earlier: Sequence[Folder] = ()
+    before: Sequence[Folder] = ()
+    after: Sequence[Folder] = ()
+
+
+class Kind(NamedTuple):
+    """A folder that is one checkpoint.
+
+    Attributes:
+        recognises: Gives True if a folder is of this kind, by its content.
+        problem: The reason why it is not whole, or None.
+    """
+
+    recognises: Callable[[Folder], bool]
+    problem: Callable[[Folder, Series], str | None]

@@ -19,8 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .folder import Folder
-from .kind import Kind, Series
+from .folder import Folder, Kind, Series
 from .reading import json_object, open_unnoticed
 
 _ROOT, _ITEM, _COMMITTED = "_CHECKPOINT_METADATA", "_METADATA", "commit_success.txt"

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 
 from .containers import is_table
-from .folder import Folder
-from .kind import Kind, Series
+from .folder import Folder, Kind, Series
 from .reading import text_of
 
 _SHARD = re.compile(r"(?P<name>.+)\.data-[0-9]{5}-of-(?P<count>[0-9]{5})")

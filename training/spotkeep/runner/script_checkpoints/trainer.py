@@ -11,8 +11,7 @@ import re
 from typing import Any
 
 from .containers import member_of_zip
-from .folder import Folder
-from .kind import Kind, Series
+from .folder import Folder, Kind, Series
 from .pickles import plain_values
 from .reading import json_object, open_unnoticed
 from .shards import shards_in

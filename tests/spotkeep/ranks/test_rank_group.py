@@ -1,0 +1,141 @@
+"""What all ranks were said to have in common and have not: each writes its own, and what is equal is written once."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from spotkeep.errors import OtherRankError, StateError
+from spotkeep.ranks.rank_group import Joinables, RankComparison
+from spotkeep.ranks.rank_shares import encode_share, rank_share
+from spotkeep.state.arrays import DeviceBytes, device_digests
+from spotkeep.state.differences import own_paths
+from spotkeep.state.encoding import encode_state
+
+
+def encoded_on_each(world, states, *, saves=1, change=lambda states, save: None):
+    """The document that each rank writes at each of its saves."""
+
+    def act(ranks):
+        comparison, documents = RankComparison(ranks, Joinables()), []
+        for save in range(saves):
+            if ranks.rank == 0:
+                change(states, save)
+            ranks.exchange(None)
+            encoded = comparison.encode(lambda: (encode_state(states[ranks.rank]), encode_state({})))
+            documents.append(encoded.document)
+        return documents
+
+    return world(len(states)).run(act)
+
+
+def differing(world, states, **options):
+    return [[own_paths(one.differences) for one in rank] for rank in encoded_on_each(world, states, **options)]
+
+
+def test_what_is_equal_is_written_by_rank_0_alone(world):
+    states = [{"w": np.ones(9), "optimizer": {"state": {0: {"step": 3.0}}}} for _ in range(3)]
+    assert differing(world, states) == [[[]], [[]], [[]]]
+    documents = encoded_on_each(world, states)
+    assert [one.common is not None for (one,) in documents] == [True, False, False]
+    assert [(one.common_files, one.own_files) for (one,) in documents] == [(1, 0), (0, 0), (0, 0)]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        lambda rank: np.full(4, rank),
+        lambda rank: np.random.default_rng(rank),
+        lambda rank: random.Random(rank),  # noqa: S311
+        lambda rank: list(range(rank)),
+        lambda rank: {"last": 1.0, rank: "rank"},
+        lambda rank: None if rank else {"best": 0.5},
+        lambda rank: b"r%d" % rank,
+    ],
+    ids=["array", "numpy", "random", "longer list", "other keys", "on rank 0 alone", "bytes"],
+)
+def test_each_rank_writes_what_it_has_otherwise(world, own):
+    states = [{"w": np.ones(9), "own": {"at": own(rank)}} for rank in range(3)]
+    (zero,), (one,), (two,) = differing(world, states)
+    assert zero == []
+    assert one
+    assert two
+    assert all(path.startswith("state['own']['at']") for path in (*one, *two))
+
+
+def test_a_small_change_is_found_at_every_save_and_a_large_one_within_32(world):
+    for size, limit in ((10, 0), (5000, 31)):
+        # What changes between the saves of a process; everything is compared at its first one.
+        states = [{f"w{index}": np.zeros(size) for index in range(40)} for _ in range(2)]
+
+        def change(states, save):
+            if save == 3:
+                states[1]["w25"][-1] = 1
+
+        found = differing(world, states, saves=40, change=change)[1]
+        first = found.index(["state['w25']"])
+        assert 3 <= first <= 3 + limit
+        assert found == [[]] * first + [["state['w25']"]] * (40 - first), "from then on it is the rank's own"
+
+
+def test_a_state_that_one_rank_cannot_save_fails_on_all(world):
+    states = [{"own": 1}, {"own": {1, 2}}]
+    zero, one = encoded_on_each(world, states)
+    assert isinstance(one, StateError)
+    assert isinstance(zero, OtherRankError)
+
+
+@pytest.mark.torch
+def test_buffers_that_a_wrapper_makes_equal_are_rank_0s_and_others_each_ranks(world):
+    torch = pytest.importorskip("torch")
+    wrapper_type = torch.nn.parallel.DistributedDataParallel
+
+    def wrapped(net, *, broadcasts, size):
+        """As it is when it was made over so many ranks, without any."""
+        wrapper = wrapper_type.__new__(wrapper_type)
+        torch.nn.Module.__init__(wrapper)
+        wrapper.module, wrapper.broadcast_buffers, wrapper.parameters_to_ignore = net, broadcasts, {"ignored"}
+        wrapper.process_group = type("Group", (), {"size": lambda self: size})()
+        return wrapper
+
+    for broadcasts, size, own in (
+        (True, 2, ["ignored"]),
+        (False, 2, ["mean", "ignored"]),
+        (True, 1, ["mean", "ignored"]),
+    ):
+        nets = [torch.nn.Module(), torch.nn.Module()]
+        for rank, net in enumerate(nets):
+            net.register_buffer("mean", torch.full((3,), float(rank)))
+            net.register_buffer("ignored", torch.full((3,), float(rank)))
+            net.register_buffer("same", torch.ones(3))
+        wrappers = [wrapped(net, broadcasts=broadcasts, size=size) for net in nets]
+        states = [{"model": net} for net in nets]
+        assert differing(world, states)[1] == [[f"state['model'][{name!r}]" for name in own]]
+        del wrappers
+
+
+@pytest.mark.torch
+def test_digests_that_a_gpu_adds_up_are_equal_for_equal_bytes_only():
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    for size, start in ((1, 0), (4087, 0), (4088, 0), (4089, 3), (50_000, 0), (50_000, 8), (50_001, 5)):
+        raw = torch.randint(0, 256, (size + start,), dtype=torch.uint8)[start:]
+        changed = raw.clone()
+        changed[size // 2] += 1
+        turned = raw.roll(8)
+        one, again, *others = device_digests([DeviceBytes(each) for each in (raw, raw.clone(), changed, turned)])
+        assert one == again
+        assert size == 1 or len({one, *others}) == 3
+
+
+def test_shares_of_ranks_that_differ_are_numbered_through():
+    mine, other = {"w": np.ones(4), "same": np.zeros(2)}, {"rng": np.arange(3)}
+    found = {"changed": [["w", {"own": encode_state(mine).document["dict"][0][1]}]], "removed": []}
+    encoded = encode_share(encode_state(mine), encode_state(other), found, rank=1)
+    assert (encoded.document.common_files, encoded.document.own_files) == (0, 2)
+    assert [blob.file_index for blob in encoded.blobs] == [0, 1]
+    share = rank_share(encoded.document, first=5)
+    assert share.differences["changed"][0][1]["own"]["ndarray"]["file"] == 5
+    assert share.state["dict"][0][1]["ndarray"]["file"] == 6

@@ -1,0 +1,73 @@
+"""What a person reads at the end of a rehearsal: the headline says what happened to the script, and no more."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from spotkeep_cli.rehearsal.evidence import CapacityLoss, RunEvidence
+from spotkeep_cli.rehearsal.report import InterruptionReport
+from spotkeep_cli.rehearsal.verdict import Verdict
+from spotkeep_cli.rehearsal.view import drawn
+from tests.spotkeep_cli.conftest import make_completed
+
+LOSS = CapacityLoss(
+    when="2026-11-25T03:00:00.000+00:00",
+    at_step=None,
+    notice=True,
+    durable_step=0,
+    resumed_from_step=None,
+    steps_repeated=None,
+    seconds_to_resume=1.8,
+    seconds_trained=88.04,
+    stored_files=("checkpoint-50/a", "checkpoint-50/b", "checkpoint-57/a", "checkpoint-57/b"),
+    read_files=("checkpoint-50/a", "checkpoint-57/a", "checkpoint-57/b"),
+)
+RUN = RunEvidence(run="plain-1", state="COMPLETED", failure=None, attempts=1, lives=())
+PASSED = Verdict(
+    reasons=(),
+    interruptions=(LOSS,),
+    identical_to_uninterrupted=False,
+    equal_to_uninterrupted=False,
+    remarks=("the final model is no evidence",),
+)
+
+
+def shown(verdict: Verdict) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    report = InterruptionReport(
+        verdict=verdict, run=RUN, reference=RUN, notifications=(), compared=(), record=make_completed()
+    )
+    for part in drawn(report):
+        console.print(part)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_script_without_steps_is_shown_by_its_time_and_by_what_it_read_again() -> None:
+    text = shown(PASSED)
+    assert "88.0 s  SIGTERM                       4  checkpoint-57 and 1 more       1.8 s" in text
+    assert "at step" not in text
+    assert "PASS  The job went on from its own checkpoint after each interruption." in text
+    assert "! the final model is no evidence" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "headline"),
+    [
+        ({}, "FAIL  This job would not survive on spot capacity:"),
+        ({"fails_alone": True}, "FAIL  This job does not end well even when nothing is taken from it:"),
+        ({"not_shown": ("why",)}, "FAIL  Nothing shows that this job survives on spot capacity:"),
+        (
+            {"other_model": ("why",)},
+            "FAIL  This job goes on after an interruption, and ends with another model than one left alone:",
+        ),
+    ],
+)
+def test_the_headline_of_a_failed_verdict_says_what_failed(changes: dict[str, object], headline: str) -> None:
+    text = shown(replace(PASSED, reasons=("why",), **changes))  # type: ignore[arg-type]
+    assert headline in text
+    assert "  - why" in text
