@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from spotkeep_rehearsal.comparison import MOST_FILES, FileComparison, compare_files
 from spotkeep_rehearsal.evidence import Life, LifeEnding, RehearsalError, RunFacts
@@ -75,8 +76,20 @@ def main(arguments: Sequence[str]) -> int:
             return _OUR_FAULT
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose exit code for a wrong option is not the one of NOT JUDGED."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what is wrong.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(message)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="spotkeep rehearse",
         usage="spotkeep rehearse [options] -- COMMAND ...",
         description="Run a training command here, take its machine away, and judge whether it comes back.",

@@ -219,6 +219,7 @@ def test_without_mounts_a_write_into_the_folder_itself_is_noticed(folder: Path) 
         ["--interrupt-at", "late", "--", "true"],
         ["--for", "soon", "--", "true"],
         ["--losses", "0", "--", "true"],
+        ["--no-such-option", "--", "true"],
     ],
     ids=" ".join,
 )
