@@ -44,7 +44,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet rehearse-sweep prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check check-dates lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-sweep bench-permissions dist test-wheel first-hour lock clean
+.PHONY: help test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet rehearse-sweep prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check check-dates lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-sweep bench-permissions bench-samples dist test-wheel first-hour lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -228,6 +228,9 @@ bench-sweep: setup ## Measure searches against Optuna's and Syne Tune's, with th
 
 bench-permissions: setup ## Measure what judging takes: a whole call of each operation, one authorization of each role
 	$(BIN)/python -m benchmarks.permissions $(BENCH)
+
+bench-samples: setup ## Rehearse published scripts, as they are and with their resume broken (SAMPLES='nanogpt --broken': one row)
+	@$(BIN)/python -m benchmarks.samples $(SAMPLES)
 
 lock: ## Resolve the locks again (hashes, no index address)
 	$(COMPILE) locks/bootstrap.in -o locks/bootstrap.txt
