@@ -44,10 +44,9 @@ def stored_of(app: DeployedApp, run: str) -> list[str]:
 
 
 def test_each_kind_of_job_runs_and_nothing_of_it_is_left(own_app: DeployedApp, tmp_path: Path) -> None:
-    done = first_account(own_app, tmp_path, "--queue", "cpu", "--share", "vision", "--json")
+    done = first_account(own_app, tmp_path, "--queue", "cpu", "--share", "vision", "--json", "--report", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
-    (Path("/tmp/first-account-e2e.json")).write_text(done.stdout)
 
     states = {job["kind"]: job["state"] for job in report["jobs"]}
     assert states == dict.fromkeys(("pool", "spot", "stop", "queue", "fleet"), "COMPLETED") | {"hosts": "FAILED"}

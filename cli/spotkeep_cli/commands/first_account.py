@@ -3,6 +3,7 @@
 import getpass
 import json
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,17 +14,17 @@ from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-    from pathlib import Path
 
     from spotkeep_cli.aws.calls import ClientFactory
     from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.first_account.plan import PlannedJob
-    from spotkeep_cli.first_account.removal import Removal
-    from spotkeep_cli.first_account.report import FirstAccountReport
+    from spotkeep_cli.first_account.report import FirstAccountReport, Removal
     from spotkeep_cli.seams import Invocation
     from spotkeep_jobs.record.record import Run
 
-_NO_DEPLOYMENT = "make one first: cdk bootstrap; cdk deploy --all -c drills=true (docs/first-account.md)"
+_NO_DEPLOYMENT = (
+    "make one first: spotkeep cdk bootstrap; spotkeep cdk deploy --all -c drills=true (docs/first-account.md)"
+)
 
 
 def first_account(
@@ -39,6 +40,15 @@ def first_account(
     share: Annotated[
         str | None, typer.Option(metavar="NAME", help="The share of the queue.", show_default=False)
     ] = None,
+    report_folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--report",
+            metavar="FOLDER",
+            help="The folder of the report; default .spotkeep/first-account/SESSION.",
+            show_default=False,
+        ),
+    ] = None,
     clean_up: Annotated[
         bool, typer.Option("--clean-up", help="Remove what earlier hours left, and run nothing.")
     ] = False,
@@ -51,9 +61,9 @@ def first_account(
     """
     from spotkeep_cli.aws.connection import administrator_session
     from spotkeep_cli.first_account.plan import ON_AWS, ON_LOCAL_AWS, Wishes, planned_jobs, sum_usd
-    from spotkeep_cli.first_account.removal import ALWAYS_LEFT, Remover, runs_of_first_hours
+    from spotkeep_cli.first_account.removal import Remover, runs_of_first_hours
     from spotkeep_cli.first_account.report import FirstAccountReport
-    from spotkeep_cli.first_account.run import CeilingError, FirstHour, probe_folder
+    from spotkeep_cli.first_account.run import FirstHour, probe_folder
     from spotkeep_cli.signals import unwinding_on_sigterm
 
     invocation, terminal = invocation_of(context), Terminal(as_json=as_json)
@@ -96,18 +106,16 @@ def first_account(
                 hint="choose a smaller --instance-type, or a higher --ceiling",
             )
         terminal.confirm("Run these jobs, and remove everything afterwards?", assume_yes=yes)
-        too_dear: CeilingError | None = None
         try:
             with unwinding_on_sigterm():
                 remover.remove(earlier)
-                hour.perform(jobs)
-        except CeilingError as error:
-            too_dear = error
+                too_dear = hour.perform(jobs)
+                observed = hour.observed()
         except BaseException:
-            terminal.remark("removing what was made; another Ctrl-C leaves it to --clean-up")
+            terminal.remark("removing everything that was made; another Ctrl-C leaves it to --clean-up")
             remover.remove(hour.launched())
             raise
-    observed, runs = hour.observed(), hour.launched()
+    runs = hour.launched()
     removal = remover.remove(runs)
     report = FirstAccountReport(
         version=metadata.version("spotkeep"),
@@ -119,10 +127,9 @@ def first_account(
         jobs=jobs,
         observed=observed,
         removal=removal,
-        always_left=ALWAYS_LEFT,
         people=_people(runs, client=client, invocation=invocation),
     )
-    _show_report(report, folder=_report_folder(wishes.session), terminal=terminal)
+    _show_report(report, folder=report_folder or _report_folder(wishes.session), terminal=terminal)
     if too_dear is not None:
         raise too_dear
     _end(removal, invocation=invocation, terminal=terminal)
@@ -149,7 +156,7 @@ def _people(runs: "Collection[Run]", *, client: "ClientFactory", invocation: "In
     return names | {run.owner for run in runs if run.owner is not None}
 
 
-def _report_folder(session: str) -> "Path":
+def _report_folder(session: str) -> Path:
     from spotkeep_cli.aws.connection import STATE_DIRECTORY, project_directory
 
     return project_directory() / STATE_DIRECTORY / "first-account" / session
@@ -185,7 +192,7 @@ def _show_plan(
         terminal.show(f"First removes what {len(earlier)} runs of earlier hours left.")
 
 
-def _show_report(report: "FirstAccountReport", *, folder: "Path", terminal: Terminal) -> None:
+def _show_report(report: "FirstAccountReport", *, folder: Path, terminal: Terminal) -> None:
     from spotkeep_cli.first_account.report import markdown
 
     document = report.to_document()
@@ -206,7 +213,7 @@ def _end(removal: "Removal", *, invocation: "Invocation", terminal: Terminal) ->
     Raises:
         OrphanError: Something is left.
     """
-    from spotkeep_cli.first_account.removal import ALWAYS_LEFT
+    from spotkeep_cli.first_account.report import ALWAYS_LEFT
 
     again = invocation.command("first-account --clean-up")
     if removal.left:

@@ -144,6 +144,14 @@ def _sync_order(seen: SeenJob) -> Answer:
     return _as_documented(f"written as {', '.join(wrote)}, and uploaded as {', '.join(first)}")
 
 
+def _upload_markers(seen: SeenJob) -> Answer:
+    wrote = next((len(fact["files"]) for fact in seen.facts("wrote")), 0)
+    if not wrote:
+        return _unanswered("the script wrote no files")
+    marked = len({fact["file"] for fact in seen.facts("uploaded")})
+    return (_as_documented if marked else _otherwise)(f"{marked} of {wrote} files got a marker")
+
+
 def _host_names(seen: SeenJob) -> Answer:
     hosts = seen.facts("host")
     if len(hosts) < 2:
@@ -222,167 +230,90 @@ def _not_asked(why: str) -> Callable[[SeenJob], Answer]:
     return lambda _seen: _unanswered(f"not asked: {why}")
 
 
-QUESTIONS: Final = (
-    Question(
-        id="spot-sigterm",
-        asks="Does a script get SIGTERM when AWS takes a managed spot instance?",
-        documented="no SIGTERM is documented, so a script does without",
-        job="spot",
-        answer=_sigterm_on_spot,
-    ),
-    Question(
-        id="end-on-notice",
-        asks="What does SageMaker make of a container that ends during an interruption?",
-        documented="not known, so the runner stays alive, and the job starts again",
-        job="spot",
-        answer=_end_on_notice,
-    ),
-    Question(
-        id="sync-order",
-        asks="In which order does SageMaker upload checkpoint files?",
-        documented="in any order",
-        job="spot",
-        answer=_sync_order,
-    ),
-    Question(
-        id="host-names",
-        asks="Is the hostname of a container the host's name in the job?",
-        documented="no",
-        job="hosts",
-        answer=_host_names,
-    ),
-    Question(
-        id="interrupted-hosts",
-        asks="Does a training on several hosts come back from an interruption, with NCCL between them?",
-        documented="the parts are shown on one machine",
-        answer=_not_asked("NCCL needs several hosts with GPUs, which cost more than the ceiling"),
-    ),
-    Question(
-        id="batch-tags",
-        asks="Do training jobs of a queue get the tags of their service job?",
-        documented="a training job of a queue may have no tags",
-        job="queue",
-        answer=_batch_tags,
-    ),
-    Question(
-        id="batch-started-at",
-        asks="What is `startedAt` of a service job that has not started?",
-        documented="0",
-        job="queue",
-        answer=_batch_started_at,
-    ),
-    Question(
-        id="batch-next-job",
-        asks="Does the next training job of a service job start after the end of the last one?",
-        documented="yes",
-        job="queue",
-        answer=_batch_next_job,
-    ),
-    Question(
-        id="batch-spot",
-        asks="How does a queue count a job that spot interrupts, and is a warm pool kept?",
-        documented="spot with a warning, and no warm pool",
-        answer=_not_asked("an interruption of SageMaker's spot capacity cannot be ordered"),
-    ),
-    Question(
-        id="batch-delete-queue",
-        asks="Is DeleteJobQueue refused while the queue has quota shares?",
-        documented="yes",
-        answer=_not_asked("the queue is the deployment's"),
-    ),
-    Question(
-        id="batch-quota",
-        asks="Does a queue wait for room in a used-up quota?",
-        documented="yes, as for capacity",
-        answer=_not_asked("the quota would have to be used up"),
-    ),
-    Question(
-        id="batch-share-decay",
-        asks="How does `shareDecaySeconds` decay?",
-        documented="use within that time counts",
-        answer=_not_asked("it needs the load of many jobs"),
-    ),
-    Question(
-        id="batch-token",
-        asks="What do two submissions with one `clientToken` and two payloads make?",
-        documented="two jobs",
-        answer=_not_asked("the launcher submits one payload for each token"),
-    ),
-    Question(
-        id="pool-choice",
-        asks="Which of several matching pools does a job take?",
-        documented="the longest kept comes first in `match`",
-        answer=_not_asked("each pool of the hour fits one job alone"),
-    ),
-    Question(
-        id="pool-types",
-        asks="Does a job with several instance types take a pool?",
-        documented="no",
-        answer=_not_asked("each pool of the hour fits one job alone"),
-    ),
-    Question(
-        id="pool-extension",
-        asks="From when does an extended keep-alive period count?",
-        documented="from the job's end",
-        job="pool",
-        answer=_pool_extension,
-    ),
-    Question(
-        id="pool-quota",
-        asks="How does a missing warm pool quota show?",
-        documented="no pool status, or Terminated at once",
-        job="pool",
-        answer=_pool_quota,
-    ),
-    Question(
-        id="pool-period",
-        asks="Does DescribeTrainingJob show a changed keep-alive period?",
-        documented="yes",
-        job="pool",
-        answer=_pool_period,
-    ),
-    Question(
-        id="pool-without-keep-alive",
-        asks="Does a job without `keep_alive` take a pool?",
-        documented="it may",
-        job="stop",
-        answer=_pool_without_keep_alive,
-    ),
-    Question(
-        id="pending-end",
-        asks="How does a job end whose `MaxPendingTimeInSeconds` is over?",
-        documented="a stopped job without instances counts as one",
-        answer=_not_asked("the limit is for instances with accelerators"),
-    ),
-    Question(
-        id="shell-command",
-        asks="Does a session with a command work in a training container, and for which sessions is a log written?",
-        documented="a shell works on SageMaker, and a command need not",
-        answer=_not_asked("a session needs a terminal and the Session Manager plugin"),
-    ),
-    Question(
-        id="call-rate",
-        asks="How does AWS measure the rate of calls?",
-        documented="in any second, without a reserve for bursts",
-        answer=_not_asked("a burst of calls would slow the account's other work"),
-    ),
-    Question(
-        id="policy-set-key",
-        asks="How does IAM judge a key of several values without a set operator?",
-        documented="the local AWS denies, and names it",
-        answer=_not_asked("no policy of the deployment has one"),
-    ),
-    Question(
-        id="channel-keys",
-        asks="Which keys of S3 objects does SageMaker refuse in a channel?",
-        documented="keys with `//`, and channels without objects",
-        answer=_not_asked("the jobs of the hour have no channels"),
-    ),
-    Question(
-        id="mlflow-config",
-        asks="What does `MlflowConfig` do in a container?",
-        documented="not used",
-        answer=_not_asked("it needs a tracking server, which bills by the hour"),
-    ),
+# fmt: off
+_TABLE: Final[tuple[tuple[str, str, Callable[[SeenJob], Answer], str, str], ...]] = (
+    ("spot-sigterm", "spot", _sigterm_on_spot,
+        "Does a script get SIGTERM when AWS takes a managed spot instance?",
+        "no SIGTERM is documented, so a script does without"),
+    ("end-on-notice", "spot", _end_on_notice,
+        "What does SageMaker make of a container that ends during an interruption?",
+        "not known, so the runner stays alive, and the job starts again"),
+    ("sync-order", "spot", _sync_order,
+        "In which order does SageMaker upload checkpoint files?",
+        "in any order"),
+    ("upload-markers", "spot", _upload_markers,
+        "Does a marker `<file>.sagemaker-uploaded` appear beside each uploaded checkpoint file?",
+        "yes, without a promise"),
+    ("host-names", "hosts", _host_names,
+        "Is the hostname of a container the host's name in the job?",
+        "no"),
+    ("interrupted-hosts", "", _not_asked("NCCL needs several hosts with GPUs, which cost more than the ceiling"),
+        "Does a training on several hosts come back from an interruption, with NCCL between them?",
+        "the parts are shown on one machine"),
+    ("batch-tags", "queue", _batch_tags,
+        "Do training jobs of a queue get the tags of their service job?",
+        "a training job of a queue may have no tags"),
+    ("batch-started-at", "queue", _batch_started_at,
+        "What is `startedAt` of a service job that has not started?",
+        "0"),
+    ("batch-next-job", "queue", _batch_next_job,
+        "Does the next training job of a service job start after the end of the last one?",
+        "yes"),
+    ("batch-spot", "", _not_asked("an interruption of SageMaker's spot capacity cannot be ordered"),
+        "How does a queue count a job that spot interrupts, and is a warm pool kept?",
+        "spot with a warning, and no warm pool"),
+    ("batch-delete-queue", "", _not_asked("the queue is the deployment's"),
+        "Is DeleteJobQueue refused while the queue has quota shares?",
+        "yes"),
+    ("batch-quota", "", _not_asked("the quota would have to be used up"),
+        "Does a queue wait for room in a used-up quota?",
+        "yes, as for capacity"),
+    ("batch-share-decay", "", _not_asked("it needs the load of many jobs"),
+        "How does `shareDecaySeconds` decay?",
+        "use within that time counts"),
+    ("batch-token", "", _not_asked("the launcher submits one payload for each token"),
+        "What do two submissions with one `clientToken` and two payloads make?",
+        "two jobs"),
+    ("pool-choice", "", _not_asked("each pool of the hour fits one job alone"),
+        "Which of several matching pools does a job take?",
+        "the longest kept comes first in `match`"),
+    ("pool-types", "", _not_asked("each pool of the hour fits one job alone"),
+        "Does a job with several instance types take a pool?",
+        "no"),
+    ("pool-extension", "pool", _pool_extension,
+        "From when does an extended keep-alive period count?",
+        "from the job's end"),
+    ("pool-quota", "pool", _pool_quota,
+        "How does a missing warm pool quota show?",
+        "no pool status, or Terminated at once"),
+    ("pool-period", "pool", _pool_period,
+        "Does DescribeTrainingJob show a changed keep-alive period?",
+        "yes"),
+    ("pool-without-keep-alive", "stop", _pool_without_keep_alive,
+        "Does a job without `keep_alive` take a pool?",
+        "it may"),
+    ("pending-end", "", _not_asked("the limit is for instances with accelerators"),
+        "How does a job end whose `MaxPendingTimeInSeconds` is over?",
+        "a stopped job without instances counts as one"),
+    ("shell-command", "", _not_asked("a session needs a terminal and the Session Manager plugin"),
+        "Does a session with a command work in a training container, and for which sessions is a log written?",
+        "a shell works on SageMaker, and a command need not"),
+    ("call-rate", "", _not_asked("a burst of calls would slow the account's other work"),
+        "How does AWS measure the rate of calls?",
+        "in any second, without a reserve for bursts"),
+    ("policy-set-key", "", _not_asked("no policy of the deployment has one"),
+        "How does IAM judge a key of several values without a set operator?",
+        "the local AWS denies, and names it"),
+    ("channel-keys", "", _not_asked("the jobs of the hour have no channels"),
+        "Which keys of S3 objects does SageMaker refuse in a channel?",
+        "keys with `//`, and channels without objects"),
+    ("mlflow-config", "", _not_asked("it needs a tracking server, which bills by the hour"),
+        "What does `MlflowConfig` do in a container?",
+        "not used"),
+)
+# fmt: on
+QUESTIONS: Final = tuple(
+    Question(id=id_, job=job, answer=answer, asks=asks, documented=documented)
+    for id_, job, answer, asks, documented in _TABLE
 )
 """Each open question of docs/."""

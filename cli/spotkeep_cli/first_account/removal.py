@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spotkeep_cli.aws.calls import translated_aws_errors
 from spotkeep_cli.errors import CommandLineError
 from spotkeep_cli.first_account.plan import NAME
+from spotkeep_cli.first_account.report import Removal
 from spotkeep_cli.launching.answers import ask_launcher
 from spotkeep_fleet.run_prefixes import PREFIXES
 from spotkeep_fleet.tags import RUN_TAG
@@ -27,23 +27,6 @@ if TYPE_CHECKING:
 _MOST_RUNS: Final = 10_000
 _KEYS_A_CALL: Final = 1000
 _PATIENCE: Final = timedelta(minutes=10)
-ALWAYS_LEFT: Final = (
-    "the records of the runs, which expire by themselves after a year",
-    "the names of the training jobs in SageMaker's list, which bill nothing",
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Removal:
-    """The outcome of a removal.
-
-    Attributes:
-        removed: The removed things in words.
-        left: The things that are left, with the reason.
-    """
-
-    removed: tuple[str, ...]
-    left: tuple[str, ...]
 
 
 def runs_of_first_hours(deployment: DeploymentClient) -> list[Run]:

@@ -13,10 +13,28 @@ from spotkeep_cli.first_account.questions import QUESTIONS, Answer, SeenJob
 if TYPE_CHECKING:
     from spotkeep_cli.first_account.plan import PlannedJob
     from spotkeep_cli.first_account.questions import Observed
-    from spotkeep_cli.first_account.removal import Removal
 
 _ACCOUNT_ID: Final = re.compile(r"(?<!\d)\d{12}(?!\d)")
 _NOT_PERSONAL: Final = frozenset({"root", "user", "users", "ubuntu", "admin", "administrator", "spotkeep", "developer"})
+
+
+ALWAYS_LEFT: Final = (
+    "the records of the runs, which expire by themselves after a year",
+    "the names of the training jobs in SageMaker's list, which bill nothing",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Removal:
+    """The outcome of a removal.
+
+    Attributes:
+        removed: The removed things in words.
+        left: The things that are left, with the reason.
+    """
+
+    removed: tuple[str, ...]
+    left: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +51,6 @@ class FirstAccountReport:
         jobs: The jobs of the plan.
         observed: The observations by the kind of the job.
         removal: The outcome of the removal.
-        always_left: The things that no removal takes away.
         people: The names of persons, to be replaced.
     """
 
@@ -46,7 +63,6 @@ class FirstAccountReport:
     jobs: Sequence[PlannedJob]
     observed: Observed
     removal: Removal
-    always_left: Sequence[str]
     people: Collection[str]
 
     def answers(self) -> list[tuple[str, Answer]]:
@@ -77,7 +93,7 @@ class FirstAccountReport:
             ],
             "removed": list(self.removal.removed),
             "left": list(self.removal.left),
-            "always_left": list(self.always_left),
+            "always_left": list(ALWAYS_LEFT),
         }
         replaced: dict[str, Any] = _replaced(document, people=self.people)
         return replaced

@@ -95,12 +95,18 @@ class FirstHour:
         self._usd_per_hour[job.run] = judgement.usd_per_hour or 0.0
         return priced(job, worst_case_usd=judgement.worst_case_usd, usd_per_hour=judgement.usd_per_hour)
 
-    def perform(self, jobs: Sequence[PlannedJob]) -> None:
+    def perform(self, jobs: Sequence[PlannedJob]) -> CeilingError | None:
         """Run the jobs one after the other. The end of a job that fails is noted, and the others go on.
 
-        Raises:
-            CeilingError: The cost comes to its ceiling.
+        Return the error where the cost comes to its ceiling, and the jobs that follow are left out.
         """
+        try:
+            self._perform(jobs)
+        except CeilingError as error:
+            return error
+        return None
+
+    def _perform(self, jobs: Sequence[PlannedJob]) -> None:
         steps: Mapping[str, Callable[[PlannedJob], None]] = {
             "pool": self._pool,
             "spot": self._paused,
