@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_cli.aws.calls import translated_aws_errors
-from spotkeep_cli.errors import CommandLineError
+from spotkeep_cli.errors import CommandLineError, RefusedError
 from spotkeep_cli.first_account.plan import NAME
 from spotkeep_cli.first_account.report import Removal
 from spotkeep_cli.launching.answers import ask_launcher
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 _MOST_RUNS: Final = 10_000
 _KEYS_A_CALL: Final = 1000
 _PATIENCE: Final = timedelta(minutes=10)
+
+
+def reason_of(error: CommandLineError) -> str:
+    """Return the reason in an error, with each problem of a refusal and without the path of the job file."""
+    return "; ".join(str(each) for each in getattr(error, "problems", ())) or error.message
 
 
 def runs_of_first_hours(deployment: DeploymentClient) -> list[Run]:
@@ -68,7 +73,7 @@ class Remover:
             with translated_aws_errors(f"removing {what}", options=self._invocation.options):
                 act()
         except CommandLineError as error:
-            self._left.append(f"{what}: {error.message}")
+            self._left.append(f"{what}: {reason_of(error)}")
 
     def _stop(self, run: Run) -> None:
         self._ask("stop", run.run)
@@ -81,9 +86,11 @@ class Remover:
             return any(pool.state is PoolState.AVAILABLE for pool in self._deployment.table.pools.of_run(run))
 
         if kept():
-            self._ask("stop-pool", run)
+            # The launcher asks SageMaker first. A pool that another job took, or that expired, is over in the record.
+            with contextlib.suppress(RefusedError):
+                self._ask("stop-pool", run)
+                self._removed.append(f"the warm pool of {run}")
             self._wait(lambda: not kept(), f"the pool of {run} has not ended")
-            self._removed.append(f"the warm pool of {run}")
 
     def _delete_objects(self, run: str) -> None:
         bucket, s3 = self._deployment.checkpoint_bucket, self._client("s3")

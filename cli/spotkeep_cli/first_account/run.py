@@ -18,6 +18,7 @@ from spotkeep_cli.errors import CommandLineError, RunStoppedError
 from spotkeep_cli.first_account.plan import Pace, PlannedJob, passes_ceiling, priced
 from spotkeep_cli.first_account.probe import PREFIX
 from spotkeep_cli.first_account.questions import SeenJob
+from spotkeep_cli.first_account.removal import reason_of
 from spotkeep_cli.launching.answers import ask_launcher
 from spotkeep_cli.launching.job_file import JobDocument
 from spotkeep_cli.launching.judgement import judge_by_launcher
@@ -126,8 +127,7 @@ class FirstHour:
             except CeilingError:
                 raise
             except CommandLineError as error:
-                details = "; ".join(str(each) for each in getattr(error, "problems", ()))
-                self._problems[job.kind] = f"{error.message}{': ' if details else ''}{details}"
+                self._problems[job.kind] = reason_of(error)
                 self._tell(f"{job.kind}: {self._problems[job.kind]}")
         if "pool" in self._jobs:
             with contextlib.suppress(StillRunningError):

@@ -12,7 +12,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from spotkeep_cli.errors import ExitCode
-from spotkeep_jobs.record.states import EndReason, RunState
+from spotkeep_jobs.record.record import Pool
+from spotkeep_jobs.record.states import EndReason, PoolState, RunState
 
 RUN = "first-account-stop-1a2b3c"
 DENIED = ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "DeleteObjects")
@@ -139,6 +140,27 @@ def test_what_cannot_be_removed_is_named_with_the_reason_and_the_rest_goes(
     assert "AccessDenied" in found.stderr
     assert "spotkeep first-account --clean-up" in found.stderr
     assert deployment.logs.lines == {}
+
+
+def test_a_pool_that_another_job_took_is_over_once_the_launcher_has_asked(
+    spotkeep: Any, deployment: Any, bucket: Bucket, make: Any
+) -> None:
+    run = make.run(RUN, name="first-account", state=RunState.STOPPED, end_reason=EndReason.STOPPED_BY_USER)
+    pool = {
+        "run": RUN, "attempt": 1, "name": "first-account", "job_name": f"{RUN}-1", "kept_since": make.now,
+        "traits": {"role_arn": "r", "instance_type": "ml.m5.large", "instance_count": 1, "volume_size_gb": 31},
+        "keep_alive_seconds": 600, "kept_until": make.now, "chain_since": make.now,
+    }  # fmt: skip
+    deployment.dynamodb.add(run, pools=[Pool.model_validate(pool)])
+
+    def ask(payload: dict[str, Any]) -> Any:
+        taken = Pool.model_validate({**pool, "state": PoolState.REUSED, "reused_by": f"{RUN}-2"})
+        deployment.dynamodb.add(run, pools=[taken])
+        return {"ok": False, "problems": [{"field": "run", "found": RUN, "problem": f"{payload['action']}: gone"}]}
+
+    deployment.invoke_launcher = ask
+    found = spotkeep("first-account", "--clean-up", "--yes", "--json")
+    assert json.loads(found.stdout) == {"ok": True, "removed": [], "left": []}
 
 
 @pytest.mark.usefixtures("bucket", "prices")
