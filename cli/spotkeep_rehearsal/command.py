@@ -38,7 +38,7 @@ from spotkeep_rehearsal.losses import PlacedLoss, PlannedLoss, notice_seconds_of
 from spotkeep_rehearsal.milestones import Milestones, find_milestones
 from spotkeep_rehearsal.report import document_of, junit_of, next_command, run_document, text_of
 from spotkeep_rehearsal.runs import Plan, Rehearsal
-from spotkeep_rehearsal.verdict import Facts, Verdict, judge, judge_alone, not_judged
+from spotkeep_rehearsal.verdict import Facts, Verdict, judge, judge_alone, needs_finished_start, not_judged
 from spotkeep_rehearsal.world import absolute_paths, asked_of, caller_environment, interpreter_of
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|)")
@@ -253,10 +253,10 @@ class _Command:
         milestones = find_milestones(alone.lives[-1].lines, again.lives[-1].lines)
         if stop_at is not None and not by_library:
             stop_at = len(milestones.keys) - 1 if milestones.keys else None
-        before, losses = 0.0, []
+        fraction, losses = 0.0, []
         for loss in options.planned:
-            found = self._placed(loss, alone, milestones, by_library=by_library, fraction_before=before)
-            before = loss.at_fraction or before
+            found = self._placed(loss, alone, milestones, by_library=by_library, fraction_before=fraction)
+            fraction = loss.at_fraction or fraction
             losses += [found] if found is not None else []
         self._shows_output = True
         run = self._run(
@@ -271,21 +271,24 @@ class _Command:
                 cut_off_by=random.Random(options.seed) if options.copy == "sagemaker" else None,  # noqa: S311
             ),
         )
-        verdict = judge(
-            Facts(
-                command=self._words,
-                alone=alone,
-                again=again,
-                run=run,
-                planned_losses=len(losses),
-                were_asked=bool(options.interrupt_at or options.losses),
-                milestones=milestones,
-                compared=self._compared(run, alone, interpreter),
-                noise=self._compared(alone, again, interpreter),
-                place=None if disk.place is None else disk.place.shown,
-                was_stopped=self._stop_seconds is not None,
-            )
+        facts = Facts(
+            command=self._words,
+            alone=alone,
+            again=again,
+            run=run,
+            planned_losses=len(losses),
+            were_asked=bool(options.interrupt_at or options.losses),
+            milestones=milestones,
+            compared=self._compared(run, alone, interpreter),
+            noise=self._compared(alone, again, interpreter),
+            place=None if disk.place is None else disk.place.shown,
+            was_stopped=self._stop_seconds is not None,
         )
+        if needs_finished_start(facts):
+            # Nothing that it printed or wrote shows where it went on.
+            control = self._run(rehearsal, replace(stop, name="finished", begins_with=disk.checkpoints_of(alone)))
+            facts = replace(facts, finished=control.lives[-1])
+        verdict = judge(facts)
         if by_library and verdict.counted_by != "steps":
             verdict = replace(verdict, counted_by="steps")
         return verdict
@@ -421,6 +424,7 @@ class _Command:
 
     def _run(self, rehearsal: Rehearsal, plan: Plan) -> RunFacts:
         names = {"alone": "left alone", "again": "left alone again", "interrupted": "interrupted"}
+        names["finished"] = "started with the checkpoints of a run that is done"
         self._say(f"{names[plan.name]} ...")
         run = rehearsal.run(plan)
         seconds = sum(life.seconds for life in run.lives)

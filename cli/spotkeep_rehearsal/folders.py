@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Callable
 
 from spotkeep_rehearsal import namespace
-from spotkeep_rehearsal.evidence import Life, RehearsalError, ResultFile
+from spotkeep_rehearsal.evidence import Life, RehearsalError, ResultFile, RunFacts
 from spotkeep_rehearsal.world import rewritten
 
 OPT_ML = ("checkpoints", "model", "output")
@@ -299,6 +299,12 @@ class Disk:
                         changed_ns=version[0],
                     )
         return found
+
+    def checkpoints_of(self, run: RunFacts) -> dict[str, Path]:
+        """Return the checkpoint files that a run left, by their names in the checkpoint folder."""
+        place = self.place
+        prefix = "" if place is None or place.names is not None else f"{place.outside or place.inside}/"
+        return {name[len(prefix) :]: file.path for name, file in run.files.items() if file.is_checkpoint}
 
     def keep_as(self, name: str) -> dict[str, ResultFile]:
         """Move the disk aside under the name of its run, and return the files that the run left."""
