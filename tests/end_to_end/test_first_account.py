@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spotkeep_cli.first_account.plan import NAME
 from spotkeep_cli.first_account.questions import NOT_ABOUT_AWS, QUESTIONS
 from spotkeep_fleet.run_prefixes import PREFIXES
-from spotkeep_jobs.record.states import PoolState
+from spotkeep_jobs.record.states import PoolState, RunState
 
-from .conftest import QUEUED_TYPE
+from .conftest import QUEUED_TYPE, until
 
 if TYPE_CHECKING:
     from conftest import DeployedApp
@@ -23,15 +24,22 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 
+def command(*arguments: str) -> list[str]:
+    return [str(Path(sys.prefix) / "bin" / "spotkeep"), "--local", "first-account", "--yes", *arguments]
+
+
+def environment(app: DeployedApp) -> dict[str, str]:
+    return {**os.environ, "SPOTKEEP_LOCAL_STATE": str(app.state_dir), "COLUMNS": "100"}
+
+
 def first_account(app: DeployedApp, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(Path(sys.prefix) / "bin" / "spotkeep"), "--local", "first-account", "--yes", *arguments],
-        cwd=folder,
-        env={**os.environ, "SPOTKEEP_LOCAL_STATE": str(app.state_dir), "COLUMNS": "100"},
-        capture_output=True,
-        text=True,
-        check=False,
+        command(*arguments), cwd=folder, env=environment(app), capture_output=True, text=True, check=False
     )
+
+
+def runs_at_work(app: DeployedApp) -> list[str]:
+    return [run.run for run in app.table.runs.list() if run.name == NAME and run.state is RunState.TRAINING]
 
 
 def stored_of(app: DeployedApp, run: str) -> list[str]:
@@ -60,3 +68,21 @@ def test_each_kind_of_job_runs_and_nothing_of_it_is_left(own_app: DeployedApp, t
         assert stored_of(own_app, job["run"]) == []
         assert all(pool.state is not PoolState.AVAILABLE for pool in own_app.table.pools.of_run(job["run"]))
     assert own_app.local.account_id not in done.stdout
+
+
+def test_an_hour_that_is_killed_is_removed_by_another_command(deployed_app: DeployedApp, tmp_path: Path) -> None:
+    killed = subprocess.Popen(command("--report", str(tmp_path)), env=environment(deployed_app), cwd=tmp_path)
+    try:
+        until(lambda: runs_at_work(deployed_app), lambda: "a run")
+    finally:
+        killed.kill()
+        killed.wait()
+    (run,) = runs_at_work(deployed_app)
+    assert stored_of(deployed_app, run)
+
+    done = first_account(deployed_app, tmp_path, "--clean-up", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{run} was stopped" in json.loads(done.stdout)["removed"]
+    assert deployed_app.run(run).state.ended
+    assert stored_of(deployed_app, run) == []
+    assert json.loads(first_account(deployed_app, tmp_path, "--clean-up", "--json").stdout)["removed"] == []

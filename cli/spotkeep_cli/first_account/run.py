@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from spotkeep_cli.aws.calls import translated_aws_errors
 from spotkeep_cli.drill.on_aws import Drill, carry_out
 from spotkeep_cli.errors import CommandLineError, RunStoppedError
+from spotkeep_cli.first_account import probe
 from spotkeep_cli.first_account.plan import Pace, PlannedJob, passes_ceiling, priced
-from spotkeep_cli.first_account.probe import PREFIX
 from spotkeep_cli.first_account.questions import SeenJob
 from spotkeep_cli.first_account.removal import reason_of
 from spotkeep_cli.launching.answers import ask_launcher
@@ -46,10 +45,8 @@ class StillRunningError(CommandLineError):
 @contextlib.contextmanager
 def probe_folder() -> Iterator[Path]:
     """Give a folder with the probe alone, as the source of the jobs."""
-    found = importlib.util.find_spec("spotkeep_cli.first_account.probe")
-    assert found is not None and found.origin is not None  # noqa: S101, PT018 -- this package has it
     with tempfile.TemporaryDirectory(prefix="spotkeep-first-account-") as folder:
-        (Path(folder) / "probe.py").write_bytes(Path(found.origin).read_bytes())
+        (Path(folder) / "probe.py").write_bytes(Path(probe.__file__).read_bytes())
         yield Path(folder)
 
 
@@ -161,9 +158,9 @@ class FirstHour:
             log = self._deployment.job_log(*attempt.log_names, backend=run.place.backend)
             with contextlib.suppress(CommandLineError):
                 printed += [
-                    {**json.loads(line.text.partition(PREFIX)[2]), "attempt": attempt.attempt}
+                    {**json.loads(line.text.partition(probe.PREFIX)[2]), "attempt": attempt.attempt}
                     for line in log.read()
-                    if PREFIX in line.text
+                    if probe.PREFIX in line.text
                 ]
             if run.place.backend == "sagemaker":
                 jobs += [job for name in attempt.log_names if (job := self._described(name)) is not None]
@@ -180,7 +177,10 @@ class FirstHour:
     def _described(self, name: str) -> dict[str, Any] | None:
         """Return SageMaker's description of a training job with its tags. None for a job that was never created."""
         sagemaker = self._client("sagemaker")
-        with contextlib.suppress(CommandLineError), translated_aws_errors(f"describing {name}", options=self._options):
+        with (
+            contextlib.suppress(CommandLineError),
+            translated_aws_errors(f"describing {name}", options=self._invocation.options),
+        ):
             job: dict[str, Any] = sagemaker.describe_training_job(TrainingJobName=name)
             return {**job, "Tags": sagemaker.list_tags(ResourceArn=job["TrainingJobArn"])["Tags"]}
         return None
@@ -215,7 +215,7 @@ class FirstHour:
     def _queued(self, job: PlannedJob) -> None:
         def note(run: Run) -> bool:
             if run.job_id is not None and run.job_id.startswith("arn:"):
-                with translated_aws_errors("describing the service job", options=self._options):
+                with translated_aws_errors("describing the service job", options=self._invocation.options):
                     described = self._client("batch").describe_service_job(jobId=run.job_id)
                 seen = self._service_jobs.setdefault(job.kind, [])
                 if not seen or seen[-1]["status"] != described["status"]:
@@ -238,7 +238,7 @@ class FirstHour:
             zone=zone,
             token=self._invocation.seams.new_token(),
             clock=self._now,
-            pause=self._pause,
+            pause=self._guarded_pause,
             within_seconds=_DRILL_SECONDS,
         )
         self._noted.setdefault(job.kind, {})["drill"] = recovery.document()
@@ -251,7 +251,7 @@ class FirstHour:
         """Return True once the probe has printed a step."""
         names = self._deployment.table.runs.attempts(run.run)[-1].log_names
         lines = self._deployment.job_log(*names, backend=run.place.backend).read()
-        return any(PREFIX in line.text and '"step"' in line.text for line in lines)
+        return any(probe.PREFIX in line.text and '"step"' in line.text for line in lines)
 
     def _launch(self, job: PlannedJob) -> None:
         send(self._prepared(job), deployment=self._deployment)
@@ -275,17 +275,16 @@ class FirstHour:
             run = self._deployment.table.runs.get(job.run)
             if run is not None and until(run):
                 return run
-            self._guard()
             if self._now() > deadline:
-                raise StillRunningError(
-                    f"{job.run} is {run.state.value.lower() if run else 'not recorded'} for too long"
-                )
-            self._pause()
+                state = "not recorded" if run is None else run.state.value.lower()
+                raise StillRunningError(f"{job.run} is {state} for too long")
+            self._guarded_pause()
 
     def _wait_until(self, job: PlannedJob, moment: datetime) -> None:
         self._wait(job, lambda _run: self._now() >= moment)
 
-    def _guard(self) -> None:
+    def _guarded_pause(self) -> None:
+        """Wait, unless the cost comes to its ceiling."""
         spent = self.spent_usd()
         at_work = [run for run in self.launched() if not run.state.ended]
         hourly = sum(self._usd_per_hour[run.run] * run.place.instance_count for run in at_work)
@@ -294,6 +293,7 @@ class FirstHour:
                 f"{spent:.2f} USD are spent, and the ceiling is {self._ceiling_usd:.2f} USD",
                 hint="everything is removed; a higher --ceiling lets all jobs run",
             )
+        self._invocation.pause()
 
     def _pool_is_over(self, run: str) -> bool:
         return all(pool.state is not PoolState.AVAILABLE for pool in self._deployment.table.pools.of_run(run))
@@ -303,12 +303,5 @@ class FirstHour:
         found = (self._deployment.table.runs.get(job.run) for job in self._jobs.values())
         return [run for run in found if run is not None]
 
-    @property
-    def _options(self) -> Any:
-        return self._invocation.options
-
     def _now(self) -> datetime:
         return self._invocation.seams.now()
-
-    def _pause(self) -> None:
-        self._invocation.pause()
