@@ -219,6 +219,7 @@ def test_without_mounts_a_write_into_the_folder_itself_is_noticed(folder: Path) 
         ["--interrupt-at", "late", "--", "true"],
         ["--for", "soon", "--", "true"],
         ["--losses", "0", "--", "true"],
+        ["--no-such-option", "--", "true"],
     ],
     ids=" ".join,
 )
@@ -261,15 +262,13 @@ torch.save(model.state_dict(), "model.pt")
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(("wrong", "code"), [("", PASS), ("ignores", FAIL), ("no-optimizer", FAIL)])
+@pytest.mark.parametrize(("wrong", "code"), [("", PASS), ("no-optimizer", FAIL)])
 def test_a_torch_script_with_its_checkpoint_beside_the_source(tmp_path: Path, wrong: str, code: int) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "train.py").write_text(TORCH)
     ended = rehearse(folder, arguments=(wrong,) if wrong else ())
     assert ended.returncode == code, ended.stdout + ended.stderr
-    if code == FAIL and wrong == "ignores":
-        assert "torch.load" in ended.stdout
 
 
 def _processes() -> list[str]:

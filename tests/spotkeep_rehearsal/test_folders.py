@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from spotkeep_rehearsal.folders import LARGEST_COPY_BYTES, CheckpointPlace, Disk, copy_plan, detect_place, remove_tree
+from spotkeep_rehearsal.folders import (
+    LARGEST_COPY_BYTES,
+    CheckpointPlace,
+    Disk,
+    copy_plan,
+    detect_place,
+    is_log,
+    remove_tree,
+)
 
 
 def files_in(folder: Path, *names: str, size: int = 1) -> Path:
@@ -74,3 +82,20 @@ def test_a_folder_that_holds_source_is_no_checkpoint_folder(tmp_path: Path) -> N
     found = detect_place(["src/out/a.pt"], [(1.0, "src/out/a.pt")], seconds=10, folder=tmp_path)
     assert found == CheckpointPlace(inside="src/out", was_seen=True)
     assert detect_place(["log.csv"], [], seconds=10, folder=tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("out/model.json", False),
+        ("lightgbm-003.txt", False),
+        ("state.json", False),
+        ("checkpoint-5/trainer_state.json", True),
+        ("model_config.json", True),
+        ("runs/events.out.tfevents.17.host.3", True),
+        ("log.csv", True),
+        ("model.pt", False),
+    ],
+)
+def test_logs_are_told_from_what_a_training_needs(name: str, expected: bool) -> None:
+    assert is_log(name) is expected
