@@ -16,7 +16,9 @@ _SMALL_NOISE = 1e-3
 """Runs left alone that differ by a smaller share differ by rounding, and not by what they learned."""
 _FEWEST_OF_A_DISTANCE = 100
 _MOST_SHOWN = 5
-_OF_ITS_WRITING = re.compile(r"time|date|when|stamp|second|elapsed|duration|uuid|guid|pid|host|path", re.IGNORECASE)
+_OF_ITS_WRITING = re.compile(
+    r"time|date|when|stamp|second|elapsed|duration|created|sha256|checksum|uuid|guid|pid|host|path", re.IGNORECASE
+)
 _ARGUMENTS = re.compile(
     r"(?:\b|_)(?:args|arguments|config|hparams|hyperparams|options|settings)(?:\b|_)", re.IGNORECASE
 )

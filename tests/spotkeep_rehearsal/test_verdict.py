@@ -125,6 +125,23 @@ def test_an_argument_that_differs_is_a_remark_beside_an_equal_model_alone(with_m
         assert "overwrite_output_dir" in verdict.remarks[0]
 
 
+def test_a_checkpoint_of_plain_values_is_one_of_a_manifest_alone() -> None:
+    name = "step-8/manifest.json"
+    writes = {"left_files": (name,), "writes": (FileWrite(3.0, name),)}
+    given = facts(replace(TAKEN, **writes), replace(WENT_ON, found_files=(name,), read_files=(name,), **writes))
+    whole = replace(given.alone.lives[0], **writes)
+    sums = [ValueDifference(each, "is another value", 1, 1, None, None, 0, True) for each in ("sha256", "created")]
+    found = {f"ckpt/{name}": FileComparison(name, None, 20, 2, tuple(sums))}
+    runs = {
+        each: replace(getattr(given, each), files={f"ckpt/{name}": replace(file(each), is_checkpoint=True)})
+        for each in ("alone", "again", "run")
+    }
+    runs = {each: run if each == "run" else replace(run, lives=(whole,)) for each, run in runs.items()}
+    verdict = judge(replace(given, **runs, compared=found, noise=found))
+    assert verdict.status is Status.PASS, verdict
+    assert "holds the values" in verdict.headline
+
+
 def test_a_script_that_differs_from_itself_gets_no_pass_by_that_alone() -> None:
     far = ValueDifference("w", None, 200, 200, 0.5, 0.5, 0)
     compared = {"model.pt": FileComparison("model.pt", compared=1, differing=1, differences=(far,))}
