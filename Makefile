@@ -23,7 +23,7 @@ WITHOUT_FRAMEWORKS = $$(grep -rlE --include='test_*.py' $(FRAMEWORK_FILES) tests
 # Each process that collects tests of the CDK starts Node, for seconds: the long ones of them have one to themselves.
 CDK := tests/infrastructure
 LONG_WITH_NODE = $(call PYTEST_IN,node) -m long $(CDK)
-LONG = $(call PYTEST_IN,long) -n $(LONG_WORKERS) -m 'long and not torch and not jax and not tensorflow and not boosters and not notebook' $$(grep -rl --include='test_*.py' 'mark\.long' tests | grep -v '^$(CDK)/' | xargs grep -LE $(FRAMEWORK_FILES))
+LONG = $(call PYTEST_IN,long) -n $(LONG_WORKERS) -m 'long and not torch and not jax and not tensorflow and not boosters and not notebook and not wheel' $$(grep -rl --include='test_*.py' 'mark\.long' tests | grep -v '^$(CDK)/' | xargs grep -LE $(FRAMEWORK_FILES))
 FRAMEWORKS = $(MAKE) --no-print-directory test-frameworks
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --python-version 3.11
 
@@ -44,7 +44,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet rehearse-sweep prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check check-dates lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-sweep bench-permissions lock clean
+.PHONY: help test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet rehearse-sweep prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check check-dates lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-sweep bench-permissions bench-samples dist test-wheel first-hour lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,7 +71,7 @@ $(STAMP): pyproject.toml hatch_build.py $(wildcard training/spotkeep/native/*.c)
 	@ln -sf ../../node_modules/aws-cdk/bin/cdk $(BIN)/cdk
 	@# Once, and not in each of the processes that would else start at the same time.
 	@echo "setup: compiling what is imported by most"
-	@$(BIN)/python -c 'import hypothesis, pytest, sklearn; import spotkeep_cli.main, spotkeep_local.daemon.server, stacks.deployment'
+	@$(BIN)/python -c 'import hypothesis, pytest, sklearn; import spotkeep_cli.main, spotkeep_local.daemon.server, spotkeep_stacks.deployment'
 	@touch $@
 
 rehearse: setup ## Deploy to a local AWS, train, interrupt, resume, notify: the whole way, with a verdict
@@ -92,7 +92,7 @@ prove-permissions: setup ## Rehearse everything on a local AWS, and take each pe
 
 test: setup ## The tests of every change: under four minutes; no AWS account, no network, no Docker
 	@rm -rf $(STATE)/tests
-	$(PYTEST) -m 'not long and not torch and not jax and not tensorflow and not boosters and not notebook' $(WITHOUT_FRAMEWORKS)
+	$(PYTEST) -m 'not long and not torch and not jax and not tensorflow and not boosters and not notebook and not wheel' $(WITHOUT_FRAMEWORKS)
 
 test-all: test setup-torch setup-jax setup-boosters setup-notebook setup-tensorflow ## Every test: those of `make test`, the long ones, those that need torch, JAX, TensorFlow, XGBoost or Jupyter
 	@# Long tests wait for most of their time; what trains computes meanwhile. All is installed before.
@@ -167,13 +167,24 @@ check-dates: setup ## Until when AWS patches the images that Spotkeep names; war
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/vermin --quiet --no-tips --violations -t=3.9- training
+	$(BIN)/vermin --quiet --no-tips --violations -t=3.9- training cli/spotkeep_cli/__init__.py cli/spotkeep_cli/entry.py cli/spotkeep_cli/extras.py cli/spotkeep_cli/init.py cli/spotkeep_cli/script_job.py constructs/spotkeep_constructs/__init__.py constructs/spotkeep_constructs/carried.py cli/spotkeep_rehearsal
 
 types: setup
 	$(BIN)/mypy app.py hatch_build.py stacks constructs lambda training cli local planner benchmarks tests/models tests/permissions tests/upgrades tests/torture/checkpoint tests/torture/control
 
 contracts: setup
 	$(BIN)/lint-imports --cache-dir $(STATE)/cache/import-linter
+
+dist: setup ## The source distribution and the wheel, under dist/: the same bytes for the same sources
+	@rm -rf dist
+	@$(BIN)/hatchling build -t sdist -t wheel -d dist
+
+test-wheel: setup ## Build twice, compare, and use the wheel in empty environments without the checkout; needs a package index
+	@# A folder outside of the checkout, with the checkout's downloads.
+	$(call PYTEST_IN,$@) -n 0 -m wheel tests/wheel
+
+first-hour: dist ## The commands of docs/first-hour.md in an empty home, timed, beside the install of SkyPilot and of dstack
+	@$(BIN)/python -m benchmarks.first_hour --dist dist $(BENCH)
 
 bench: setup ## Measure synth, launcher start and rehearsal; ratios to the terminal, JSON under .spotkeep/bench/
 	$(BIN)/python -m benchmarks
@@ -217,6 +228,9 @@ bench-sweep: setup ## Measure searches against Optuna's and Syne Tune's, with th
 
 bench-permissions: setup ## Measure what judging takes: a whole call of each operation, one authorization of each role
 	$(BIN)/python -m benchmarks.permissions $(BENCH)
+
+bench-samples: setup ## Rehearse published scripts, as they are and with their resume broken (SAMPLES='nanogpt --broken': one row)
+	@$(BIN)/python -m benchmarks.samples $(SAMPLES)
 
 lock: ## Resolve the locks again (hashes, no index address)
 	$(COMPILE) locks/bootstrap.in -o locks/bootstrap.txt

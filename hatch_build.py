@@ -1,5 +1,7 @@
 """Compiles what is in C when the package is built or installed: for every Linux it may run on, whatever this one is.
 
+A wheel also carries the files outside of packages that a deployment is made of (`spotkeep_constructs.carried`).
+
 The compiler comes from the package index like everything else, and for one version of it the same source gives the
 same bytes, so the bundle that a deployment uploads depends on the sources alone.
 """
@@ -25,16 +27,19 @@ _FLAGS = (
 )  # fmt: skip
 
 
+_CARRIED = ("cdk.json", "locks/lambda.txt", "locks/search.txt", "package.json", "package-lock.json")
+
+
 class NativeBuild(BuildHookInterface):  # type: ignore[type-arg]
-    """Hatchling's hook: makes the shared libraries, beside their source, before the package is put together."""
+    """Hatchling's hook, called before a package is put together. Makes the shared libraries and lists carried files."""
 
     PLUGIN_NAME = "custom"
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - hatchling's signature
-        """Compile, and say what belongs to the wheel though git does not have it.
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, and name the files of the wheel that are in no package of it.
 
         Args:
-            version: The kind of build.
+            version: The kind of build, `standard` or `editable`.
             build_data: What hatchling goes on with.
 
         Raises:
@@ -49,3 +54,8 @@ class NativeBuild(BuildHookInterface):  # type: ignore[type-arg]
             command = (*compiler, *_FLAGS, "-o", str(library), str(SOURCE))
             subprocess.run(command, cwd=root, env=environment, check=True)
             build_data["artifacts"].append(f"/{library}")
+        if version == "standard":
+            functions = sorted(path.parent.relative_to(root) for path in root.glob("lambda/*/handler.py"))
+            build_data["force_include"] |= {
+                str(path): f"spotkeep_constructs/files/{path}" for path in (*map(Path, _CARRIED), *functions)
+            }

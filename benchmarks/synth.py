@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import paired
-from spotkeep_local.cdk import HOST_BUNDLES
 
 TARGET_JUDGEMENT_SECONDS = 2.5
 TARGET_STACKS_SECONDS = 2.5
 
 _EMPTY_APP = "import aws_cdk; aws_cdk.App(builtin_cloud_formation_validation=False).synth()"
-WITHOUT_RULES = "import app, sys; sys.exit(app.main(judge=False))"
+WITHOUT_RULES = (
+    "import pathlib, sys; from spotkeep_stacks.synthesis import main; sys.exit(main(pathlib.Path.cwd(), judge=False))"
+)
 """A synth that skips the rules, as Python's `-c` takes it."""
 
 
@@ -60,7 +61,9 @@ def synth_environment(outdir: Path, *, project_dir: Path) -> dict[str, str]:
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "CDK_OUTDIR": str(outdir),
-        "CDK_CONTEXT_JSON": json.dumps({**context, **HOST_BUNDLES}),
+        "CDK_CONTEXT_JSON": json.dumps(context),
+        # The address of no server. A synth opens no connection.
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
     }
 
 

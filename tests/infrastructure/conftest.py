@@ -136,7 +136,7 @@ def context_of_checkout() -> dict[str, Any]:
 @functools.cache
 def rules() -> list[IPolicyValidationPlugin]:
     """The rules of a deployment, loaded once a worker."""
-    from stacks.rules import load_rules
+    from spotkeep_stacks.rules import load_rules
 
     return load_rules()
 
@@ -153,7 +153,7 @@ def synthesize(directory: Path, settings: dict[str, Any], *, judged: bool = True
 
     from spotkeep_constructs.deployment_build import Project
     from spotkeep_constructs.settings import Settings
-    from stacks.deployment import place_stacks
+    from spotkeep_stacks.deployment import place_stacks
 
     # As app.py does: the deployment names the rules itself.
     app = App(

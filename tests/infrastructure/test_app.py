@@ -13,8 +13,7 @@ from typing import Any
 import aws_cdk
 import pytest
 
-import app
-from spotkeep_local.cdk import HOST_BUNDLES
+from spotkeep_stacks import synthesis
 
 from .conftest import ROOT, context_of_checkout
 
@@ -28,6 +27,7 @@ def run_app(directory: Path, **context: Any) -> subprocess.CompletedProcess[str]
         env={
             **os.environ,
             **nowhere,
+            "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
             "CDK_OUTDIR": str(directory / "cdk.out"),
             "CDK_CONTEXT_JSON": json.dumps({**context_of_checkout(), "aws:cdk:bundling-stacks": [], **context}),
         },
@@ -39,7 +39,7 @@ def run_app(directory: Path, **context: Any) -> subprocess.CompletedProcess[str]
 
 @pytest.mark.long
 def test_it_synthesizes_four_stacks_without_an_account_or_a_look_up(tmp_path: Path) -> None:
-    ended = run_app(tmp_path, deployment="lab", **HOST_BUNDLES)
+    ended = run_app(tmp_path, deployment="lab")
     assert ended.returncode == 0, ended.stderr
     manifest = json.loads((tmp_path / "cdk.out" / "manifest.json").read_text())
     assert "missing" not in manifest
@@ -56,7 +56,7 @@ def test_wrong_settings_end_it_with_one_message(
     monkeypatch.setattr("aws_cdk.App", partial(aws_cdk.App, context=context, outdir=str(tmp_path / "cdk.out")))
     monkeypatch.setattr("gc.disable", lambda: None)
     monkeypatch.setenv("JSII_NODE", "as it runs already")
-    assert app.main(judge=False) == 1
+    assert synthesis.main(ROOT, judge=False) == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("3 wrong settings")
     assert [line.split(":")[0].strip(" -") for line in lines[1:]] == ["deployment", "drills", "notify_email"]

@@ -23,7 +23,6 @@ from spotkeep_constructs.dependency_layer import LambdaTarget, UvLayerBuilder, k
 from spotkeep_constructs.deployment_build import AWS_SERVICES, DeploymentBuild, Project
 from spotkeep_constructs.errors import LayerBuildError
 from spotkeep_constructs.settings import Settings
-from spotkeep_local.cdk import HOST_BUNDLES
 
 from .conftest import ROOT
 
@@ -55,12 +54,23 @@ def place(
     )
 
 
-@pytest.mark.parametrize(("context", "target"), [({}, LambdaTarget.aws()), (HOST_BUNDLES, LambdaTarget.host())])
+@pytest.mark.parametrize(
+    ("endpoint", "target"),
+    [
+        (None, LambdaTarget.aws()),
+        ("https://sts.eu-west-1.amazonaws.com", LambdaTarget.aws()),
+        ("http://127.0.0.1:4566", LambdaTarget.host()),
+    ],
+)
 def test_a_deployment_has_lambdas_packages_and_on_the_local_aws_this_machines(
-    tmp_path: Path, context: dict[str, str], target: LambdaTarget
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoint: str | None, target: LambdaTarget
 ) -> None:
+    if endpoint is None:
+        monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    else:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     build = RecordedBuilds()
-    platform_of(tmp_path, build, context)
+    platform_of(tmp_path, build, {})
     assert build.targets == [target]
 
 
@@ -166,7 +176,7 @@ def small_lock(tmp_path: Path) -> Path:
 
 
 def test_a_missing_uv_is_named_with_the_way_to_get_it(tmp_path: Path) -> None:
-    with pytest.raises(LayerBuildError, match=r"uv is missing\. Run `make setup`"):
+    with pytest.raises(LayerBuildError, match=r"uv is missing\. Install it: pip install 'spotkeep\[cdk\]'"):
         bundle(tmp_path / "layer.zip", target=LambdaTarget.host(), uv=tmp_path / "uv")
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def packed(archives: Path) -> FunctionCode:
-    files = code_files(ROOT / "lambda", planner=ROOT / "planner", training=ROOT / "training")
+    files = code_files(ROOT / "lambda", jobs=ROOT / "lambda", planner=ROOT / "planner", training=ROOT / "training")
     return FunctionCode.pack(files, variables={"SPOTKEEP_PRICES": "{}"}, archives=archives)
 
 
@@ -45,8 +45,8 @@ def test_it_holds_what_functions_run_and_the_same_sources_give_the_same_bytes(tm
 
 
 def test_a_directory_without_the_functions_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PropertyError, match="holds no package spotkeep_jobs"):
-        code_files(tmp_path, planner=ROOT / "planner", training=ROOT / "training")
+    with pytest.raises(PropertyError, match="holds no package with a handler"):
+        code_files(tmp_path, jobs=ROOT / "lambda", planner=ROOT / "planner", training=ROOT / "training")
 
 
 def test_of_the_planner_it_carries_what_steers_a_run_and_that_loads_without_a_package(tmp_path: Path) -> None:

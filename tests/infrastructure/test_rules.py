@@ -34,8 +34,8 @@ from constructs import IConstruct
 from spotkeep_constructs import acknowledgements
 from spotkeep_constructs.acknowledgements import flattened
 from spotkeep_constructs.statements import allow
-from stacks import rules as stack_rules
-from stacks.rules import LEFT_OUT, LEFT_OUT_OF_SERVICES, TemplateValidation
+from spotkeep_stacks import rules as stack_rules
+from spotkeep_stacks.rules import LEFT_OUT, LEFT_OUT_OF_SERVICES, TemplateValidation
 
 from .conftest import EVERYTHING_SET, ROOT, Templates, context_of_checkout, rules, synthesize
 
@@ -191,7 +191,7 @@ def test_cfn_lint_is_clean(templates: Templates, templates_with_everything: Temp
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("source_root", ["constructs", "lambda", "training", "cli", "local"])
+@pytest.mark.parametrize("source_root", ["stacks", "constructs", "lambda", "training", "cli", "local"])
 def test_source_roots_are_not_packages(source_root: str) -> None:
     # One would shadow the library `constructs` for `python app.py`, which pytest alone does not notice.
     assert not (ROOT / source_root / "__init__.py").exists()

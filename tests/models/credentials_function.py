@@ -38,7 +38,11 @@ def place_credentials_function(local: LocalAws, *, name: str, instance_role: str
         Handler="instance_credentials.handler.handler",
         Timeout=30,
         Code={
-            "ZipFile": zip_bytes(code_files(_ROOT / "lambda", planner=_ROOT / "planner", training=_ROOT / "training"))
+            "ZipFile": zip_bytes(
+                code_files(
+                    _ROOT / "lambda", jobs=_ROOT / "lambda", planner=_ROOT / "planner", training=_ROOT / "training"
+                )
+            )
         },
         Environment={
             "Variables": {

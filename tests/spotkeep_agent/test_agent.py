@@ -14,6 +14,7 @@ from spotkeep_agent.agent import Agent
 from spotkeep_agent.identity import InstanceIdentity
 from spotkeep_agent.settings import read_settings
 from spotkeep_fleet.record import FAILED, FINISHED, INPUT_ERROR, TRAINING, FleetRecord, Lease, reopened
+from spotkeep_fleet.training_spec import HangLimit
 
 from .cloud import CREDENTIALS_FUNCTION, DEPLOYMENT, REBALANCE, RUN, Cloud
 from .conftest import HELD, STEPS, ends_well, events_of, job, launch, one_volume, steps_of, total
@@ -461,3 +462,53 @@ def test_a_lease_that_is_lost_ends_the_training_and_lets_the_volume_go(cloud: Cl
     instance.finish()
     assert cloud.record.lease == Lease("i-9", 9, 8e9)
     assert {volume.state for volume in cloud.ec2.volumes.values()} == {"available"}
+
+
+HANGS = """
+import os, signal, subprocess, time
+from spotkeep import Checkpointer
+
+state = {"total": 0}
+with Checkpointer(state, every_steps=2) as checkpointer:
+    for step in checkpointer.steps(6):
+        state["total"] += step
+        if step == 4 and not os.path.exists("hung"):
+            open("hung", "w").close()
+            subprocess.Popen(["sleep", "600"], start_new_session=True)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(600)
+with open(os.path.join(os.environ["SM_MODEL_DIR"], "total"), "w") as file:
+    file.write(str(state["total"]))
+"""
+
+
+@pytest.mark.long
+def test_a_training_that_hangs_is_started_again_on_the_same_instance(cloud: Cloud) -> None:
+    environment = {"SPOTKEEP_NOTICE_SECONDS": "1"}
+    launch(cloud, script=HANGS, stuck=HangLimit(5, restart=True, at_most=1), environment=environment)
+    instance = cloud.boot("us-east-1a")
+    ends_well(cloud, instance)
+    training = cloud.record.training
+    assert (training.state, training.interruptions, training.script_failures) == (FINISHED, 0, 0)
+    said = [event["event"] for event in events_of(instance)]
+    assert [name for name in said if name in {"start", "resume", "stuck", "finish"}] == [
+        "start", "resume", "stuck", "start", "resume", "finish",
+    ]  # fmt: skip
+    assert steps_of(instance, "resume") == [0, 4]
+    assert any('"event":"stuck"' in line for line in cloud.logged)
+
+
+@pytest.mark.long
+def test_a_training_that_hangs_again_and_again_fails_with_the_reason(cloud: Cloud) -> None:
+    script = "import time; time.sleep(600)"
+    environment = {"SPOTKEEP_NOTICE_SECONDS": "0.2"}
+    stuck = HangLimit(2, restart=True, at_most=1)
+    launch(cloud, script=script, stuck=stuck, environment=environment, max_script_retries=0)
+    instance = cloud.boot("us-east-1a")
+    instance.finish()
+    assert cloud.record.training.state == FAILED
+    assert cloud.record.training.failure == (
+        "the command hung: no step and no line of output for 2 s (stuck), once more after 1 starts from its checkpoint "
+        "(stuck.at_most)"
+    )

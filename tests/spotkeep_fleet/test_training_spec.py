@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.training_spec import (
     ARGUMENTS,
+    HangLimit,
     JobSource,
     MlflowPlace,
     RunNumber,
@@ -44,6 +45,7 @@ SPECS = st.builds(
     ),
     metrics=st.dictionaries(TEXT, st.builds(SearchedMetric, pattern=TEXT, step=st.none() | TEXT), max_size=2),
     pause_at_step=st.none() | st.integers(1, 10**6),
+    stuck=st.none() | st.builds(HangLimit, st.integers(60, 10**6), st.booleans(), st.integers(1, 20)),
     number=st.none() | st.builds(RunNumber, index=st.integers(1, 3), count=st.integers(1, 3)),
     mlflow=st.none() | st.builds(MlflowPlace, tracking_uri=TEXT, experiment=st.none() | TEXT),
 )
@@ -73,6 +75,8 @@ def test_the_name_of_its_file_follows_from_its_bytes() -> None:
         ({"metrics": {"loss": {"pattern": 3}}}, "metrics.loss.pattern is a int, not a text"),
         ({"metrics": {"loss": "loss=(.)"}}, "metrics.loss is a str, not a JSON object"),
         ({"metrics": {"\ud800": {"pattern": "a"}}}, "holds a name that is no text"),
+        ({"stuck": {"restart": True}}, "stuck.after_seconds is missing"),
+        ({"stuck": {"after_seconds": 0}}, "stuck.after_seconds is 0"),
         ({"number": {"index": 0, "count": 1}}, "number.index is 0"),
         ({"mlflow": {}}, "mlflow.tracking_uri is missing"),
     ],

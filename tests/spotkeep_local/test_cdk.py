@@ -8,18 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from spotkeep_constructs.carried import node_folder
 from spotkeep_local import cdk, lifecycle
 from spotkeep_local.cdk import CdkProgress, CdkStep, read_progress
 from spotkeep_local.errors import ToolkitError, ToolMissingError
 
 APP = """
+import os
+
 import aws_cdk
 from aws_cdk import aws_ssm
 
 app = aws_cdk.App(builtin_cloud_formation_validation=False)
 stack = aws_cdk.Stack(app, app.node.get_context("name"))
 parameter = aws_ssm.StringParameter(
-    stack, "Parameter", parameter_name="/small", string_value=app.node.get_context("spotkeep:host-bundles")
+    stack, "Parameter", parameter_name="/small", string_value=os.environ["AWS_ENDPOINT_URL"]
 )
 aws_cdk.CfnOutput(stack, "Where", value=parameter.parameter_name)
 app.synth()
@@ -78,6 +81,7 @@ def test_the_toolkit_writes_and_reaches_nothing_else(
     left_out = {"AWS_PROFILE", "https_proxy", "CDK_DEFAULT_ACCOUNT", "PYTHONDONTWRITEBYTECODE"}
     assert not left_out & environment.keys()
     assert environment["CDK_DISABLE_CLI_TELEMETRY"] == "true"
+    assert environment["PATH"].split(os.pathsep)[1] == str(node_folder())
     for place in ("CDK_HOME", "TMPDIR", *caches):
         assert Path(environment[place]).is_relative_to(tmp_path / ".spotkeep")
     assert environment["PATH"].split(os.pathsep)[0] == str(Path(sys.prefix) / "bin")
@@ -118,7 +122,7 @@ def test_an_app_is_deployed_and_its_progress_is_seen(local_aws: lifecycle.LocalA
     outputs = json.loads((local_aws.state_dir / "cdk-outputs.json").read_text())
     assert outputs == {"Small": {"Where": "/small"}}
     ssm = local_aws.session().client("ssm")
-    assert ssm.get_parameter(Name="/small")["Parameter"]["Value"] == "true", "bundled for this machine"
+    assert ssm.get_parameter(Name="/small")["Parameter"]["Value"] == local_aws.endpoint_url
     of_the_stack = [progress for progress in seen if progress.stack == "Small"]
     assert (of_the_stack[0].stack_number, of_the_stack[0].stacks) == (1, 1)
     assert of_the_stack[-1].finished

@@ -63,14 +63,26 @@ def emit(event: str, **fields: Any) -> None:
         event: The kind of event, for example `saved`.
         **fields: JSON values. Numbers that JSON lacks (NaN, infinities) become null.
     """
-    if os.environ.get("SPOTKEEP_EVENTS") == "stdout":
-        launch, training = os.environ.get(LAUNCH_VARIABLE), _training.get()
-        if training is not None:
-            fields["training"] = training
-        line = event_line(event, time_seconds=time.time(), fields=fields, launch=launch)
+    written = line(event, **fields)
+    if written is not None:
         with _printing:
-            sys.stdout.write(line)
+            sys.stdout.write(written)
             sys.stdout.flush()
+
+
+def line(event: str, **fields: Any) -> str | None:
+    """Give one job event as its line, with the newline. None where job events are switched off.
+
+    Args:
+        event: The kind of event, for example `saved`.
+        **fields: JSON values.
+    """
+    if os.environ.get("SPOTKEEP_EVENTS") != "stdout":
+        return None
+    launch, training = os.environ.get(LAUNCH_VARIABLE), _training.get()
+    if training is not None:
+        fields["training"] = training
+    return event_line(event, time_seconds=time.time(), fields=fields, launch=launch)
 
 
 def event_line(event: str, *, time_seconds: float, fields: dict[str, Any], launch: str | None = None) -> str:

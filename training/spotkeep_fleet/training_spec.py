@@ -96,6 +96,21 @@ class RunNumber:
 
 
 @dataclass(frozen=True)
+class HangLimit:
+    """The longest time without a step and without output, and the consequence of a longer one.
+
+    Attributes:
+        after_seconds: The longest time, in seconds.
+        restart: True where the command is ended after it, and started again. False where it is only reported.
+        at_most: The number of these starts, after which the job fails.
+    """
+
+    after_seconds: int
+    restart: bool = False
+    at_most: int = 3
+
+
+@dataclass(frozen=True)
 class MlflowPlace:
     """The place where MLflow logs.
 
@@ -129,6 +144,7 @@ class TrainingSpec:
         source: The source. None when the image holds it.
         metrics: The metrics to search for, by name.
         pause_at_step: The script saves and leaves after this step. None for no pause.
+        stuck: The limit for a training that hangs. None where the job file names none.
         number: The run's number in its group, on EC2. None on SageMaker.
         mlflow: The place to which MLflow logs. None where the job file names none.
     """
@@ -146,6 +162,7 @@ class TrainingSpec:
     source: JobSource | None = None
     metrics: Mapping[str, SearchedMetric] = field(default_factory=dict, hash=False)
     pause_at_step: int | None = None
+    stuck: HangLimit | None = None
     number: RunNumber | None = None
     mlflow: MlflowPlace | None = None
 
@@ -219,6 +236,7 @@ def spec_from(reader: Reader) -> TrainingSpec:
         source=reader.nested("source", _source_from),
         metrics=reader.each_named("metrics", _metric_from),
         pause_at_step=reader.optional_whole("pause_at_step"),
+        stuck=reader.nested("stuck", _hang_limit_from),
         number=reader.nested("number", _number_from),
         mlflow=reader.nested("mlflow", _mlflow_from),
     )
@@ -245,6 +263,14 @@ def _source_from(reader: Reader) -> JobSource:
 
 def _metric_from(reader: Reader) -> SearchedMetric:
     return SearchedMetric(pattern=reader.text("pattern"), step=reader.optional_text("step"))
+
+
+def _hang_limit_from(reader: Reader) -> HangLimit:
+    return HangLimit(
+        after_seconds=reader.whole("after_seconds", at_least=1),
+        restart=reader.flag("restart"),
+        at_most=reader.whole("at_most", HangLimit.at_most),
+    )
 
 
 def _number_from(reader: Reader) -> RunNumber:

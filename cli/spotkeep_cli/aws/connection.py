@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from spotkeep_cli.bounded_reading import read_file
 from spotkeep_cli.errors import NoConnectionError
+from spotkeep_constructs.carried import STATE_FOLDER, checkout
 
 if TYPE_CHECKING:
     import boto3
@@ -27,12 +28,11 @@ if TYPE_CHECKING:
     from spotkeep_local.lifecycle import LocalAws
     from spotkeep_planner.spot_market import SpotMarket
 
-STATE_DIRECTORY = ".spotkeep"
-"""The folder of a project's undeployed files, such as the local AWS, reports and caches."""
+STATE_DIRECTORY = STATE_FOLDER
 LOCAL_STATE_VARIABLE = "SPOTKEEP_LOCAL_STATE"
 """Names the local AWS's state directory, where it is not `.spotkeep/local` of this project."""
-INSTALLED_FROM = Path(__file__).resolve().parents[3]
-"""The checkout, where the command is installed from one (`make setup`). A wheel has no `cdk.json` there."""
+INSTALLED_FROM = checkout()
+"""The checkout, where the command is installed from one (`make setup`). None for a wheel."""
 _MOST_SETTINGS_BYTES = 1024 * 1024
 _RETRIES = {
     "retry_mode": ("retry_mode", "AWS_RETRY_MODE", "standard", None),
@@ -123,18 +123,42 @@ def project_directory(*, start: Path | None = None) -> Path:
 def app_directory(*, start: Path | None = None) -> Path | None:
     """Return the directory that Spotkeep's app is deployed from.
 
-    It is the nearest checkout upwards, else the checkout of this command. Files in a project's `.spotkeep` are its
+    It is the nearest project upwards, else the checkout of this command. Files in a project's `.spotkeep` are its
     state, and no part of it.
 
     Args:
         start: The directory to begin in. The current directory by default.
 
     Returns:
-        None without a checkout upwards, where the command was installed without one (from a wheel).
+        None without a project upwards, where the command was installed from a wheel.
     """
     here = (start or Path.cwd()).resolve()
     upwards = itertools.takewhile(lambda folder: folder.name != STATE_DIRECTORY, (here, *here.parents))
-    return next((folder for folder in (*upwards, INSTALLED_FROM) if _holds_the_app(folder)), None)
+    places = (*upwards, *([] if INSTALLED_FROM is None else [INSTALLED_FROM]))
+    return next((folder for folder in places if _holds_the_app(folder)), None)
+
+
+def app_to_deploy(*, start: Path | None = None) -> Path:
+    """Return the directory of the app to deploy. Without a project it is the app that `spotkeep init` writes.
+
+    That one is written into the state of this folder, and again for another version of the package.
+
+    Args:
+        start: The directory to begin in. The current directory by default.
+    """
+    from spotkeep_cli.init import app_files
+
+    found = app_directory(start=start)
+    if found is not None:
+        return found
+    folder = (start or Path.cwd()).resolve() / STATE_DIRECTORY / "app"
+    files = app_files()
+    for name in ("app.py", "cdk.json"):
+        path = folder / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != files[name]:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(files[name], encoding="utf-8")
+    return folder
 
 
 def _holds_the_app(folder: Path) -> bool:
@@ -169,6 +193,15 @@ def boto_session_of(options: ConnectionOptions) -> boto3.Session:
         NoConnectionError: The local AWS is meant and does not run, or there is no profile or region.
     """
     return _session_of_developer(running_local_aws()) if options.local else aws_session(options)
+
+
+def administrator_session(options: ConnectionOptions) -> boto3.Session:
+    """Return a session with the rights of who deployed. On AWS these are the caller's own.
+
+    Raises:
+        NoConnectionError: The local AWS is meant and does not run, or there is no profile or region.
+    """
+    return running_local_aws().session().boto3_session if options.local else aws_session(options)
 
 
 def _session_of_developer(local: LocalAws) -> boto3.Session:

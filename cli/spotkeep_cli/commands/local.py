@@ -45,14 +45,14 @@ def up(
     as_json: AsJson = False,
 ) -> None:
     """Start the local AWS and deploy Spotkeep's app to it."""
-    from spotkeep_cli.aws.connection import app_directory, local_state_directory
+    from spotkeep_cli.aws.connection import app_to_deploy, local_state_directory
     from spotkeep_cli.rendering.progress_bars import showing_deployment
     from spotkeep_local import lifecycle
     from spotkeep_local.options import ServerOptions
 
     terminal = Terminal(as_json=as_json)
     deployment = invocation_of(context).options.deployment
-    project = app_directory() if deploy else None
+    project = app_to_deploy() if deploy else None
     with local_failures():
         # Agents ask the metadata every 5 s: of a notice that takes two seconds they would not hear.
         options = ServerOptions(
@@ -75,10 +75,6 @@ def up(
             NextStep(command="spotkeep local down", what="stop it"),
         )
         return
-    if deploy:
-        terminal.remark(
-            "No checkout of Spotkeep is here or above, and this spotkeep has none: nothing was deployed to it."
-        )
     terminal.show_next(
         NextStep(command='eval "$(spotkeep local env)"', what="let any AWS client use it"),
         NextStep(command="spotkeep local down", what="stop it"),

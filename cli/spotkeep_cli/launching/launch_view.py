@@ -17,6 +17,7 @@ from spotkeep_cli.rendering.lists import fires_at, match_in_a_plan, rhythm
 from spotkeep_jobs.document.capacity import Fallback, fallbacks_of, has_local_disks, local_disks_gb
 from spotkeep_jobs.document.image import patched_until
 from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.times import DEFAULT_STUCK_RESTARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -194,6 +195,10 @@ def _rows(
     rows.append(("checkpoints", checkpoints if request.get("checkpoints", True) else "none: it starts from zero"))
     if (pause := request.get("pause_at_step")) is not None:
         rows.append(("pauses", f"after step {pause:,}, until spotkeep resume RUN says how far it goes on"))
+    if stuck := request.get("stuck"):
+        restarts = f"starts again, at most {stuck.get('at_most') or DEFAULT_STUCK_RESTARTS} times a job"
+        then = restarts if stuck.get("restart") else "sends a notification"
+        rows.append(("stuck", f"{then}, after {quantities.duration(stuck['after'])} without a step and a line"))
     if mlflow := request.get("mlflow"):
         experiment = f", experiment {mlflow['experiment']}" if mlflow.get("experiment") else ""
         rows.append(("mlflow", f"{mlflow['tracking_uri']}{experiment}"))

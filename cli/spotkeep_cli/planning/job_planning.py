@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_cli.errors import CommandLineError, NoConnectionError, UsageError
+from spotkeep_cli.errors import CommandLineError, MissingExtraError, NoConnectionError, UsageError
 from spotkeep_jobs.document.capacity import fallbacks_of
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.times import DEFAULT_RESTART_SECONDS, format_duration, parse_duration
@@ -194,9 +194,7 @@ def plan_request(
     try:
         from spotkeep_planner.planning import make_plan
     except ImportError as error:
-        raise CommandLineError(
-            f"planning needs packages that are not installed ({error.name})", hint="pip install 'spotkeep[planner]'"
-        ) from error
+        raise MissingExtraError("planner", what="planning", error=error) from None
     from spotkeep_planner.errors import PlannerError
     from spotkeep_planner.interruption_bands import SHARE_RECLAIMED
     from spotkeep_planner.job import PlannedJob
@@ -393,9 +391,7 @@ def _draw(planned: PlannedType, *, path: Path, name: str) -> None:
             title=f"{name} on {planned.instance_type}, in {format_duration(round(planned.plan.job.deadline_s))}",
         )
     except ImportError as error:
-        raise CommandLineError(
-            f"drawing needs a package that is not installed ({error.name})", hint="pip install 'spotkeep[planner]'"
-        ) from error
+        raise MissingExtraError("planner", what="a picture", error=error) from None
     except OSError as error:
         raise CommandLineError(f"{path} cannot be written: {error.strerror}") from error
 

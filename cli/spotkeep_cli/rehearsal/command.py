@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spotkeep_cli.aws.connection import INSTALLED_FROM, app_directory, project_directory
+from spotkeep_cli.aws.connection import INSTALLED_FROM, app_to_deploy, project_directory
 from spotkeep_cli.errors import LocalFailureError, MissingModuleError, RehearsalFailedError, UsageError
 from spotkeep_cli.launching.answers import refused
 from spotkeep_cli.launching.job_file import read_job_file
@@ -100,7 +100,7 @@ def rehearse_job(
     Raises:
         JobFileError: The file cannot be read.
         RefusedError: The job file has problems. The error carries every problem that can be found here, with its line.
-        UsageError: There is no app to deploy.
+        UsageError: A rehearsal cannot judge such a job.
         LocalFailureError: The local AWS or the CDK CLI failed.
         RehearsalNotJudgedError: There is no verdict.
         MissingModuleError: The script needs a Python module that is not installed here.
@@ -198,7 +198,7 @@ def _files(report: Path) -> str:
 
 
 def judged_app(document: JobDocument, *, invocation: Invocation) -> Path:
-    """Judge the job file as far as possible here, and return the checkout of the app to deploy."""
+    """Judge the job file as far as possible here, and return the directory of the app to deploy."""
     if document.fields.get("command") is None and {"image", "framework", "algorithm"} & document.fields.keys():
         raise UsageError(
             "a rehearsal judges what a script prints and saves, and this job has no command: the image's own entry "
@@ -216,14 +216,7 @@ def judged_app(document: JobDocument, *, invocation: Invocation) -> Path:
             hint="rehearse the script on one host: add --set instance_count=1. What that does not show is in "
             'docs/distributed-training.md, "Several hosts on SageMaker"',
         )
-    app = app_directory()
-    if app is None:
-        raise UsageError(
-            "there is no app to deploy: no checkout of Spotkeep is here or above, and this spotkeep was not"
-            " installed from one",
-            hint="get a checkout, run `make setup` in it, and use its .venv/bin/spotkeep from any folder",
-        )
-    return app
+    return app_to_deploy()
 
 
 def installation(module: str) -> str:
@@ -234,7 +227,7 @@ def installation(module: str) -> str:
     Args:
         module: The module's name, as scripts import it.
     """
-    if module in _SET_UP_BY_MAKE and Path(sys.prefix) == INSTALLED_FROM / ".venv":
+    if module in _SET_UP_BY_MAKE and INSTALLED_FROM is not None and Path(sys.prefix) == INSTALLED_FROM / ".venv":
         where = "" if Path.cwd() == INSTALLED_FROM else f"-C {shlex.quote(str(INSTALLED_FROM))} "
         return f"install it: make {where}setup-torch"
     python = shlex.quote(str(Path(sys.prefix) / "bin" / "python"))

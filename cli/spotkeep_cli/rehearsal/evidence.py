@@ -104,48 +104,6 @@ class ModelFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValueDifference:
-    """A tensor, or another value, of a file that differs from the one in the run left alone.
-
-    Attributes:
-        name: The value's name in the file. Empty in a file of one array.
-        what: A difference that is not one of numbers, such as another shape, type or text, or a missing value.
-        values: Number of its elements.
-        changed: Number of elements that differ.
-        largest: The largest absolute difference. ``None`` where no two elements can be subtracted.
-        largest_relative: The largest difference as a share of the value in the run left alone. ``None`` as above.
-        not_finite: Number of elements that are NaN or infinite in one run only.
-    """
-
-    name: str
-    what: str | None
-    values: int
-    changed: int
-    largest: float | None
-    largest_relative: float | None
-    not_finite: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileComparison:
-    """A file of both models whose bytes differ, compared by the values that it holds.
-
-    Attributes:
-        name: Its path in the archive.
-        incomparable: The reason, as a clause, that the file cannot be compared, or ``None`` where it was compared.
-        compared: Number of tensors and other values in it.
-        differing: Number of values that differ.
-        differences: The largest of the differences.
-    """
-
-    name: str
-    incomparable: str | None = None
-    compared: int = 0
-    differing: int = 0
-    differences: tuple[ValueDifference, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class RunEvidence:
     """The outcome of one run.
 

@@ -5,11 +5,11 @@ A point is `40%` of its steps, after step `120`, or `30s` into the training.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from spotkeep_cli.errors import UsageError
 from spotkeep_local.capacity import Interruption
+from spotkeep_rehearsal.losses import read_point
 
 LOCAL_NOTICE_SECONDS = 10.0
 """Seconds from SIGTERM to the loss of capacity in a rehearsal, unless the script has left before. AWS gives 120 s.
@@ -17,7 +17,7 @@ LOCAL_NOTICE_SECONDS = 10.0
 On a machine that is busy, a save takes seconds."""
 CAPACITY_RETURNS_AFTER_SECONDS = 1.5
 
-_POINT = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>%|s|)")
+_EXAMPLE = "for example: --interrupt-at 25% --interrupt-at 60%"
 
 
 def read_interruptions(points: Sequence[str], *, notice: bool) -> tuple[Interruption, ...]:
@@ -37,19 +37,16 @@ def read_interruptions(points: Sequence[str], *, notice: bool) -> tuple[Interrup
 
 
 def _interruption(point: str, *, notice: bool) -> Interruption:
-    parsed = _POINT.fullmatch(point.strip())
-    number = float(parsed["number"]) if parsed else -1.0
-    unit = parsed["unit"] if parsed else ""
-    wrong_share = unit == "%" and not 0 < number < 100
-    if parsed is None or wrong_share or (unit == "" and not (number.is_integer() and number > 0)):
-        raise UsageError(
-            f"--interrupt-at takes a share of the steps (40%), a step (120) or a time (30s), found {point!r}",
-            hint="for example: --interrupt-at 25% --interrupt-at 60%",
-        )
+    try:
+        loss = read_point(point, notice=notice)
+    except ValueError as error:
+        raise UsageError(str(error), hint=_EXAMPLE) from error
+    if loss.before_first_save:
+        raise UsageError(f"{point} is for `spotkeep rehearse -- command`", hint=_EXAMPLE)
     return Interruption(
-        at_fraction=number / 100 if unit == "%" else None,
-        at_step=int(number) if unit == "" else None,
-        at_seconds=number if unit == "s" else None,
+        at_fraction=loss.at_fraction,
+        at_step=loss.at_step,
+        at_seconds=loss.at_seconds,
         notice=notice,
         notice_seconds=LOCAL_NOTICE_SECONDS,
         capacity_returns_after_seconds=CAPACITY_RETURNS_AFTER_SECONDS,

@@ -1,29 +1,24 @@
 """Compares trained models by the hashes of their files, and by value where the bytes differ.
 
-Two runs' models compare equal despite the timestamps of the archive. A `torch.save` holds ids that differ from process
-to process. The files are those of a stranger's job. A child process (`value_comparison`) reads them with the Python of
-the job, within bounds of size and time. Its answer is data.
+Two runs' models compare equal despite the timestamps of the archive. `spotkeep_rehearsal.comparison` compares their
+values. The files are those of a stranger's job, so no code from them runs.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
-import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlsplit
 
-from spotkeep_cli.bounded_reading import read_file
-from spotkeep_cli.rehearsal import value_comparison
-from spotkeep_cli.rehearsal.evidence import FileComparison, ModelFile, RunEvidence, ValueDifference
+from spotkeep_cli.rehearsal.evidence import ModelFile, RunEvidence
 from spotkeep_jobs.document.shell_text import programs_of
-from spotkeep_local.hosts.written_files import read_end
 from spotkeep_local.training.job_host import job_path
+from spotkeep_rehearsal.comparison import MOST_FILE_BYTES, MOST_FILES, FileComparison, compare_files
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -75,13 +70,6 @@ def hash_of_hashes(model_files: Mapping[str, ModelFile]) -> str | None:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-MOST_FILE_BYTES: Final = 4 << 30
-MOST_FILES: Final = 200
-MOST_SECONDS: Final = 300.0
-_MOST_ANSWER_BYTES: Final = 8 << 20
-_MOST_COMPLAINT_BYTES: Final = 2_000
-
-
 def compare_models(
     run: RunEvidence, reference: RunEvidence, *, records: Mapping[str, Run], s3: S3Client
 ) -> tuple[FileComparison, ...]:
@@ -111,6 +99,7 @@ def compare_models(
                 records[reference.run].request.get("command") or (),
                 path=(records[reference.run].request.get("environment") or {}).get("PATH"),
             ),
+            path=job_path(),
         )
 
 
@@ -126,64 +115,6 @@ def interpreter_of(command: Sequence[str] | str, *, path: str | None = None) -> 
     named = [words[0] for words in programs_of(command) if PurePosixPath(words[0]).name.startswith("python")]
     python = named[-1] if named else "python3"
     return shutil.which(python, path=path or job_path()) or python
-
-
-def compare_files(
-    pairs: Mapping[str, Sequence[Path]], *, interpreter: str, most_seconds: float = MOST_SECONDS
-) -> tuple[FileComparison, ...]:
-    """Compare files by their content, in a child process.
-
-    Args:
-        pairs: The file of the interrupted run and that of the other, by name, without a file that could not be
-            unpacked.
-        interpreter: The Python of the child.
-        most_seconds: The longest time of the child for all of them, in seconds.
-    """
-    asked = [[name, *map(str, files)] for name, files in pairs.items() if len(files) == 2]
-    answers, complaint = _asked(asked, interpreter=interpreter, most_seconds=most_seconds)
-    found = {answer["name"]: comparison_of(answer) for answer in answers}
-    too_large = f"it is larger than {MOST_FILE_BYTES:,} bytes, or one of more than {MOST_FILES} files"
-    return tuple(
-        found.get(name) or FileComparison(name=name, incomparable=complaint if len(files) == 2 else too_large)
-        for name, files in pairs.items()
-    )
-
-
-def _asked(asked: list[list[str]], *, interpreter: str, most_seconds: float) -> tuple[list[dict[str, Any]], str]:
-    """Return the child's answers until it ended, and the reason for missing answers."""
-    with tempfile.TemporaryDirectory(prefix="spotkeep-comparison-") as folder:
-        answers, complaints = Path(folder) / "answers", Path(folder) / "complaints"
-        environment = {"PATH": job_path(), "HOME": folder, "TMPDIR": folder, "OMP_NUM_THREADS": "2"}
-        with answers.open("wb") as stdout, complaints.open("wb") as stderr:
-            try:
-                subprocess.run(
-                    [interpreter, "-I", value_comparison.__file__],
-                    input=json.dumps({"most_bytes": MOST_FILE_BYTES, "pairs": asked}).encode(),
-                    stdout=stdout,
-                    stderr=stderr,
-                    cwd=folder,
-                    env=environment,
-                    timeout=most_seconds,
-                    check=False,
-                )
-                complaint = ""
-            except subprocess.TimeoutExpired:
-                complaint = f"the comparison took more than {most_seconds:g} s"
-            except OSError as error:
-                complaint = f"{interpreter} cannot be started: {error.strerror}"
-        last = read_end(complaints, most_bytes=_MOST_COMPLAINT_BYTES).decode("utf-8", "replace").strip().splitlines()
-        complaint = complaint or f"the comparison broke off: {last[-1] if last else 'without a word'}"
-        return _whole_lines(read_file(answers, most_bytes=_MOST_ANSWER_BYTES)), complaint
-
-
-def _whole_lines(content: bytes) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in content.split(b"\n")[:-1]]
-
-
-def comparison_of(answer: Mapping[str, Any]) -> FileComparison:
-    """Return the comparison in an answer of `value_comparison`."""
-    differences = tuple(ValueDifference(**each) for each in answer.get("differences", ()))
-    return FileComparison(**{**answer, "differences": differences})
 
 
 def _extract(output_uri: str, names: Iterable[str], folder: Path, s3: S3Client) -> dict[str, Path]:

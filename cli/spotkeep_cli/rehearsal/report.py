@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spotkeep_cli.rehearsal.evidence import FileComparison, ReceivedNotification, RehearsalCheck, RunEvidence
+from spotkeep_cli.rehearsal.evidence import ReceivedNotification, RehearsalCheck, RunEvidence
 from spotkeep_cli.rehearsal.fleet_verdict import FleetEvidence, RehearsedInstance
 from spotkeep_cli.rehearsal.model_comparison import hash_of_hashes
 from spotkeep_cli.rehearsal.pool_verdict import PoolEvidence
@@ -25,6 +25,7 @@ from spotkeep_jobs.record.record import Run
 from spotkeep_local.account import price_list
 from spotkeep_local.iam.report import IdentityReport
 from spotkeep_local.iam.uses import JudgingTime
+from spotkeep_rehearsal.comparison import FileComparison
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ A managed spot job loses its capacity, and the same job is left alone.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,26 +13,33 @@ from typing import TYPE_CHECKING
 
 from spotkeep_cli.rehearsal.engine import Rehearsal, Scenario
 from spotkeep_cli.rehearsal.gathering import evidence_of_run
-from spotkeep_cli.rehearsal.known_of_libraries import this_machine_has_a_gpu, what_is_not_rehearsed
 from spotkeep_cli.rehearsal.model_comparison import compare_models
 from spotkeep_cli.rehearsal.report import InterruptionReport
 from spotkeep_cli.rehearsal.verdict import judge, same_model
 from spotkeep_cli.rehearsal.view import Stage
 from spotkeep_cli.rendering.quantities import counted
 from spotkeep_cli.terminal import NextStep
+from spotkeep_jobs.document.shell_text import programs_of
 from spotkeep_jobs.progress.job_events import MARKER
 from spotkeep_jobs.record.states import RunState
 from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
 from spotkeep_local.training.job import LocalJobFacts, ProcessLifetime
+from spotkeep_rehearsal.known_of_libraries import this_machine_has_a_gpu, what_is_not_rehearsed
 
 if TYPE_CHECKING:
-    from spotkeep_cli.rehearsal.evidence import FileComparison, RunEvidence
+    from spotkeep_cli.rehearsal.evidence import RunEvidence
     from spotkeep_jobs.record.record import Run
+    from spotkeep_rehearsal.comparison import FileComparison
 
 CHECK_AND_LAUNCH = (
     NextStep(command="spotkeep doctor {job_file}", what="check the job for AWS"),
     NextStep(command="spotkeep launch {job_file}", what="launch it, once the app is deployed"),
 )
+
+
+def words_of(command: Sequence[str] | str) -> Sequence[str]:
+    """Return the words of a job's command. A block of lines becomes `bash -c` and its programs."""
+    return ["bash", "-c", "\n".join(map(shlex.join, programs_of(command)))] if isinstance(command, str) else command
 
 
 def spot_scenario(interruptions: Sequence[Interruption]) -> Scenario:
@@ -136,7 +144,7 @@ def report_of_interruptions(
     """
     compared = _compared(rehearsal, run, reference)
     record = rehearsal.run(run.run)
-    unseen = what_is_not_rehearsed(record.request.get("command") or (), has_gpu=this_machine_has_a_gpu())
+    unseen = what_is_not_rehearsed(words_of(record.request.get("command") or ()), has_gpu=this_machine_has_a_gpu())
     return InterruptionReport(
         verdict=judge(
             planned_interruptions=planned_interruptions,

@@ -15,15 +15,14 @@ from itertools import accumulate, pairwise
 from spotkeep_cli.rehearsal.evidence import (
     ENDINGS,
     CapacityLoss,
-    FileComparison,
     ModelFile,
     ProcessEnding,
     ReceivedNotification,
     RehearsedProcess,
     RunEvidence,
-    ValueDifference,
 )
-from spotkeep_cli.rehearsal.known_of_libraries import why_it_failed, why_the_model_differs
+from spotkeep_rehearsal.comparison import FileComparison, described
+from spotkeep_rehearsal.known_of_libraries import why_it_failed, why_the_model_differs
 
 _COMPLETED = "COMPLETED"
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
@@ -359,29 +358,29 @@ def _judge_model(
         for name in unequal
         if (name in ours) != (name in theirs) and name not in open_
     )
-    described = "; ".join(
-        _described(by_value[name]) for name in unequal if name in by_value and by_value[name].differing
+    differences = "; ".join(
+        described(by_value[name]) for name in unequal if name in by_value and by_value[name].differing
     )
     remarks = tuple(f"{name} differs and cannot be compared by value: {because}" for name, because in open_.items())
     if unequal and not lacking and repeatable is False:
-        changed = described or ", ".join(open_)
+        changed = differences or ", ".join(open_)
         text = f"two runs of this script that were left alone end with different ones, too. It differs in {changed}"
         return _ModelJudgement(remarks=(f"the final model is no evidence: {text}",), equal=False)
     known = why_the_model_differs({name for life in run.lives for name in life.stored_files})
     differing = (
         (
-            f"the final model differs from the uninterrupted run's in {described}: something that training depends on"
+            f"the final model differs from the uninterrupted run's in {differences}: something that training depends on"
             " is not in the checkpoint (random state, data order, optimizer)"
             + ("" if repeatable else ", or the script is not deterministic to begin with")
             + (f". {known[0].upper()}{known[1:]}" if known else ""),
         )
-        if described
+        if differences
         else ()
     )
     shown_bytes = sum(file.size_bytes for name, file in ours.items() if name not in open_)
     mostly_shown = shown_bytes > sum(file.size_bytes for name, file in ours.items() if name in open_)
-    if lacking or described or not open_ or mostly_shown:
-        equal = not lacking and not described
+    if lacking or differences or not open_ or mostly_shown:
+        equal = not lacking and not differences
         return _ModelJudgement(lacking=lacking, differing=differing, remarks=remarks, equal=equal)
     return _ModelJudgement(
         equal=False,
@@ -407,26 +406,6 @@ def _why_not_shown(
 
 def _without_numbers(name: str) -> str:
     return re.sub(r"\d+", "#", name)
-
-
-def _described(comparison: FileComparison) -> str:
-    rest = comparison.differing - len(comparison.differences)
-    values = ", ".join(map(_difference, comparison.differences)) + (f", and {rest} more" if rest else "")
-    if comparison.compared == 1:
-        return f"{comparison.name} ({values})"
-    return f"{comparison.name} ({comparison.differing} of {comparison.compared} tensors and values: {values})"
-
-
-def _difference(difference: ValueDifference) -> str:
-    name = f"{difference.name} " if difference.name else ""
-    if difference.what is not None:
-        return f"{name}{difference.what}"
-    amounts = [] if difference.largest is None else [f"by at most {difference.largest:.3g}"]
-    if difference.largest_relative is not None:
-        amounts.append(f"relatively {difference.largest_relative:.3g}")
-    if difference.not_finite:
-        amounts.append(f"{difference.not_finite:,} by NaN or infinity")
-    return " ".join([f"{name}in {difference.changed:,} of {difference.values:,} values", ", ".join(amounts)]).rstrip()
 
 
 def _notified_once(

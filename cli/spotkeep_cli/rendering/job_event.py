@@ -76,6 +76,12 @@ def _text(event: JobEvent) -> str:
             return f"paused after step {event.step or 0:,}"
         case JobEventKind.FINISH:
             return f"finished after step {event.step or 0:,}"
+        case JobEventKind.STUCK:
+            silent = _finite(fields.get("seconds"))
+            shown = "too long" if silent is None else quantities.duration(silent)
+            return f"stands still, no step and no line for {shown}{'; it is ended' if 'at_most' in fields else ''}"
+        case JobEventKind.MOVES_AGAIN:
+            return "moves again"
         case JobEventKind.EXIT_ON_NOTICE:
             meaning = "counts as done, because it was not the first time" if fields.get("code") == 0 else "starts again"
             return f"ended with code 0 on a notice and did not say that it is done: {meaning}"

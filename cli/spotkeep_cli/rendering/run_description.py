@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from spotkeep_jobs.record.record import Attempt, Cost, Plan, Run, ScriptMetrics, TimelineEntry
+    from spotkeep_jobs.record.record import Attempt, Cost, Hangs, Plan, Run, ScriptMetrics, TimelineEntry
     from spotkeep_jobs.record.run_store import RunStore
 
 _MARKS = {
@@ -250,6 +250,8 @@ def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
         rows.append(("paused at", f"step {run.paused_at_step:,}"))
     if run.interruptions:
         rows.append(("lost capacity", "once" if run.interruptions == 1 else f"{run.interruptions} times"))
+    if run.hangs.count:
+        rows.append(("stood still", _hangs(run.hangs, now=None if run.state.ended else now)))
     if run.place.backend == "ec2":
         rows.append(("fleet", run.job_id or "not there yet"))
         rows.append(("volume", "not there yet" if run.volume is None else run.volume.id))
@@ -278,6 +280,16 @@ def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
     if run.ending is not None and run.ending.no_more_jobs_because:
         rows.append(("no job follows", run.ending.no_more_jobs_because))
     return facts(rows)
+
+
+def _hangs(hangs: Hangs, *, now: datetime | None) -> str:
+    """Say how often a training stood still, and for how long it has done so now. `now` is None for an ended run."""
+    often = "once" if hangs.count == 1 else f"{hangs.count} times"
+    again = f", and was started again {'once' if hangs.restarts == 1 else f'{hangs.restarts} times'}"
+    still = ""
+    if hangs.still_since is not None and now is not None:
+        still = f"; no step and no line for {quantities.duration((now - hangs.still_since).total_seconds())} now"
+    return f"{often}{again if hangs.restarts else ''}{still}"
 
 
 def _deadline(run: Run, *, deadline_at: datetime, plan: Plan | None, now: datetime) -> list[Fact]:

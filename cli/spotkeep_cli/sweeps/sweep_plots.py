@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spotkeep_cli.errors import UsageError
+from spotkeep_cli.errors import MissingExtraError, UsageError
 from spotkeep_cli.sweeps.sweep_view import best_so_far, differing, ended_with_value
 
 if TYPE_CHECKING:
@@ -39,13 +39,14 @@ def save_plots(sweep: Sweep, trials: Sequence[Trial], request: SweepRequest, *, 
         The files that were written: those for which there is enough to draw.
 
     Raises:
-        UsageError: There is no objective, no trial with a value yet, or no matplotlib.
+        UsageError: There is no objective, or no trial with a value yet.
+        MissingExtraError: matplotlib is not installed.
         OSError: A file cannot be written.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise UsageError("pictures need matplotlib", hint="pip install matplotlib") from error
+        raise MissingExtraError("planner", what="a picture", error=error) from None
     if request.objective is None:
         raise UsageError("this sweep has no objective to draw", hint="`spotkeep describe` lists its trials")
     measured = [trial for trial in trials if trial.best is not None]

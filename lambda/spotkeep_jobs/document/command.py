@@ -22,6 +22,7 @@ from pydantic import WithJsonSchema
 from spotkeep_fleet.training_spec import (
     NO_INSTALLATION,
     SPEC_VARIABLE,
+    HangLimit,
     JobSource,
     MlflowPlace,
     RunNumber,
@@ -64,6 +65,7 @@ from spotkeep_jobs.document.shell_text import (
     why_a_shell,
 )
 from spotkeep_jobs.document.source import GitSource
+from spotkeep_jobs.document.times import DEFAULT_STUCK_RESTARTS, StuckRequest
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.record import RunGroup
 from spotkeep_jobs.record.states import NotificationKind
@@ -338,6 +340,7 @@ _BY_THE_RUNNER: Final[Mapping[str, str]] = {
     "setup": "Remove it, or add command.",
     "arguments": "Remove it: an image's own entry point reads /opt/ml/input/config/hyperparameters.json.",
     "pause_at_step": "Remove it: the library in a script pauses. Add command, and save with Spotkeep's library.",
+    "stuck": "Remove it: the runner beside a command sees the output. Add command.",
     "checkpoint_stale": "Remove it: checkpoints of an image are its own, and nothing reports them.",
 }
 """Fields that only Spotkeep's runner in the job gives an effect to, and their remedies."""
@@ -492,6 +495,7 @@ def training_spec_of(
             if metric.pattern
         },
         pause_at_step=request.pause_at_step,
+        stuck=None if request.stuck is None else _hang_limit(request.stuck),
         number=number,
         mlflow=None if mlflow is None else MlflowPlace(mlflow.tracking_uri, mlflow.experiment),
     )
@@ -511,6 +515,11 @@ def spec_object(spec: TrainingSpec, *, prefix: str) -> SpecObject:
     """
     content = encode_spec(spec)
     return SpecObject(uri=f"{prefix}{spec_file_name(content)}", content=content)
+
+
+def _hang_limit(stuck: StuckRequest) -> HangLimit:
+    at_most = stuck.at_most or DEFAULT_STUCK_RESTARTS
+    return HangLimit(after_seconds=stuck.after, restart=stuck.restart, at_most=at_most)
 
 
 def _source(request: JobRequest) -> JobSource | None:

@@ -88,8 +88,10 @@ from spotkeep_jobs.document.times import (
     NO_CHECKPOINTS_SPOT_SECONDS,
     DurationOf,
     LongestWait,
+    StuckRequest,
     deadline_can_be_kept,
     read_deadline,
+    read_stuck,
 )
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.fields import MAX_DOCUMENT_BYTES, MAX_DOCUMENTS_BYTES, with_changes
@@ -314,6 +316,12 @@ class JobRequest(DocumentModel):
     checkpoint_stale: LongestWait | None = Field(default=None, examples=["1h"])
     """An age of the newest checkpoint that is worth the notification checkpoint-stale, 5m to 28d. Default: three times
     the interval in which the run saves, at least 15m; 1h where that is not known."""
+    stuck: Annotated[
+        StuckRequest | None, BeforeValidator(read_stuck, json_schema_input_type=int | str | StuckRequest | None)
+    ] = Field(default=None, examples=["30m", {"after": "30m", "restart": True}])
+    """When a training hangs: so long without a step of the library and without a line of output. A time alone asks for
+    the notification stuck, and with restart: true the command is ended and started again from its checkpoint, too.
+    Default: none, it may be silent for as long as it trains."""
     owner: Owner | None = Field(default=None, examples=["ada@example.com"])
     """Whose run it is, for `spotkeep ps` and the cost tag. Default: none; where the deployment verifies who calls,
     the caller's, and then no other."""

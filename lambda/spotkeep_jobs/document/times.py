@@ -15,9 +15,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
 from annotated_types import GroupedMetadata
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from spotkeep_jobs.document.reading import Rule, excluded, rule, wrong
+from spotkeep_jobs.document.reading import DocumentModel, Rule, WholeNumber, excluded, rule, wrong
 from spotkeep_jobs.errors import DurationError, Problem
 
 if TYPE_CHECKING:
@@ -185,6 +185,55 @@ DEADLINE_SCHEMA: Final = WithJsonSchema(
 )
 LongestWait = Annotated[int, DurationOf(lowest=300, highest=28 * DAY_SECONDS)]
 """The controller reconciles every five minutes, so it could not keep a shorter wait."""
+
+
+DEFAULT_STUCK_RESTARTS: Final = 3
+_MOST_STUCK_RESTARTS: Final = 20
+
+
+class StuckRequest(DocumentModel):
+    """A training that hangs: after how long, and what happens then."""
+
+    after: Annotated[int, DurationOf(lowest=60, highest=28 * DAY_SECONDS)] = Field(examples=["30m"])
+    """The longest time without a step of the library and without a line of output, 1m to 28d, and at most max_run.
+    Longer than the script loads, evaluates and saves in silence."""
+    restart: bool = Field(default=False, strict=True)
+    """Whether the command is then ended, after it was asked to save, and started again on the same instance."""
+    at_most: WholeNumber | None = Field(default=None, ge=1, le=_MOST_STUCK_RESTARTS, examples=[5])
+    """With restart: how often a job does that before it fails, 1 to 20. Default: 3."""
+
+
+def read_stuck(value: object) -> object:
+    """Turn a time alone into the limit of a training that hangs."""
+    return {"after": value} if isinstance(value, int | float | str) and not isinstance(value, bool) else value
+
+
+@rule("stuck", "max_run", "instance_count")
+def _hangs_can_be_seen(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.stuck is None:
+        return
+    if request.stuck.after > request.max_run:
+        yield Problem(
+            field="stuck.after",
+            found=format_duration(request.stuck.after),
+            problem=f"is longer than max_run ({format_duration(request.max_run)}), so no job lives to see it",
+            fix="Give less, for example 30m, or remove stuck.",
+        )
+    if request.stuck.restart and request.instance_count > 1:
+        yield Problem(
+            field="stuck.restart",
+            found="true",
+            problem=f"is given with instance_count: {request.instance_count}: the commands of several instances wait "
+            "for each other, and one of them cannot be started again alone",
+            fix="Write `stuck: 30m`, which sends a notification. Stop and resume the run then.",
+        )
+    if request.stuck.at_most is not None and not request.stuck.restart:
+        yield Problem(
+            field="stuck.at_most",
+            found=str(request.stuck.at_most),
+            problem="is given without restart: true, and counts the starts that follow from it",
+            fix="Add restart: true, or remove at_most.",
+        )
 
 
 @rule("max_run", "max_total_run")
@@ -366,6 +415,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _run_within_account_limit,
     _deadline_has_a_way_out,
     _work_fits_its_limits,
+    _hangs_can_be_seen,
     _pool_within_the_limit,
 )
 

@@ -33,7 +33,7 @@ _LINE_ENDS: Final = re.compile(r"[\r\n]+")
 _NUMBERS: Final = frozenset(
     {
         "total_steps", "seconds", "bytes", "seconds_left", "code", "exit_code", "script_failures", "uploaded_step",
-        "in_a_row",
+        "in_a_row", "restarts", "at_most",
     }
 )  # fmt: skip
 _TEXTS: Final = frozenset(
@@ -66,7 +66,7 @@ class JobEventKind(StrEnum):
     """The subject of an event. All are set inside the job, by `training/spotkeep` or by `training/spotkeep_agent`."""
 
     START = "start"
-    """The runner began, in a new process."""
+    """The runner began, in a new process. Or it starts the command again that hung."""
     INSTALLING = "installing"
     """The runner installs the packages that the script needs. The field `what` names them."""
     INSTALLED = "installed"
@@ -105,6 +105,11 @@ class JobEventKind(StrEnum):
     """The checkpoint of `step` was fetched from S3, to be taken up."""
     NOTICE = "notice"
     """The job was asked to end. Its capacity goes away, a user stopped it, or its time is over."""
+    STUCK = "stuck"
+    """The command showed no step and no output for `seconds`. With `at_most` it is ended, and started again unless it
+    has been so `restarts` times as often as that."""
+    MOVES_AGAIN = "moves-again"
+    """It shows life again, after that."""
     PAUSED = "paused"
     """The checkpoint of `step` is durable, and the script exits, because it has reached its `pause_at_step`."""
     FINISH = "finish"

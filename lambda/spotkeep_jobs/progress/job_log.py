@@ -227,6 +227,8 @@ def _curve_of(metric: Metric) -> _Curve:
 _NO_GOALS: Final[Mapping[str, Goal | None]] = MappingProxyType({})
 MOST_RESUMES: Final = 200
 """The number of an attempt's resumes that are recorded one by one, the last of them. That is ten transactions."""
+MOST_HANGS: Final = 10
+"""The number of times that a training stood still which one reading gives, the last of them."""
 _OUT_OF_ORDER: Final = 256
 """So many events are held back, to put those in order that several threads and processes printed at once."""
 
@@ -259,6 +261,28 @@ class Resumed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Hang:
+    """The training stood still.
+
+    Attributes:
+        at: The time at which the runner noticed it, in epoch seconds by its clock.
+        silent_seconds: Seconds without a step and without output, until then.
+        restarts: The number of starts after a hang before this one. None where the runner only reports it.
+        at_most: The limit of that number, or None.
+    """
+
+    at: float
+    silent_seconds: float
+    restarts: int | None = None
+    at_most: int | None = None
+
+    @property
+    def starts_again(self) -> bool:
+        """True when the command is started again for it."""
+        return self.restarts is not None and self.at_most is not None and self.restarts < self.at_most
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobLog:
     """The facts from a job's log that decisions need.
 
@@ -268,6 +292,8 @@ class JobLog:
         metrics: The metrics that its script reports, or None where no log was read.
         resumes: The steps at which the script went on, in order of time, the last `MOST_RESUMES`.
         resumes_left_out: The number of resumes before those.
+        hangs: The times at which the training stood still, in order of time, the last `MOST_HANGS`.
+        moved_at: The time at which it last moved again, or was started. None where this part of the log has none.
         paused_at_step: The step at which its script paused, if it did.
         exited: True when the runner's last line is in it.
         end_is_doubtful: True when its script counts as done without a report that it is done, since it ended with 0 on
@@ -281,6 +307,8 @@ class JobLog:
     metrics: ScriptMetrics | None = None
     resumes: tuple[Resumed, ...] = ()
     resumes_left_out: int = 0
+    hangs: tuple[Hang, ...] = ()
+    moved_at: float | None = None
     paused_at_step: int | None = None
     exited: bool = False
     end_is_doubtful: bool = False
@@ -328,6 +356,8 @@ class LogAccount:
         self._read_before = -math.inf if read_before is None else read_before
         self._resumes: deque[Resumed] = deque(maxlen=MOST_RESUMES)
         self._all_resumes = 0
+        self._hangs: deque[Hang] = deque(maxlen=MOST_HANGS)
+        self._moved_at: float | None = None
         self._paused_at_step: int | None = None
         self._exited = False
         self._end_is_doubtful = False
@@ -360,6 +390,8 @@ class LogAccount:
             metrics=self._known if self._says_less(extent) else self._metrics.metrics(),
             resumes=tuple(self._resumes),
             resumes_left_out=self._all_resumes - len(self._resumes),
+            hangs=tuple(self._hangs),
+            moved_at=self._moved_at,
             paused_at_step=self._paused_at_step,
             exited=self._exited,
             end_is_doubtful=self._end_is_doubtful,
@@ -380,7 +412,12 @@ class LogAccount:
         if event.kind is JobEventKind.RESUME and event.step is not None:
             self._resumes.append(Resumed(at=event.at, step=event.step, training=event.fields.get("training")))
             self._all_resumes += 1
+        elif event.kind is JobEventKind.STUCK:
+            self._hangs.append(_hang_of(event))
+        elif event.kind is JobEventKind.MOVES_AGAIN:
+            self._moved_at = event.at
         elif event.kind is JobEventKind.START:
+            self._moved_at = event.at
             self._paused_at_step, self._exited, self._end_is_doubtful = None, False, False
         elif event.kind is JobEventKind.PAUSED:
             self._paused_at_step = event.step
@@ -388,3 +425,13 @@ class LogAccount:
             self._end_is_doubtful = event.fields.get("code") == 0
         elif event.kind is JobEventKind.EXIT:
             self._exited = True
+
+
+def _hang_of(event: JobEvent) -> Hang:
+    restarts, at_most = (_count(event.fields.get(name)) for name in ("restarts", "at_most"))
+    silent_seconds = event.fields.get("seconds", 0.0)
+    return Hang(at=event.at, silent_seconds=max(0.0, silent_seconds), restarts=restarts, at_most=at_most)
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and value >= 0 else None

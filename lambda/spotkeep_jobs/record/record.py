@@ -40,6 +40,7 @@ DEFAULT_NOTIFY: Final = (
     NotificationKind.COMPLETED,
     NotificationKind.FAILED,
     NotificationKind.STOPPED,
+    NotificationKind.STUCK,
     NotificationKind.LOG_REFUSED,
     NotificationKind.QUEUE_BLOCKED,
     NotificationKind.POOL_EXPIRING,
@@ -569,6 +570,19 @@ class Retry(Record):
     None after errors of SageMaker's own."""
 
 
+class Hangs(Record):
+    """The times at which a run's training stood still. The controller writes them, from the log of each job."""
+
+    count: int = 0
+    """The number of these times, such as 2."""
+    restarts: int = 0
+    """The number of times that the command was ended and started again for one."""
+    newest_at: UtcTime | None = None
+    """The time at which the newest one was noticed, by the job's clock, such as `2026-11-22T02:30:00.000Z`."""
+    still_since: UtcTime | None = None
+    """The time since when it stands still. None while it moves."""
+
+
 class Notified(Record):
     """The notifications that an attempt's users got, each of which comes once. The controller writes it."""
 
@@ -655,6 +669,8 @@ class Run(WithEnding):
     """The wait of a run when SageMaker refuses its job for the account's quota. None once the job is created."""
     interruptions: int = 0
     """The number of interruptions over all attempts, such as 3. The controller writes it."""
+    hangs: Hangs = Hangs()
+    """The times at which its training stood still. None are counted where the job document has no `stuck`."""
     log_reading: LogReading | None = None
     """The reading of its log that has begun. It stays when a function ends before the reading does."""
     log_warning: Words | None = None
@@ -739,7 +755,7 @@ class Attempt(WithEnding):
     recorded_transitions: int = 0
     """The number of the job's phases that the timeline shows, such as 5. The controller writes it."""
     log_read_at: UtcTime | None = None
-    """The time when the controller last read its live job's log for metrics."""
+    """The time when the controller last read its live job's log for metrics, or for a training that hangs."""
     usage: JobUsage | None = None
     """The usage of its job before prices. The controller writes it at the end. None where the job left none."""
     job_request: Annotated[dict[str, Any], AtMost(MAX_JOB_REQUEST_BYTES)] | None = None

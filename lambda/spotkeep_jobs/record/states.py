@@ -176,6 +176,8 @@ class TimelineKind(StrEnum):
     """The script counts as done because it ended with 0 on one notice after the other. It did not say that it is."""
     LOG_REFUSED = "log-refused"
     """Something in the job's log was not taken, or not all of it was read."""
+    STUCK = "stuck"
+    """The training stood still for longer than the job file's `stuck` allows."""
     QUEUE_BLOCKED = "queue-blocked"
     """AWS Batch says that the job can never have its turn."""
 
@@ -208,6 +210,9 @@ class NotificationKind(StrEnum):
     """A run that asked for spot capacity trains on demand now, at the full price."""
     CHECKPOINT_STALE = "checkpoint-stale"
     """It trains, and has not saved for longer than it should."""
+    STUCK = "stuck"
+    """It has shown no step and no line of output for as long as the job file's `stuck` allows. Once for each
+    silence."""
     MAX_COST_NEAR = "max-cost-near"
     """Most of the run's max_cost is spent. It goes on until the rest is. Once for each run."""
     LOG_REFUSED = "log-refused"

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic_core import to_jsonable_python
+
 from spotkeep_jobs.backends.ec2.checks import Checked
 from spotkeep_jobs.backends.sagemaker.training_job import run_id_for
 from spotkeep_jobs.document.reading import shown
@@ -197,11 +199,19 @@ def differing_fields(asked: Mapping[str, Any], recorded: Mapping[str, Any], *, l
 
     Args:
         asked: The present document.
-        recorded: The document in the record.
+        recorded: The document in the record. It lacks the fields of a later version, which count as their defaults.
         left_out: Fields that do not count.
     """
     fields = (asked.keys() | recorded.keys()) - left_out
-    return sorted(field for field in fields if asked.get(field) != recorded.get(field))
+    return sorted(field for field in fields if _value(asked, field) != _value(recorded, field))
+
+
+def _value(document: Mapping[str, Any], name: str) -> object:
+    """Return the value of a field in a document of a job, or its default as JSON."""
+    field = JobRequest.model_fields.get(name)
+    if name in document or field is None or field.is_required():
+        return document.get(name)
+    return to_jsonable_python(field.get_default(call_default_factory=True))
 
 
 def token_of_another_document(token: str | None, *, kind: str, launched: str, differ: Sequence[str]) -> Problem:

@@ -3,7 +3,8 @@
 The facts are made once for each reading of a run, and passed to every rule. The rules are:
 
 - The longest waits for capacity. After one the users are notified, and after another the fallback changes.
-- The log. It alerts a run's users if it has no fresh checkpoint, or if a part of it could not be read.
+- The log. It alerts a run's users if it has no fresh checkpoint, if the training stands still, or if a part of it
+  could not be read.
 - The longest training time, over all training jobs of an attempt.
 - The limit on the cost (max_cost). The users are notified when most of it is spent, and the job ends when all is. The
   limit holds even without this rule. SageMaker ends a job after its max_run, which is cut to the rest of the money.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.backends.backend import (
@@ -28,7 +29,7 @@ from spotkeep_jobs.backends.backend import (
 from spotkeep_jobs.cost.run_cost import live_cost
 from spotkeep_jobs.document.capacity import Fallback, fallbacks_of
 from spotkeep_jobs.document.times import format_duration
-from spotkeep_jobs.notifications.texts.composition import Moment
+from spotkeep_jobs.notifications.texts.composition import Moment, spoken_duration
 from spotkeep_jobs.notifications.texts.on_the_way import (
     log_refused_notification,
     long_quota_wait_notification,
@@ -36,11 +37,12 @@ from spotkeep_jobs.notifications.texts.on_the_way import (
     max_cost_near_notification,
     queue_blocked_notification,
     stale_checkpoint_notification,
+    stuck_notification,
 )
-from spotkeep_jobs.progress.job_log import Extent, JobLog
+from spotkeep_jobs.progress.job_log import Extent, Hang, JobLog
 from spotkeep_jobs.progress.progress import Freshness, freshness_of
 from spotkeep_jobs.record.fields import with_changes
-from spotkeep_jobs.record.record import Attempt, StaleCheckpointNotice, TimelineEntry, in_utc_milliseconds
+from spotkeep_jobs.record.record import Attempt, Hangs, StaleCheckpointNotice, TimelineEntry, in_utc_milliseconds
 from spotkeep_jobs.record.states import EndReason, NotificationKind, TimelineKind
 
 if TYPE_CHECKING:
@@ -252,6 +254,8 @@ def hold_to_max_run(facts: JobFacts) -> RuleResult:
 
 METRICS_READ_EVERY: Final = timedelta(minutes=10)
 """The time between two readings of a log for the metrics that a job file names. Each reading costs seven calls."""
+HANGS_READ_EVERY: Final = timedelta(minutes=4)
+"""The same for a training that may hang. A pass of the controller every five minutes is then always due."""
 CHECKPOINTS_READ_EVERY: Final = timedelta(minutes=15)
 """The time between two readings of a log that has no fresh checkpoint."""
 
@@ -274,8 +278,8 @@ def asks_for_its_log(facts: RunFacts, job: JobView) -> bool:
     """
     if facts.run.deadline_at is not None:
         return has_trained(job)
-    metrics_due_at = _metrics_read_at(facts, job)
-    if metrics_due_at is not None and metrics_due_at <= facts.now:
+    read_at = _read_at(facts, job)
+    if read_at is not None and read_at <= facts.now:
         return True
     freshness = _checkpoint_freshness(facts, job)
     return freshness is not None and freshness.read_at <= facts.now
@@ -288,7 +292,7 @@ def hold_to_log(facts: JobFacts) -> RuleResult:
         facts: The known facts.
     """
     attempt, now = facts.attempt, facts.now
-    freshness, metrics_at = _checkpoint_freshness(facts, facts.job), _metrics_read_at(facts, facts.job)
+    freshness, read_at = _checkpoint_freshness(facts, facts.job), _read_at(facts, facts.job)
     notifications, due = [], []
     if freshness is not None:
         # What was read may be a part of the log, which proves nothing.
@@ -308,24 +312,29 @@ def hold_to_log(facts: JobFacts) -> RuleResult:
         # Read a moment ago, or notified: then the log is read for a new checkpoint now and then.
         now_and_then = _is_notified(attempt, freshness) or freshness.read_at <= now
         due.append(now + CHECKPOINTS_READ_EVERY if now_and_then else freshness.read_at)
-    if metrics_at is not None and metrics_at <= now:
+    if read_at is not None and read_at <= now:
         attempt = with_changes(attempt, log_read_at=in_utc_milliseconds(now))
-        metrics_at = now + METRICS_READ_EVERY
-    if metrics_at is not None:
-        due.append(metrics_at)
+        read_at = _read_at(replace(facts, attempt=attempt), facts.job)
+    if read_at is not None:
+        due.append(read_at)
     return RuleResult(run=facts.run, attempt=attempt, notifications=notifications, due_again_at=min(due, default=None))
 
 
-def _metrics_read_at(facts: RunFacts, job: JobView) -> datetime | None:
-    """Return the next time to read a live job's log for metrics.
+def _read_at(facts: RunFacts, job: JobView) -> datetime | None:
+    """Return the next time to read a live job's log for metrics, or for a training that hangs.
 
-    None if no metrics are named, or the job does not train.
+    None if the job file asks for neither, or the job does not train.
     """
     request, since = facts.request, training_since(job)
     # The metrics of a job without a command are in CloudWatch alone: no runner prints events.
-    if request is None or request.command is None or not request.metrics or since is None:
+    if request is None or request.command is None or since is None:
         return None
-    return max(since, facts.attempt.log_read_at or since) + METRICS_READ_EVERY
+    last, due = max(since, facts.attempt.log_read_at or since), []
+    if request.metrics:
+        due.append(last + METRICS_READ_EVERY)
+    if request.stuck is not None:
+        due.append(max(last + HANGS_READ_EVERY, since + timedelta(seconds=request.stuck.after)))
+    return min(due, default=None)
 
 
 def _checkpoint_freshness(facts: RunFacts, job: JobView) -> Freshness | None:
@@ -345,6 +354,55 @@ def _is_notified(attempt: Attempt, freshness: Freshness) -> bool:
 
 def _newest_at(attempt: Attempt, freshness: Freshness) -> datetime:
     return in_utc_milliseconds(freshness.newest_at or attempt.created_at)
+
+
+def hold_to_hangs(facts: JobFacts) -> RuleResult:
+    """Count each time that the training stood still, and notify once for each.
+
+    Args:
+        facts: The known facts.
+    """
+    run, attempt, log = facts.run, facts.attempt, facts.log
+    if facts.request is None or facts.request.stuck is None:
+        return RuleResult(run=run, attempt=attempt)
+    hangs, timeline, notifications = run.hangs, [], []
+    for hang in log.hangs:
+        at = _time_of(hang.at)
+        if hangs.newest_at is not None and at <= hangs.newest_at:
+            continue
+        still_since = _time_of(max(0.0, hang.at - hang.silent_seconds))
+        restarts = hangs.restarts + hang.starts_again
+        hangs = Hangs(count=hangs.count + 1, restarts=restarts, newest_at=at, still_since=still_since)
+        text = f"Stood still: no step and no line of output for {spoken_duration(hang.silent_seconds)}{_then(hang)}"
+        timeline.append(TimelineEntry(run=run.run, attempt=attempt.attempt, at=at, kind=TimelineKind.STUCK, text=text))
+        if NotificationKind.STUCK in run.notify:
+            moment = Moment(
+                run=run,
+                attempt=attempt.attempt,
+                deployment=facts.deployment.name,
+                nth=hangs.count,
+                happened_at=at,
+                created_at=facts.now,
+            )
+            notifications.append(stuck_notification(moment, hang=hang))
+    moved = log.moved_at is not None and hangs.newest_at is not None and _time_of(log.moved_at) >= hangs.newest_at
+    if moved or facts.job.ended:
+        hangs = with_changes(hangs, still_since=None)
+    return RuleResult(
+        run=with_changes(run, hangs=hangs), attempt=attempt, timeline=timeline, notifications=notifications
+    )
+
+
+def _then(hang: Hang) -> str:
+    if hang.restarts is None:
+        return ""
+    if hang.starts_again:
+        return f"; its command starts again from its checkpoint, {hang.restarts + 1} of at most {hang.at_most} times"
+    return f"; its command has started again {hang.restarts} times for that, so its job fails"
+
+
+def _time_of(epoch_seconds: float) -> datetime:
+    return in_utc_milliseconds(datetime.fromtimestamp(epoch_seconds, tz=UTC))
 
 
 def hold_to_whole_log(facts: JobFacts) -> RuleResult:

@@ -56,6 +56,7 @@ from spotkeep_jobs.runs.rules import (
     JobFacts,
     RuleResult,
     RunFacts,
+    hold_to_hangs,
     hold_to_log,
     hold_to_max_cost,
     hold_to_max_run,
@@ -118,11 +119,12 @@ def _changes(facts: JobFacts) -> Iterator[RunChange]:
         yield _portion(facts, [*created, *portion])
         facts, created = _written(facts), []
     facts, entries, notifications = _shown(facts, upto=job.phase_count)
-    whole = hold_to_whole_log(facts)
-    facts = replace(facts, run=with_changes(whole.run, progress=facts.log.progress or facts.run.progress))
-    change = (_ended if job.ended else _alive)(
-        facts, [*created, *entries, *whole.timeline, *resumes], [*notifications, *whole.notifications]
-    )
+    for rule in (hold_to_hangs, hold_to_whole_log):
+        held = rule(facts)
+        facts = replace(facts, run=held.run)
+        entries, notifications = [*entries, *held.timeline], [*notifications, *held.notifications]
+    facts = replace(facts, run=with_changes(facts.run, progress=facts.log.progress or facts.run.progress))
+    change = (_ended if job.ended else _alive)(facts, [*created, *entries, *resumes], notifications)
     if not _says_nothing_new(change, recorded):
         yield change
 

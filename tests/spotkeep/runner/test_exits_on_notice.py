@@ -13,8 +13,8 @@ from spotkeep.runner.exits_on_notice import (
     MOST_IN_A_ROW,
     CommandEnding,
     ending_of_exit_0,
-    keep_exits,
-    take_exits,
+    keep_count,
+    take_count,
 )
 
 DONE, INTERRUPTED = CommandEnding(0), CommandEnding(75)
@@ -39,20 +39,20 @@ def test_else_it_is_interrupted_and_the_third_time_in_a_row_counts_as_done() -> 
 
 
 def test_what_is_kept_is_read_once_and_for_the_same_launch(tmp_path: Path) -> None:
-    keep_exits(tmp_path, 2, launch="one")
+    keep_count(tmp_path, EXITS_NAME, 2, launch="one")
     assert [path.name for path in tmp_path.iterdir()] == [EXITS_NAME]
-    assert (take_exits(tmp_path, launch="one"), take_exits(tmp_path, launch="one")) == (2, 0)
-    keep_exits(tmp_path, 2, launch="one")
-    assert (take_exits(tmp_path, launch=None), list(tmp_path.iterdir())) == (0, [])
+    assert (take_count(tmp_path, EXITS_NAME, launch="one"), take_count(tmp_path, EXITS_NAME, launch="one")) == (2, 0)
+    keep_count(tmp_path, EXITS_NAME, 2, launch="one")
+    assert (take_count(tmp_path, EXITS_NAME, launch=None), list(tmp_path.iterdir())) == (0, [])
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"launch": null}', '{"in_a_row": "2", "launch": null}', "[" * 9_000])
+@pytest.mark.parametrize("content", ["", "[]", '{"launch": null}', '{"count": "2", "launch": null}', "[" * 9_000])
 def test_what_nobody_wrote_counts_as_none(tmp_path: Path, content: str) -> None:
     (tmp_path / EXITS_NAME).write_text(content)
-    assert take_exits(tmp_path, launch=None) == 0
+    assert take_count(tmp_path, EXITS_NAME, launch=None) == 0
     assert not (tmp_path / EXITS_NAME).exists()
 
 
 def test_where_it_cannot_be_kept_it_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    keep_exits(tmp_path / "missing", 1, launch=None)
+    keep_count(tmp_path / "missing", EXITS_NAME, 1, launch=None)
     assert "cannot be kept" in capsys.readouterr().err

@@ -14,7 +14,7 @@ import time
 import pytest
 
 from spotkeep.__main__ import main
-from spotkeep.runner.exits_on_notice import keep_exits
+from spotkeep.runner.exits_on_notice import EXITS_NAME, keep_count
 from spotkeep.runner.job import run_job
 from spotkeep_fleet.training_spec import (
     NOT_STARTED,
@@ -433,7 +433,7 @@ def test_three_exits_with_0_on_a_notice_in_a_row_count_as_done_and_any_other_end
     """
     checkpoints = tmp_path / "ml" / "checkpoints"
     checkpoints.mkdir(parents=True)
-    keep_exits(checkpoints, 2, launch=None)
+    keep_count(checkpoints, EXITS_NAME, 2, launch=None)
     codes = []
     for how in ("fails", "noticed", "noticed"):
         job = start(["python", "train.py", how], script=script, SPOTKEEP_NOTICE_SECONDS="0")
@@ -443,7 +443,7 @@ def test_three_exits_with_0_on_a_notice_in_a_row_count_as_done_and_any_other_end
         codes.append(job.finish())
         if len(codes) == 2:
             assert job.events[-2] == {**job.events[-2], "event": "exit-on-notice", "in_a_row": 1, "code": 75}
-            keep_exits(checkpoints, 2, launch=None)
+            keep_count(checkpoints, EXITS_NAME, 2, launch=None)
     assert codes == [1, 75, 0], job.stderr
     assert job.events[-2:] == [
         {**job.events[-2], "event": "exit-on-notice", "in_a_row": 3, "code": 0},

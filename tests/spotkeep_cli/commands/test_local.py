@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from spotkeep_cli.aws import connection
-from spotkeep_cli.aws.connection import LOCAL_STATE_VARIABLE, app_directory, local_state_directory, project_directory
+from spotkeep_cli.aws.connection import (
+    LOCAL_STATE_VARIABLE,
+    app_directory,
+    app_to_deploy,
+    local_state_directory,
+    project_directory,
+)
 from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.errors import ExitCode, NoConnectionError
 from spotkeep_local import cdk, lifecycle
@@ -24,7 +30,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory without an app, and a state directory that is emptied of its server afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(LOCAL_STATE_VARIABLE, str(tmp_path / "state"))
-    monkeypatch.setattr(connection, "INSTALLED_FROM", tmp_path / "site-packages")
+    monkeypatch.setattr(connection, "INSTALLED_FROM", None)
     return tmp_path / "state"
 
 
@@ -32,12 +38,12 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_up_status_env_down(spotkeep: Any, state: Path) -> None:
     port = lifecycle.free_port()
     try:
-        up = spotkeep("local", "up", "--port", str(port))
+        up = spotkeep("local", "up", "--no-deploy", "--port", str(port))
         assert up.exit_code == ExitCode.DONE, up.output
         assert f"The local AWS is up at http://127.0.0.1:{port}" in up.stdout
-        assert "nothing was deployed to it" in up.stderr
+        assert "deployed" not in up.stdout
 
-        again = json.loads(spotkeep("local", "up", "--json").stdout)
+        again = json.loads(spotkeep("local", "up", "--no-deploy", "--json").stdout)
         assert (again["running"], again["port"], again["deployed"]) == (True, port, False)
 
         other = spotkeep("local", "up", "--port", str(lifecycle.free_port()))
@@ -101,7 +107,7 @@ def test_a_deployment_that_fails_gives_the_toolkits_own_words(
     assert "Spotkeep-Storage failed: no such thing" in result.stderr
 
 
-def test_the_project_is_the_nearest_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_project_is_the_nearest_one_upwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(LOCAL_STATE_VARIABLE, raising=False)
     (tmp_path / "cdk.json").write_text(APP)
     inner = tmp_path / "examples" / "digits"
@@ -115,6 +121,7 @@ def test_from_any_other_folder_it_is_the_checkout_that_the_command_is_installed_
 ) -> None:
     monkeypatch.delenv(LOCAL_STATE_VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
+    assert connection.INSTALLED_FROM is not None
     assert (connection.INSTALLED_FROM / "app.py").is_file()
     assert app_directory() == connection.INSTALLED_FROM
     assert local_state_directory() == connection.INSTALLED_FROM / ".spotkeep" / "local"
@@ -127,15 +134,21 @@ def test_a_command_without_a_checkout_keeps_its_state_where_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(LOCAL_STATE_VARIABLE, raising=False)
-    monkeypatch.setattr(connection, "INSTALLED_FROM", tmp_path / "site-packages")
+    monkeypatch.setattr(connection, "INSTALLED_FROM", None)
     assert app_directory(start=tmp_path) is None
     assert local_state_directory(start=tmp_path) == tmp_path / ".spotkeep" / "local"
+    app = app_to_deploy(start=tmp_path)
+    assert app == tmp_path.resolve() / ".spotkeep" / "app"
+    assert json.loads((app / "cdk.json").read_text())["app"] == "python app.py"
+    (app / "app.py").write_text("of an earlier version")
+    app_to_deploy(start=tmp_path)
+    assert "spotkeep_stacks" in (app / "app.py").read_text()
 
 
 def test_a_folder_of_a_projects_state_is_no_part_of_the_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "INSTALLED_FROM", tmp_path / "site-packages")
+    monkeypatch.setattr(connection, "INSTALLED_FROM", None)
     (tmp_path / "cdk.json").write_text(APP)
     state = tmp_path / ".spotkeep" / "tmp" / "scratch"
     state.mkdir(parents=True)

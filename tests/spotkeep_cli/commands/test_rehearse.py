@@ -123,14 +123,12 @@ def test_it_deploys_the_app_it_is_installed_from_under_the_name_it_then_looks_fo
     assert [plan.deploy for plan in rehearsed] == [True, False]
 
 
-def test_a_command_that_was_installed_without_the_app_says_what_to_do(
+def test_a_command_that_was_installed_from_a_wheel_deploys_the_app_that_the_wheel_carries(
     rehearsed: list[Any], spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "INSTALLED_FROM", job_file.parent)
-    result = spotkeep("rehearse", job_file.name)
-    assert (result.exit_code, rehearsed) == (ExitCode.USAGE, [])
-    assert "there is no app to deploy" in result.stderr
-    assert "make setup" in result.stderr
+    monkeypatch.setattr(connection, "INSTALLED_FROM", None)
+    spotkeep("rehearse", job_file.name)
+    assert [plan.project_dir for plan in rehearsed] == [job_file.parent.resolve() / ".spotkeep" / "app"]
 
 
 @pytest.mark.parametrize(

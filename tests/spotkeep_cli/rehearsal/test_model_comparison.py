@@ -17,18 +17,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spotkeep_cli.rehearsal import value_comparison
-from spotkeep_cli.rehearsal.evidence import FileComparison, RunEvidence
+from spotkeep_cli.rehearsal.evidence import RunEvidence
 from spotkeep_cli.rehearsal.model_comparison import (
-    MOST_FILE_BYTES,
-    compare_files,
     compare_models,
-    comparison_of,
     hash_model_files,
     hash_of_hashes,
     interpreter_of,
     model_files_of,
 )
+from spotkeep_rehearsal import value_comparison
+from spotkeep_rehearsal.comparison import MOST_FILE_BYTES, FileComparison, compare_files, comparison_of
 
 WEIGHTS = {"kernel": np.arange(6, dtype="f4").reshape(2, 3), "bias": np.array([1.0, np.nan], dtype="f4")}
 
@@ -148,19 +146,21 @@ def test_no_pickle_of_a_strangers_job_runs(tmp_path: Path) -> None:
             return (os.mkdir, (str(tmp_path / "harm"),))
 
     harmful = npy(np.array([Harmful()], dtype=object), allow_pickle=True)
-    (found,) = compare_files({"model": written(tmp_path, harmful, harmful)}, interpreter=sys.executable)
+    (found,) = compare_files(
+        {"model": written(tmp_path, harmful, harmful)}, interpreter=sys.executable, path=os.defpath
+    )
     assert "ValueError" in str(found.incomparable)
     assert not (tmp_path / "harm").exists()
 
 
 def test_a_comparison_is_bounded_in_time_and_ends_with_its_reason(tmp_path: Path) -> None:
     paths = written(tmp_path, npy(np.zeros(1)), npy(np.ones(1)))
-    (found,) = compare_files({"model": paths}, interpreter=sys.executable, most_seconds=0.001)
+    (found,) = compare_files({"model": paths}, interpreter=sys.executable, path=os.defpath, most_seconds=0.001)
     assert found.incomparable == "the comparison took more than 0.001 s"
     (tmp_path / "broken").write_text("#!/bin/sh\necho no such library >&2\nexit 1\n")
     (tmp_path / "broken").chmod(0o755)
     for interpreter, because in (("broken", "broke off: no such library"), ("absent", "cannot be started")):
-        (found,) = compare_files({"model": paths}, interpreter=str(tmp_path / interpreter))
+        (found,) = compare_files({"model": paths}, interpreter=str(tmp_path / interpreter), path=os.defpath)
         assert because in str(found.incomparable)
 
 

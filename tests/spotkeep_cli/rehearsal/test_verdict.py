@@ -10,13 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_cli.rehearsal.evidence import (
-    FileComparison,
     ModelFile,
     ProcessEnding,
     ReceivedNotification,
     RehearsedProcess,
     RunEvidence,
-    ValueDifference,
 )
 from spotkeep_cli.rehearsal.verdict import (
     Verdict,
@@ -25,6 +23,7 @@ from spotkeep_cli.rehearsal.verdict import (
     judge,
     same_model,
 )
+from spotkeep_rehearsal.comparison import FileComparison, ValueDifference
 
 MODEL = {"weights.npy": ModelFile(sha256="aa", size_bytes=400), "bias.npy": ModelFile(sha256="bb", size_bytes=100)}
 OTHER = ModelFile(sha256="cc", size_bytes=100)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from rich.console import Console
 
-from spotkeep_cli.rendering.run_description import bill
+from spotkeep_cli.rendering.run_description import RunStory, bill, run_description
+from spotkeep_jobs.record.record import Hangs
 
+NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
 OF_A_LIST = "of a list"
 
 
@@ -39,3 +43,21 @@ def test_what_ebs_kept_for_a_run_on_ec2_is_on_its_bill_a_line_each(make: Any) ->
     text = " ".join(printed(make.completed(cost=make.cost(**unpriced))).split())
     assert "root volumes 80.0 GiB hours saved at most" in text
     assert "not known: gp3 throughput" in text
+
+
+@pytest.mark.parametrize(
+    ("ended", "restarts", "said"),
+    [
+        (False, 0, "stood still 2 times; no step and no line for 40m now"),
+        (False, 1, "stood still 2 times, and was started again once; no step and no line for 40m now"),
+        (True, 2, "stood still 2 times, and was started again 2 times"),
+    ],
+)
+def test_a_description_says_how_often_a_training_stood_still(make: Any, ended: bool, restarts: int, said: str) -> None:
+    hangs = Hangs(count=2, restarts=restarts, newest_at=NOON, still_since=NOON - timedelta(minutes=30))
+    run = (make.completed if ended else make.run)(hangs=hangs)
+    story = RunStory(run=run, attempts=[], timeline=[], metrics=None, plan=None, page=None)
+    console = Console(width=120)
+    with console.capture() as captured:
+        console.print(run_description(story, now=NOON + timedelta(minutes=10), width=120))
+    assert said in " ".join(captured.get().split())

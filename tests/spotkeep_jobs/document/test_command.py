@@ -94,11 +94,12 @@ def test_every_field_that_only_the_runner_gives_an_effect_is_refused_at_once() -
         setup="make",
         arguments="none",
         pause_at_step=1000,
+        stuck="30m",
         checkpoint_stale="1h",
         metrics={"loss": None, "accuracy": {"pattern": "acc=([0-9.]+)", "goal": "maximize"}, "error": "e=([0-9.]+)"},
         notify=["completed", "checkpoint-stale"],
     ) == [
-        "source", "install", "setup", "arguments", "pause_at_step", "checkpoint_stale", "metrics.loss",
+        "source", "install", "setup", "arguments", "pause_at_step", "stuck", "checkpoint_stale", "metrics.loss",
         "metrics.accuracy", "notify",
     ]  # fmt: skip
 

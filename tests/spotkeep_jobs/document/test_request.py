@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.request import MAX_PROBLEMS, JobRequest, Validation, validate
+from spotkeep_jobs.document.times import StuckRequest
 from spotkeep_jobs.errors import RequestRefusedError
 
 DEFAULTS = DeploymentDefaults(
@@ -53,7 +54,9 @@ def test_a_name_and_a_command_are_enough() -> None:
     assert (request.instance_count, request.volume_size_gb) == (1, 30)
     assert (request.max_run, request.max_wait, request.keep_alive) == (86_400, 172_800, 0)
     assert request.checkpoints is True
-    by_default = ["completed", "failed", "stopped", "log-refused", "queue-blocked", "pool-expiring", "pool-expired"]
+    by_default = [
+        "completed", "failed", "stopped", "stuck", "log-refused", "queue-blocked", "pool-expiring", "pool-expired",
+    ]  # fmt: skip
     assert [str(kind) for kind in request.notify] == by_default
 
 
@@ -316,6 +319,7 @@ def test_what_is_just_right_is_accepted() -> None:
         ("keep_alive", ["61m"]),
         ("metrics", [5, ["loss", 5], {f"m{i}": {} for i in range(41)}]),
         ("pause_at_step", [0, 1.5, "soon", True, 2**53]),
+        ("stuck", [True, [30]]),
         ("checkpoint_prefix", ["s3://other", "s3://other/", "s3://other/a//b/", "s3://other/../x/"]),
         ("max_cost", ["10 USD", 0]),
         ("max_attempts", [0]),
@@ -771,3 +775,32 @@ class TestWarmPoolsAndTeams:
         assert "isolated_teams" in problem.fix
         assert judged(team="vision").accepted().team == "vision", "without a deployment any team may be right"
         assert problem_fields(judged(team="Vision Lab")) == ["team"]
+
+
+def test_a_limit_for_a_training_that_hangs() -> None:
+    assert judged().accepted().stuck is None
+    assert judged(stuck="30m").accepted().stuck == StuckRequest(after=1800)
+    given = {"after": 90, "restart": True, "at_most": 5}
+    assert judged(stuck=given).accepted().stuck == StuckRequest(after=90, restart=True, at_most=5)
+    assert judged(stuck="30m", instance_count=2).accepted().stuck == StuckRequest(after=1800)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "text"),
+    [
+        *(
+            ({"stuck": value}, "stuck.after", text)
+            for value, text in (("soon", "not a duration"), (59, "1m to 28d"), ("29d", "1m to 28d"))
+        ),
+        ({"stuck": {"restart": True}}, "stuck.after", "is required"),
+        ({"stuck": {"after": "1m", "restart": True, "at_most": 21}}, "stuck.at_most", "20"),
+        ({"stuck": {"after": "1m", "restart": "yes"}}, "stuck.restart", "true or false"),
+        ({"stuck": "2h", "max_run": "1h"}, "stuck.after", "is longer than max_run (1h)"),
+        ({"stuck": {"after": 60, "restart": True}, "instance_count": 2}, "stuck.restart", "instance_count: 2"),
+        ({"stuck": {"after": "1m", "at_most": 2}}, "stuck.at_most", "is given without restart: true"),
+    ],
+)
+def test_a_limit_for_a_training_that_hangs_which_could_not_work(fields: Any, field: str, text: str) -> None:
+    named, said = the_problem(**fields)
+    assert named == field
+    assert text in said

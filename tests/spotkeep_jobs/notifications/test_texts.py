@@ -26,8 +26,10 @@ from spotkeep_jobs.notifications.texts.on_the_way import (
     queue_blocked_notification,
     resume_notification,
     stale_checkpoint_notification,
+    stuck_notification,
 )
 from spotkeep_jobs.notifications.texts.pools import pool_expiring_notification, pool_over_notification
+from spotkeep_jobs.progress.job_log import Hang
 from spotkeep_jobs.progress.progress import Freshness
 from spotkeep_jobs.record.record import Cost, Notification, QueuePlace, Run
 from spotkeep_jobs.record.states import EndReason, PoolEndReason, PoolState, RunState
@@ -210,6 +212,11 @@ class TestTheWords:
         )
         notification = stale_checkpoint_notification(moment(make, happened_at=now, created_at=now), freshness=freshness)
         assert as_mail(notification) == snapshot
+
+    @pytest.mark.parametrize("restarts", [None, 0, 3])
+    def test_of_a_training_that_hangs(self, make: Any, restarts: int | None, snapshot: SnapshotAssertion) -> None:
+        hang = Hang(at=0.0, silent_seconds=1800.0, restarts=restarts, at_most=None if restarts is None else 3)
+        assert as_mail(stuck_notification(moment(make, nth=1), hang=hang)) == snapshot
 
     @pytest.mark.parametrize("about", [True, False])
     def test_of_a_max_cost_that_is_near(self, make: Any, about: bool, snapshot: SnapshotAssertion) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from spotkeep_jobs.errors import RunChangedError
-from spotkeep_jobs.record.states import EndReason, RunState
+from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.runs.run_reconciler import MOST_UNFINISHED_READINGS, run_of_job
 from tests.models.faults import Fault
 
@@ -306,3 +307,80 @@ def test_a_log_that_is_not_answered_leaves_the_metrics_as_they_were(world: Any, 
         world.runs.reconcile(RUN)
     assert world.table.runs.metrics(RUN) == known
     assert "loss         41 at step 59" in world.table.notifications.of_run(RUN)[0].body
+
+
+def may_hang(world: Any, make: Any, *lines: str, **fields: Any) -> Any:
+    """A run that trains, whose job file has a limit for a training that hangs."""
+    document = {"name": "first", "command": "train", "stuck": {"after": 600, "restart": True}, **fields}
+    run = world.launch(make.run(request=document, notify=("stuck", "failed")), make.attempt())
+    world.sagemaker.has_job(run.job_name, ("Training", 0.0))
+    world.logs.lines[run.job_name] = [make.line("start", 0), make.line("resume", 0, step=0), *lines]
+    return run
+
+
+def test_a_training_that_stands_still_is_notified_and_counted_once(world: Any, make: Any) -> None:
+    hung = make.line("stuck", 10, seconds=600.2, restarts=0, at_most=3)
+    run = may_hang(world, make)
+    world.clock.pass_by(minutes=9)
+    world.runs.reconcile(RUN)
+    assert world.logs.queries == []
+    world.logs.lines[run.job_name].append(hung)
+    for _ in range(4):
+        world.clock.pass_by(minutes=5)
+        world.runs.reconcile(RUN)
+    hangs = world.table.runs.get(RUN).hangs
+    assert (hangs.count, hangs.restarts) == (1, 1)
+    assert hangs.still_since == make.noon + timedelta(seconds=600 - 600.2)
+    [notification] = world.table.notifications.of_run(RUN)
+    assert (notification.kind, notification.nth) == (NotificationKind.STUCK, 1)
+    world.logs.lines[run.job_name] += [
+        make.line("start", 30),
+        make.line("stuck", 45, seconds=601, restarts=1, at_most=3),
+    ]
+    world.sagemaker.has_job(run.job_name, ("Training", 0.0), ("Completed", 60.0), TrainingTimeInSeconds=3600)
+    world.clock.pass_by(minutes=60)
+    ended = world.runs.reconcile(RUN).run
+    assert ended.hangs.model_dump(exclude={"newest_at"}) == {"count": 2, "restarts": 2, "still_since": None}
+    assert [each.nth for each in world.table.notifications.of_run(RUN)] == [1, 2]
+    entries = [each.text for each in world.table.runs.timeline(RUN) if each.kind is TimelineKind.STUCK]
+    assert entries == [
+        "Stood still: no step and no line of output for 10 min; its command starts again from its checkpoint, "
+        "1 of at most 3 times",
+        "Stood still: no step and no line of output for 10 min; its command starts again from its checkpoint, "
+        "2 of at most 3 times",
+    ]
+
+
+def test_a_training_that_moves_again_stands_still_no_more(world: Any, make: Any) -> None:
+    lines = make.line("stuck", 10, seconds=600), make.line("moves-again", 11)
+    may_hang(world, make, lines[0])
+    world.clock.pass_by(minutes=10)
+    assert world.runs.reconcile(RUN).run.hangs.still_since == make.noon
+    world.logs.lines[f"{RUN}-1"].append(lines[1])
+    world.clock.pass_by(minutes=5)
+    moved = world.runs.reconcile(RUN).run.hangs
+    assert (moved.count, moved.restarts, moved.still_since) == (1, 0, None)
+
+
+def test_the_last_of_the_starts_after_a_hang_is_no_start(world: Any, make: Any) -> None:
+    may_hang(world, make, make.line("stuck", 10, seconds=600, restarts=3, at_most=3))
+    world.clock.pass_by(minutes=10)
+    assert world.runs.reconcile(RUN).run.hangs.restarts == 0
+    [entry] = [each.text for each in world.table.runs.timeline(RUN) if each.kind is TimelineKind.STUCK]
+    assert entry.endswith("; its command has started again 3 times for that, so its job fails")
+
+
+def test_a_script_cannot_report_a_hang_that_its_job_file_does_not_watch_for(world: Any, make: Any) -> None:
+    run = may_hang(world, make, make.line("stuck", 10, seconds=600), stuck=None)
+    world.sagemaker.has_job(run.job_name, ("Training", 0.0), ("Completed", 60.0), TrainingTimeInSeconds=3600)
+    assert world.runs.reconcile(RUN).run.hangs.count == 0
+    assert world.table.notifications.of_run(RUN) == []
+
+
+def test_with_metrics_the_log_is_still_read_at_each_pass_for_a_hang(world: Any, make: Any) -> None:
+    may_hang(world, make, metrics=["loss"])
+    world.clock.pass_by(minutes=10)
+    for _ in range(3):
+        world.runs.reconcile(RUN)
+        assert world.table.runs.attempt(RUN, 1).log_read_at == world.clock()
+        world.clock.pass_by(minutes=5)

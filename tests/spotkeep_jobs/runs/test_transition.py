@@ -357,6 +357,42 @@ class TestAnyOrderOfEvents:
         ids = [notification.notification_id for notification in world.topic.published]
         assert len(ids) == len(set(ids)) == 5
 
+    @given(
+        arrivals=st.lists(st.integers(0, 3), min_size=len(LIFE) + 1, max_size=len(LIFE) + 1),
+        seconds=st.integers(1, 400),
+    )
+    @settings(max_examples=20)
+    def test_i4_each_time_that_a_training_stood_still_is_counted_and_notified_once(
+        self, make: Any, arrivals: list[int], seconds: int
+    ) -> None:
+        """Its log is read now and then while it lives, and once more at its end."""
+        world = make.world()
+        request = {"name": "digits", "command": "train", "stuck": {"after": 60, "restart": True, "at_most": 2}}
+        run = world.launch(make.run(request=request, notify=(NotificationKind.STUCK,)), make.attempt())
+        hung = [(9.0, 0), (19.0, 1), (33.0, 1), (39.0, 2)]
+        lives = functools.partial(world.sagemaker.has_job, run.job_name)
+        stories = [*(LIFE[:length] for length in range(1, len(LIFE) + 1)), (*LIFE, ("Failed", 41.0))]
+        for story, count in zip(stories, arrivals, strict=True):
+            lives(*story, **(ENDINGS["Failed"] if story[-1][0] == "Failed" else {}))
+            world.logs.lines[run.job_name] = [
+                make.line("start", 3.0),
+                *(
+                    make.line("stuck", at, seconds=60, restarts=restarts, at_most=2)
+                    for at, restarts in hung
+                    if at < story[-1][1]
+                ),
+            ]
+            for _ in range(count):
+                world.clock.pass_by(seconds=seconds)
+                world.runs.reconcile(run.run)
+        ended = world.runs.reconcile(run.run).run
+        assert (ended.hangs.count, ended.hangs.restarts, ended.hangs.still_since) == (4, 3, None)
+        world.outbox.deliver_all()
+        published = [notification.notification_id for notification in world.topic.published]
+        assert published == [f"{run.run}/stuck/1-{nth}" for nth in range(1, 5)]
+        entries = [entry.at for entry in world.table.runs.timeline(run.run) if entry.kind is TimelineKind.STUCK]
+        assert entries == [make.noon + timedelta(minutes=at) for at, _ in hung]
+
 
 def with_fault(world: Any, fault: str, act: Any) -> None:
     """Do something while the platform misbehaves in one way; what the function cannot finish, it raises."""

@@ -43,6 +43,7 @@ REBALANCE_MODES = ("save", "leave", "ignore")
 _DEFAULT_NOTICE_SECONDS = 120.0
 _MAX_FILE_BYTES = 4096
 _POLL_SECONDS = 1.0
+_ALIVE_SECONDS = 1.0
 _LEAVE_SECONDS = 2.0
 _GRACE_SECONDS = 5.0
 _STOP, _LOOK = b"\0", b"\xff"
@@ -205,9 +206,14 @@ class NoticeWatch:
                 _logger.warning("the runner does not hear whether the training is done: %s", error)
 
     def note_step(self) -> None:
-        """Let the runner know that a training goes on, where the process has said before that its training is done."""
+        """Let the runner know that a training goes on.
+
+        The runner may watch for a training that hangs. And the process may have said before that its training is done.
+        """
         if NoticeWatch._said_done:
             self.note_training(done=False)
+        if self._file is not None:
+            _life_sign.give(self._file)
 
     def take_save_advice(self) -> bool:
         """Give True once when EC2 recommends a rebalance, which advises a save now."""
@@ -299,6 +305,24 @@ class NoticeWatch:
     def _forget_after_fork(self) -> None:
         self._thread = None
         self._sigterm.forget()
+
+
+class _LifeSign:
+    """The touch of a file by which the runner sees that this process completes steps."""
+
+    def __init__(self) -> None:
+        self._given_at = -math.inf
+
+    def give(self, notice_file: Path) -> None:
+        """Touch the file, at most once a second. There is none where the runner does not watch for a hang."""
+        now = time.monotonic()
+        if now - self._given_at >= _ALIVE_SECONDS:
+            self._given_at = now
+            with contextlib.suppress(OSError):
+                os.utime(alive_file(notice_file))
+
+
+_life_sign = _LifeSign()
 
 
 class _Sigterm:
@@ -418,6 +442,11 @@ def left_file(notice_file: Path) -> Path:
 def save_advice_file(notice_file: Path) -> Path:
     """Name the file that says that EC2 recommends a rebalance, so that a save is advised."""
     return notice_file.with_name(notice_file.name + ".save")
+
+
+def alive_file(notice_file: Path) -> Path:
+    """Name the file that a step of a training touches, where the runner watches for a training that hangs."""
+    return notice_file.with_name(notice_file.name + ".alive")
 
 
 def write_notice(path: Path, notice: Notice) -> None:

@@ -24,6 +24,7 @@ from spotkeep.notices.notice import EXIT_INTERRUPTED
 EXITS_NAME = "exits-on-notice.json"
 MOST_IN_A_ROW = 3
 _MAX_BYTES = 4096
+_MOST_COUNTED = 1000
 
 
 @dataclass(frozen=True)
@@ -57,32 +58,33 @@ def ending_of_exit_0(*, noticed: bool, left: bool, done: bool, exits_before: int
     return CommandEnding(0 if in_a_row >= MOST_IN_A_ROW else EXIT_INTERRUPTED, in_a_row)
 
 
-def take_exits(checkpoints: Path, *, launch: str | None) -> int:
-    """Read the number of such exits in a row before this start, and remove the file.
+def take_count(checkpoints: Path, name: str, *, launch: str | None) -> int:
+    """Read a count of this job before this start, and remove its file.
 
     Args:
         checkpoints: The directory that the platform keeps.
-        launch: The id of this job's launch. Exits of another launch do not count. That launch was stopped or reached
-            its limits, and a stop is a notice, too.
+        name: The name of the file, `EXITS_NAME` for the exits in a row.
+        launch: The id of this job's launch. A count of another launch is 0. That launch was stopped or reached its
+            limits, and a stop is a notice, too.
     """
-    path = checkpoints / EXITS_NAME
+    path = checkpoints / name
     try:
         with path.open("rb") as file:
             document = json.loads(file.read(_MAX_BYTES))
-        count = document["in_a_row"] if document["launch"] == launch else 0
+        count = document["count"] if document["launch"] == launch else 0
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         count = 0
     with contextlib.suppress(OSError):
         path.unlink()
-    return count if isinstance(count, int) and 0 < count < MOST_IN_A_ROW else 0
+    return count if isinstance(count, int) and 0 < count <= _MOST_COUNTED else 0
 
 
-def keep_exits(checkpoints: Path, in_a_row: int, *, launch: str | None) -> None:
-    """Keep how many there were for the next start. Where that cannot be, it is said, and the next start counts anew."""
-    path = checkpoints / EXITS_NAME
+def keep_count(checkpoints: Path, name: str, count: int, *, launch: str | None) -> None:
+    """Keep a count of this job for its next start. Where that cannot be, it is said, and the next start counts anew."""
+    path = checkpoints / name
     draft = path.with_name(path.name + ".draft")
     try:
-        draft.write_text(json.dumps({"in_a_row": in_a_row, "launch": launch}) + "\n", encoding="ascii")
+        draft.write_text(json.dumps({"count": count, "launch": launch}) + "\n", encoding="ascii")
         draft.replace(path)
     except OSError as error:
-        sys.stderr.write(f"spotkeep: that the script ended with code 0 on a notice cannot be kept: {error}\n")
+        sys.stderr.write(f"spotkeep: {name} cannot be kept, so the next start counts anew: {error}\n")

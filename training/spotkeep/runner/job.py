@@ -33,23 +33,27 @@ from spotkeep_fleet.training_spec import (
     NO_ARGUMENTS,
     NOT_STARTED,
     SPEC_VARIABLE,
+    HangLimit,
     TrainingSpec,
     decode_spec,
     spec_file_name,
 )
 
 from .environment import command_arguments, find_hardware, job_environment
-from .exits_on_notice import MOST_IN_A_ROW, CommandEnding, ending_of_exit_0, keep_exits, take_exits
+from .exits_on_notice import EXITS_NAME, MOST_IN_A_ROW, CommandEnding, ending_of_exit_0, keep_count, take_count
 from .failure import MAX_CHARACTERS, failure_text, says_ended_by_sigterm
 from .installation import prepare_machine
 from .layout import JobConfiguration, JobLayout, import_root, read_configuration
 from .script_checkpoints.putting_aside import put_aside_cut_off
 from .secret_values import take_secret_values
 from .source import prepare_source
-from .supervision import Supervisor, bash_words
+from .supervision import CommandOutcome, Supervisor, bash_words
 
 _MAX_SPEC_BYTES = 2**20
 _KILLED_BY_SIGTERM = 143
+_EXIT_STUCK = 1
+_RESTARTS_NAME = "stuck-restarts.json"
+"""The number of starts after a hang, beside the checkpoints. It is there only between two machines of the job."""
 MOST_SECONDS_FOR_HOST_NAMES = 900.0
 """So long AWS's own images wait for each name.
 
@@ -189,20 +193,65 @@ def _supervised(
         if supervisor.announced:
             return EXIT_INTERRUPTED
         checkpoints, launch = configuration.checkpoint_directory, os.environ.get(events.LAUNCH_VARIABLE)
-        exits_before = take_exits(checkpoints, launch=launch)
-        forget_trainings(notice_file)
-        put_aside_cut_off(checkpoints, layout.put_aside)
-        outcome = supervisor.run(
-            command,
-            arguments=words if spec.arguments != NO_ARGUMENTS else [],
-            environment=environment,
-            directory=source,
-            metrics=spec.metrics,
-        )
+        exits_before = take_count(checkpoints, EXITS_NAME, launch=launch)
+        restarts = take_count(checkpoints, _RESTARTS_NAME, launch=launch)
+        # The events and most lines are those of the first host. The processes of others may be silent all the time.
+        stuck = spec.stuck if configuration.current_host == configuration.hosts[0] else None
+        while True:
+            forget_trainings(notice_file)
+            put_aside_cut_off(checkpoints, layout.put_aside)
+            outcome = supervisor.run(
+                command,
+                arguments=words if spec.arguments != NO_ARGUMENTS else [],
+                environment=environment,
+                directory=source,
+                metrics=spec.metrics,
+                stuck=stuck,
+                restarts=restarts,
+            )
+            if outcome.hung and not outcome.exit_code and all_are_done(notice_file):
+                return 0  # It was at its end.
+            if stuck is None or not outcome.hung or supervisor.announced:
+                break
+            if outcome.processes_left or restarts >= stuck.at_most:
+                _leave_failure(layout, _hung_text(stuck, processes_left=outcome.processes_left))
+                return _EXIT_STUCK
+            restarts += 1
+            events.emit("start", python=platform.python_version(), spotkeep=__version__)
     except JobError as error:
         if supervisor.announced and isinstance(error, JobSecretError) and not error.for_good:
             return EXIT_INTERRUPTED
         return _not_begun(layout, error, values=supervisor.secret_values)
+    if outcome.hung:
+        exit_code = EXIT_INTERRUPTED
+    else:
+        exit_code = _ended(
+            spec,
+            layout,
+            supervisor,
+            outcome,
+            notice_file=notice_file,
+            exits_before=exits_before,
+            checkpoints=checkpoints,
+            launch=launch,
+        )
+    if exit_code == EXIT_INTERRUPTED and restarts:
+        keep_count(checkpoints, _RESTARTS_NAME, restarts, launch=launch)
+    return exit_code
+
+
+def _ended(
+    spec: TrainingSpec,
+    layout: JobLayout,
+    supervisor: Supervisor,
+    outcome: CommandOutcome,
+    *,
+    notice_file: Path,
+    exits_before: int,
+    checkpoints: Path,
+    launch: str | None,
+) -> int:
+    """Give the job's exit code after the command's end. Leave the reason for a failure."""
     # A launcher of many workers (torchrun) has a code of its own for a worker that left with 75, a shell even a 0.
     left = left_file(notice_file).exists()
     if not outcome.exit_code:
@@ -211,7 +260,7 @@ def _supervised(
         if ending.exits_in_a_row:
             _say_exit_on_notice(ending)
         if ending.exits_in_a_row and ending.exit_code:
-            keep_exits(checkpoints, ending.exits_in_a_row, launch=launch)
+            keep_count(checkpoints, EXITS_NAME, ending.exits_in_a_row, launch=launch)
         return ending.exit_code
     left |= outcome.exit_code in (EXIT_INTERRUPTED, _KILLED_BY_SIGTERM) or says_ended_by_sigterm(outcome.stderr_tail)
     if supervisor.announced and left:
@@ -219,13 +268,21 @@ def _supervised(
     _leave_failure(
         layout,
         failure_text(
-            command=command,
+            command=spec.command,
             exit_code=outcome.exit_code,
             stderr_tail=outcome.stderr_tail,
             memory_kills=outcome.memory_kills,
         ),
     )
     return outcome.exit_code
+
+
+def _hung_text(stuck: HangLimit, *, processes_left: bool) -> str:
+    """Give the reason why a job fails that hangs."""
+    silent = f"the command hung: no step and no line of output for {stuck.after_seconds} s (stuck)"
+    if processes_left:
+        return f"{silent}. SIGKILL does not end its processes, which wait in the kernel, for example for a file system"
+    return f"{silent}, once more after {stuck.at_most} starts from its checkpoint (stuck.at_most)"
 
 
 def _say_exit_on_notice(ending: CommandEnding) -> None:

@@ -119,6 +119,11 @@ class MetricLines:
         self._printing = threading.Thread(target=self._print, name="metrics", daemon=True)
         self._printing.start()
 
+    @property
+    def pid(self) -> int:
+        """The process id of the search."""
+        return self._search.pid
+
     def show(self, line: bytes) -> None:
         """Show a line to the search. One that is slow or gone misses it.
 

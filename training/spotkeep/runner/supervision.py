@@ -14,7 +14,7 @@ it has a handler for it. A shell that ignores the signal (`trap "" TERM`) keeps 
 
 macOS shows neither pipes nor handlers, so every program gets the signal there.
 
-Source: proc(5), "/proc/pid/stat", "/proc/pid/status".
+Source: proc(5), "/proc/pid/status".
 """
 
 from __future__ import annotations
@@ -30,28 +30,24 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Callable
 
+from spotkeep import events
 from spotkeep.errors import CommandError, MissingToolError
 from spotkeep.notices.notice import Notice, notice_seconds, write_notice
 from spotkeep_fleet.secret_references import without_values
-from spotkeep_fleet.training_spec import SearchedMetric
+from spotkeep_fleet.training_spec import HangLimit, SearchedMetric
 
 from .failure import memory_kills
+from .hangs import HangWatch
 from .metric_lines import BetweenLines, MetricLines, ShownLines, write_all
+from .process_table import PROCESSES, Process, known_processes
 
-_PROCESSES = Path("/proc")
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
 _BUSYBOX = "busybox"
 _INPUT, _OUTPUTS = 0, (1, 2)
-
-
-@dataclass(frozen=True)
-class _Process:
-    parent: int
-    name: str
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,7 @@ class Receivers:
     shells: tuple[int, ...]
 
 
-def receivers_behind(shell: int, signum: int, *, processes: Path = _PROCESSES) -> Receivers:
+def receivers_behind(shell: int, signum: int, *, processes: Path = PROCESSES) -> Receivers:
     """Find the processes for which a signal to this one is meant.
 
     Args:
@@ -75,7 +71,7 @@ def receivers_behind(shell: int, signum: int, *, processes: Path = _PROCESSES) -
         signum: The signal.
         processes: The folder in which the kernel shows processes. Where there is none, `ps` shows them.
     """
-    known = _known(processes)
+    known = known_processes(processes)
     children: dict[int, list[int]] = {}
     for pid, process in known.items():
         children.setdefault(process.parent, []).append(pid)
@@ -105,30 +101,7 @@ def _only_reads(pid: int, signum: int, written: dict[int, set[str]], processes: 
     return is_read and not _has(signum, "SigCgt", pid, processes)
 
 
-def _known(processes: Path) -> dict[int, _Process]:
-    if not processes.is_dir():
-        return _known_to_ps()
-    known = {}
-    for folder in processes.iterdir():
-        if folder.name.isdigit():
-            try:
-                head, _, rest = (folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")
-                known[int(folder.name)] = _Process(parent=int(rest.split()[1]), name=head.partition("(")[2])
-            except (OSError, ValueError, IndexError):
-                continue  # It has ended meanwhile.
-    return known
-
-
-def _known_to_ps() -> dict[int, _Process]:
-    try:
-        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,comm="], capture_output=True, check=False).stdout
-    except OSError:
-        return {}
-    rows = (line.split(None, 2) for line in listed.decode("utf-8", "replace").splitlines())
-    return {int(row[0]): _Process(parent=int(row[1]), name=PurePosixPath(row[2]).name) for row in rows if len(row) == 3}
-
-
-def _is_shell(pid: int, known: dict[int, _Process], processes: Path) -> bool:
+def _is_shell(pid: int, known: dict[int, Process], processes: Path) -> bool:
     """Tell a shell by the program that the process runs. A script that `#!` started has the script's name instead."""
     try:
         program = (processes / str(pid) / "exe").readlink().name
@@ -182,12 +155,16 @@ class CommandOutcome:
         noticed: True if a notice had come when it ended.
         stderr_tail: The end of its standard error, with the values of secrets masked.
         memory_kills: Number of processes on this machine that the kernel killed meanwhile because memory ran out.
+        hung: True if it hung, and was ended for that.
+        processes_left: True if it hung, and SIGKILL did not end all of its processes.
     """
 
     exit_code: int
     noticed: bool
     stderr_tail: bytes
     memory_kills: int
+    hung: bool = False
+    processes_left: bool = False
 
 
 class Supervisor:
@@ -229,6 +206,8 @@ class Supervisor:
         environment: Mapping[str, str],
         directory: Path | None,
         metrics: Mapping[str, SearchedMetric] | None = None,
+        stuck: HangLimit | None = None,
+        restarts: int = 0,
     ) -> CommandOutcome:
         """Run the command to its end.
 
@@ -239,6 +218,8 @@ class Supervisor:
             directory: The working directory.
             metrics: The metrics to search for in the command's output, by name. Without any, its standard output is the
                 command's own.
+            stuck: The limit for a command that hangs. Without one it may be silent for as long as it likes.
+            restarts: The number of its starts after a hang before this one.
 
         Raises:
             CommandError: If it does not exist (exit code 127) or may not be executed (126).
@@ -251,18 +232,32 @@ class Supervisor:
             else [*command, *arguments]
         )
         kills_before = memory_kills()
-        child = _start(words, environment, directory, takes_output=bool(metrics))
+        output = BetweenLines(_STDOUT_FD)
+        watch = None if stuck is None else self._hang_watch(stuck, restarts=restarts, output=output)
+        if watch is not None:
+            watch.prepare()
+        child = _start(words, environment, directory, takes_output=bool(metrics) or watch is not None)
         self._child = child
         while self._pending:
             self._forward(self._pending.pop(0))
-        search, streams = None, []
-        if metrics:
-            output = BetweenLines(_STDOUT_FD)
-            search = MetricLines(metrics, environment=environment, output=output)
-            streams.append(_PassedStream(child.stdout, pass_on=output.pass_on, lines=ShownLines(search)))
-        errors = _PassedStream(child.stderr, pass_on=_to_stderr, lines=None if search is None else ShownLines(search))
+        search = MetricLines(metrics, environment=environment, output=output) if metrics else None
+        note_life = _no_life if watch is None else watch.note_life
+        streams = []
+        if child.stdout is not None:
+            lines = None if search is None else ShownLines(search)
+            streams.append(_PassedStream(child.stdout, pass_on=output.pass_on, lines=lines, note_life=note_life))
+        lines = None if search is None else ShownLines(search)
+        errors = _PassedStream(child.stderr, pass_on=_to_stderr, lines=lines, note_life=note_life)
         streams.append(errors)
-        exit_code = self._wait_for(child)
+        watching = None
+        if watch is not None:
+            watch.spare([] if search is None else [search.pid])
+            watching = _start_thread(watch.watch, name="hangs")
+        exit_code = self._wait_for(child, given_up=None if watch is None else watch.given_up)
+        if watch is not None and watching is not None:
+            watch.note_end()
+            watching.join()
+            watch.take_back_notice()
         noticed = self.announced  # one that comes from now on has not ended it
         self._child = None
         if self.announced:
@@ -272,18 +267,36 @@ class Supervisor:
             stream.finish()
         if search is not None:
             search.finish()
+        output.finish()
         tail = without_values(errors.tail.decode("utf-8", "surrogateescape"), self.secret_values)
         return CommandOutcome(
             exit_code=exit_code,
             noticed=noticed,
             stderr_tail=tail.encode("utf-8", "surrogateescape"),
             memory_kills=kills,
+            hung=watch is not None and watch.has_ended_command,
+            processes_left=watch is not None and watch.given_up.is_set(),
         )
 
     @property
     def announced(self) -> bool:
         """True once there is a notice of the platform, or of EC2 to some process of the job."""
         return self.notice is not None or self._notice_file.exists()
+
+    def _hang_watch(self, stuck: HangLimit, *, restarts: int, output: BetweenLines) -> HangWatch:
+        def say(event: str, **fields: Any) -> None:
+            line = events.line(event, **fields)
+            if line is not None:
+                output.insert(line.encode())
+
+        return HangWatch(
+            stuck,
+            restarts=restarts,
+            notice_file=self._notice_file,
+            announced=lambda: self.announced,
+            terminate=lambda: self._forward(signal.SIGTERM),
+            say=say,
+        )
 
     def hold_until_deadline(self) -> None:
         """Keep this process alive until the notice is over, or the platform ends it."""
@@ -340,14 +353,17 @@ class Supervisor:
             if found:
                 return
 
-    def _wait_for(self, child: subprocess.Popen[bytes]) -> int:
+    def _wait_for(self, child: subprocess.Popen[bytes], *, given_up: threading.Event | None) -> int:
+        """Wait for the command's end. Give its exit code, or that of SIGKILL where it does not end."""
         while True:
-            pid, status = os.waitpid(-1, 0)
+            pid, status = os.waitpid(-1, 0 if given_up is None else os.WNOHANG)
             if pid == child.pid:
                 code = os.waitstatus_to_exitcode(status)
                 # Popen must not look for a process that has been waited for.
                 child.returncode = code
                 return code if code >= 0 else 128 - code
+            if not pid and given_up is not None and given_up.wait(_POLL_SECONDS):
+                return 128 + signal.SIGKILL
 
     def _end_the_rest(self) -> None:
         # Without a group of our own, the signal would reach the process that started us.
@@ -395,11 +411,19 @@ def bash_words(block: str, arguments: Sequence[str], *, environment: Mapping[str
 class _PassedStream:
     """Passes a stream through as it comes, remembers the end of it, and shows its lines to the search for metrics."""
 
-    def __init__(self, stream: IO[bytes] | None, *, pass_on: Callable[[bytes], None], lines: ShownLines | None) -> None:
+    def __init__(
+        self,
+        stream: IO[bytes] | None,
+        *,
+        pass_on: Callable[[bytes], None],
+        lines: ShownLines | None,
+        note_life: Callable[[], None],
+    ) -> None:
         assert stream is not None  # noqa: S101 - the command is started with a pipe
         self._stream = stream
         self._pass_on = pass_on
         self._lines = lines
+        self._note_life = note_life
         self._tail = b""
         self._thread = _start_thread(self._pass_through, name="output")
 
@@ -421,6 +445,7 @@ class _PassedStream:
             if not piece:
                 break
             self._tail = (self._tail + piece)[-_TAIL_BYTES:]
+            self._note_life()
             self._pass_on(piece)
             if self._lines is not None:
                 self._lines.add(piece)
@@ -435,6 +460,10 @@ def _start_thread(work: Callable[[], None], *, name: str) -> threading.Thread:
     thread.start()
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return thread
+
+
+def _no_life() -> None:
+    """Do nothing, where no watch counts the output."""
 
 
 def _send(pid: int, signum: int) -> None:

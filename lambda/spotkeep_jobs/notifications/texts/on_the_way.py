@@ -14,6 +14,7 @@ from spotkeep_jobs.notifications.texts.composition import (
     wrapped,
 )
 from spotkeep_jobs.notifications.texts.endings import goes_on, resumable
+from spotkeep_jobs.progress.job_log import Hang
 from spotkeep_jobs.progress.progress import Freshness
 from spotkeep_jobs.record.record import Attempt, Notification
 from spotkeep_jobs.record.states import NotificationKind
@@ -224,6 +225,48 @@ def stale_checkpoint_notification(moment: Moment, *, freshness: Freshness) -> No
         commands=[
             (f"spotkeep logs {run.run} -f", "whether it says why"),
             (f"spotkeep checkpoints ls {run.run}", "what is there"),
+        ],
+    )
+
+
+def stuck_notification(moment: Moment, *, hang: Hang) -> Notification:
+    """Compose the notification that a run's training stood still, and what follows.
+
+    Args:
+        moment: The moment at which the runner noticed it.
+        hang: The silence, and the consequence.
+    """
+    run, silence = moment.run, spoken_duration(hang.silent_seconds)
+    text = f"Your run {run.name} showed no step and no line of output for {silence}, at {clock(moment.happened_at)}."
+    if hang.restarts is None:
+        subject = "stands still"
+        then = (
+            "Nothing ends it before its max_run, and its instances are billed. Stop it, which asks it to save, and "
+            f"resume it{' from its checkpoint' if resumable(run) else ''}. Or let Spotkeep do that with restart: true "
+            "below stuck."
+        )
+    elif hang.starts_again:
+        subject = "stood still and starts again"
+        then = (
+            "Its command was asked to save, and ended. There is nothing to do: on the same instance it starts again "
+            f"and {goes_on(run)}. This was start {hang.restarts + 1} of at most {hang.at_most} for that in this job."
+        )
+    else:
+        subject = "stood still and fails"
+        then = (
+            f"Its command had started again {hang.restarts} times for that, as often as it may (stuck.at_most). It was "
+            "asked to save, and ended, and the job fails."
+        )
+    return compose(
+        moment,
+        kind=NotificationKind.STUCK,
+        subject=subject,
+        paragraphs=[*wrapped(f"{text} {then}"), *wrapped("You are notified once for each such time.")],
+        commands=[
+            (f"spotkeep logs {run.run}", "what it printed last"),
+            (f"spotkeep stop {run.run}", "end it; it saves first")
+            if hang.restarts is None
+            else (f"spotkeep describe {run.run}", "where it stands"),
         ],
     )
 

@@ -1,12 +1,13 @@
 """Compares files of two models by their content. A program of its own, for the Python of a job.
 
-It reads files that a job wrote, so it runs as a child process. No code from a file runs. Torch loads weights only, and
-NumPy loads no pickles. Each format needs its library. All need NumPy. Archives of torch need torch, HDF5 and Keras need
-h5py, and `.cbm` needs CatBoost.
+It reads files that a job wrote, so it runs as a child process. No code from a file runs unless the caller trusts the
+files. Torch loads weights only then, and NumPy loads no pickles. Trusted files are those that the caller's own script
+has just written, and they may be pickles, joblib's among them. Each format needs its library. All but pickles need
+NumPy. Archives of torch need torch, HDF5 and Keras need h5py, and `.cbm` needs CatBoost.
 
-Its input is one JSON object, `{"most_bytes": 1000, "pairs": [["model.pt", "path", "path of the other"], ...]}`. It
-answers one JSON object a line, a line for each pair (see `compared`). NaN equals NaN. The first file is the one that
-differs from the second.
+Its input is one JSON object, `{"most_bytes": 1000, "pairs": [["model.pt", "path", "path of the other"], ...]}`, with
+`trusted` and `most_shown` where they differ from their defaults. It answers one JSON object a line, a line for each
+pair (see `compared`). NaN equals NaN. The first file is the one that differs from the second.
 
 Sources:
     https://huggingface.co/docs/safetensors (8 bytes of length, a JSON header, the tensors)
@@ -22,9 +23,11 @@ import importlib
 import io
 import json
 import os
+import pickle
 import resource
 import struct
 import sys
+import types
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -35,6 +38,8 @@ SHOWN = 5
 _MOST_MEMORY_BYTES = 32 << 30
 _MOST_ANSWER_BYTES = 8 << 20
 _LONGEST_NAME = 120
+_PICKLES = (".pkl", ".pickle", ".joblib")
+_DEEPEST = 200
 _BEFORE_ZIP = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """The first bytes of a torch archive before torch 1.6, a pickle of a magic number."""
 _SAFETENSORS_TYPES = {
@@ -77,12 +82,16 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
         resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_ANSWER_BYTES, _MOST_ANSWER_BYTES))
     asked = json.load(sys.stdin)
+    options = {name: asked[name] for name in ("most_bytes", "trusted", "most_shown") if name in asked}
+    sys.path += asked.get("import_from", [])
     for name, one, other in asked["pairs"]:
-        answers.write(json.dumps(compared(name, one, other, most_bytes=asked["most_bytes"]), allow_nan=False) + "\n")
+        answers.write(json.dumps(compared(name, one, other, **options), allow_nan=False) + "\n")
         answers.flush()
 
 
-def compared(name: str, one: str, other: str, *, most_bytes: int) -> dict[str, Any]:
+def compared(
+    name: str, one: str, other: str, *, most_bytes: int, trusted: bool = False, most_shown: int = SHOWN
+) -> dict[str, Any]:
     """Compare two files.
 
     Args:
@@ -90,13 +99,15 @@ def compared(name: str, one: str, other: str, *, most_bytes: int) -> dict[str, A
         one: The path of the first one.
         other: The path of the second one.
         most_bytes: The most bytes to unpack.
+        trusted: True if code from the files may run.
+        most_shown: The most differences that are described.
 
     Returns:
         The file's name. Also the reason that it cannot be compared, or the number of differing values and the largest
         differences.
     """
     try:
-        values, others = (dict(_values_of(path, most_bytes=most_bytes)) for path in (one, other))
+        values, others = (dict(_values_of(path, most_bytes=most_bytes, trusted=trusted)) for path in (one, other))
         found = [each for each in (_difference(key, values, others) for key in _all_keys(values, others)) if each]
     except IncomparableError as error:
         return {"name": name, "incomparable": str(error)}
@@ -112,7 +123,7 @@ def compared(name: str, one: str, other: str, *, most_bytes: int) -> dict[str, A
         "name": name,
         "compared": len(_all_keys(values, others)),
         "differing": len(found),
-        "differences": found[:SHOWN],
+        "differences": found[:most_shown],
     }
 
 
@@ -181,7 +192,7 @@ def _largest(numbers: Any) -> float | None:
     return float(finite.max()) if finite.size else None
 
 
-def _values_of(path: str, *, most_bytes: int) -> Iterator[tuple[str, Any]]:
+def _values_of(path: str, *, most_bytes: int, trusted: bool) -> Iterator[tuple[str, Any]]:
     """Yield every value of a file, by name. The first bytes of the file show its format."""
     with Path(path).open("rb") as file:
         begins = file.read(len(_BEFORE_ZIP))
@@ -190,24 +201,78 @@ def _values_of(path: str, *, most_bytes: int) -> Iterator[tuple[str, Any]]:
     elif begins.startswith(b"\x89HDF\r\n\x1a\n"):
         yield from _hdf5(path, most_bytes=most_bytes)
     elif begins.startswith(_BEFORE_ZIP):
-        yield from _torch(path)
+        yield from _torch(path, trusted=trusted)
     elif begins.startswith(b"PK\x03\x04"):
-        yield from _zipped(path, most_bytes=most_bytes)
+        yield from _zipped(path, most_bytes=most_bytes, trusted=trusted)
     elif begins.startswith(b"CBM1"):
         yield from _catboost(path)
     elif begins[8:9] == b"{" and struct.unpack("<Q", begins[:8])[0] <= Path(path).stat().st_size:
         yield from _safetensors(path)
+    elif trusted and (begins[:1] == b"\x80" or path.endswith(_PICKLES) or begins[:1] == b"\x78"):
+        yield from _parts(_unpickled(path), "")
+    elif trusted and begins[:1] in (b"{", b"["):
+        yield from _parts(json.loads(Path(path).read_bytes()), "")
     else:
         raise IncomparableError("its format is none of torch, safetensors, NumPy, HDF5, Keras and CatBoost")
 
 
-def _zipped(path: str, *, most_bytes: int) -> Iterator[tuple[str, Any]]:
+def _unpickled(path: str) -> Any:
+    try:
+        # joblib reads every pickle, and a plain one cannot be read by pickle where joblib wrote arrays into it.
+        return importlib.import_module("joblib").load(path)
+    except ImportError:
+        with Path(path).open("rb") as file:
+            return pickle.load(file)  # noqa: S301 - the caller's own script has just written it
+
+
+def _parts(value: Any, place: str, above: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yield the parts of an object as pickle would take it apart.
+
+    An object in two places is taken apart in both. It may be one object in one run and two equal ones in the other.
+    """
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+        yield place, value
+    elif id(value) in above or len(above) > _DEEPEST:
+        yield place, "a part of itself"
+    else:
+        kind = type(value).__module__.partition(".")[0]
+        if kind == "torch" and hasattr(value, "detach"):
+            yield place, _of_torch(value, _module("torch"))
+        elif kind == "numpy" and getattr(getattr(value, "dtype", None), "kind", "O") != "O":
+            array = _module("numpy").asarray(value)
+            for name in array.dtype.names or ("",):
+                yield (f"{place}.{name}", Tensor(array[name])) if name else (place, Tensor(array))
+        elif isinstance(value, (set, frozenset)):
+            yield place, repr(sorted(map(repr, value)))
+        elif isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)):
+            yield place, getattr(value, "__qualname__", repr(value))
+        else:
+            for name, each in _inside(value):
+                yield from _parts(each, f"{place}.{name}" if place else name, (*above, id(value)))
+
+
+def _inside(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        yield from ((str(key), each) for key, each in value.items())
+    elif isinstance(value, (list, tuple)):
+        yield from ((str(number), each) for number, each in enumerate(value))
+    else:
+        reduced = value.__reduce_ex__(2)
+        rest = reduced if isinstance(reduced, str) else [list(each) if _is_iterator(each) else each for each in reduced]
+        yield type(value).__name__, rest
+
+
+def _is_iterator(value: Any) -> bool:
+    return isinstance(value, Iterator)
+
+
+def _zipped(path: str, *, most_bytes: int, trusted: bool) -> Iterator[tuple[str, Any]]:
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
         if sum(member.file_size for member in archive.infolist()) > most_bytes:
             raise IncomparableError(f"it holds more than {most_bytes:,} bytes")
         if any(name.rpartition("/")[-1] == "data.pkl" for name in names):
-            yield from _torch(path)
+            yield from _torch(path, trusted=trusted)
         elif "model.weights.h5" in names:
             for name in names:
                 if name == "model.weights.h5":
@@ -278,8 +343,11 @@ def _catboost(path: str) -> Iterator[tuple[str, Any]]:
     yield "all but the record of its training", model._serialize_model()
 
 
-def _torch(path: str) -> Iterator[tuple[str, Any]]:
+def _torch(path: str, *, trusted: bool) -> Iterator[tuple[str, Any]]:
     torch = _module("torch")
+    if trusted:
+        yield from _parts(torch.load(path, map_location="cpu", weights_only=False), "")
+        return
     try:
         tree = torch.load(path, map_location="cpu", weights_only=True)
     except TypeError as error:

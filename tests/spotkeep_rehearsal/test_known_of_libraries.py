@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spotkeep_cli.rehearsal.known_of_libraries import what_is_not_rehearsed
+from spotkeep_cli.rehearsal.spot import words_of
+from spotkeep_rehearsal.known_of_libraries import what_is_not_rehearsed
 
 
 @pytest.mark.parametrize(
@@ -22,11 +23,11 @@ from spotkeep_cli.rehearsal.known_of_libraries import what_is_not_rehearsed
     ],
 )
 def test_ranks_that_accelerate_starts_only_on_gpus_are_not_rehearsed_without_one(command: list[str] | str) -> None:
-    said = what_is_not_rehearsed(command, has_gpu=False)
+    said = what_is_not_rehearsed(words_of(command), has_gpu=False)
     assert said is not None
     assert said.startswith("one process was rehearsed, not 2")
     assert "torchrun --nproc-per-node 2" in said
-    assert what_is_not_rehearsed(command, has_gpu=True) is None
+    assert what_is_not_rehearsed(words_of(command), has_gpu=True) is None
 
 
 @pytest.mark.parametrize(
@@ -41,4 +42,4 @@ def test_ranks_that_accelerate_starts_only_on_gpus_are_not_rehearsed_without_one
     ],
 )
 def test_other_commands_are_rehearsed_as_they_are(command: list[str] | str) -> None:
-    assert what_is_not_rehearsed(command, has_gpu=False) is None
+    assert what_is_not_rehearsed(words_of(command), has_gpu=False) is None

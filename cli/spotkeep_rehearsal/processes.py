@@ -1,0 +1,184 @@
+"""Starts a command, reads its output, warns it and ends everything that it has started.
+
+The command has a session of its own. Each of its processes carries a mark in its environment, by which Linux shows
+those that have left the session. Only processes that this module started get a signal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from spotkeep.notices.notice import Notice, write_notice
+from spotkeep.runner.supervision import receivers_behind
+from spotkeep_rehearsal.evidence import RehearsalError
+
+MARK_VARIABLE = "SPOTKEEP_REHEARSAL"
+_PROCESSES = Path("/proc")
+_ENDS = re.compile(rb"[\r\n]")
+_MOST_LINE_BYTES = 65_536
+_BLOCK_BYTES = 65_536
+_LONGEST_KILL_SECONDS = 10.0
+_LONGEST_DRAIN_SECONDS = 2.0
+
+
+class RunningCommand:
+    """A command that runs. Use it as a context manager. Its end is the end of all its processes.
+
+    Args:
+        words: The program and its arguments.
+        environment: The whole environment, with the mark.
+        directory: The working directory.
+        mark: The value of the mark, which no other command has.
+
+    Raises:
+        RehearsalError: The program cannot be started.
+    """
+
+    def __init__(self, words: Sequence[str], *, environment: Mapping[str, str], directory: Path, mark: str) -> None:
+        self._mark = f"{MARK_VARIABLE}={mark}".encode()
+        self._queue: queue.SimpleQueue[tuple[float, str]] = queue.SimpleQueue()
+        self.started = time.monotonic()
+        try:
+            self._process = subprocess.Popen(
+                list(words),
+                env=dict(environment),
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise RehearsalError(
+                f"the command {words[0]!r} cannot be started: {error.strerror}",
+                hint="give the command behind `--` as you would type it here",
+            ) from error
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> RunningCommand:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since its start."""
+        return time.monotonic() - self.started
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit code, 128 and the signal's number after a signal. None while it runs."""
+        code = self._process.poll()
+        return None if code is None else code if code >= 0 else 128 - code
+
+    def new_lines(self) -> Iterator[tuple[float, str]]:
+        """Yield each new line of output with its time in seconds since the start."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                yield self._queue.get_nowait()
+
+    def warn(self, *, notice_file: Path, seconds: float) -> None:
+        """Send SIGTERM as the runner of a job does. A shell's programs get it, and not the shell's name alone.
+
+        Args:
+            notice_file: The file that the spotkeep library reads in every process.
+            seconds: Seconds until the machine is gone.
+        """
+        write_notice(notice_file, Notice(source="SIGTERM", deadline=time.time() + seconds))
+        if self._process.poll() is None:
+            found = receivers_behind(self._process.pid, signal.SIGTERM)
+            for pid in {*found.programs, *found.shells, self._process.pid}:
+                _send(pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End all its processes at once, and wait for their end."""
+        end = time.monotonic() + _LONGEST_KILL_SECONDS
+        while True:
+            living = self._living()
+            if not living and self._process.poll() is not None:
+                break
+            for pid in living:
+                _send(pid, signal.SIGKILL)
+            if self._process.poll() is None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+            if time.monotonic() > end:
+                break
+            time.sleep(0.01)
+        self._reader.join(_LONGEST_DRAIN_SECONDS)
+
+    def _living(self) -> set[int]:
+        """Return the processes of its session, its descendants, and those with its mark. Zombies are left out."""
+        session: set[int] = {self._process.pid}
+        children: dict[int, list[int]] = {}
+        states: dict[int, str] = {}
+        for pid, parent, group, state in _listed():
+            children.setdefault(parent, []).append(pid)
+            states[pid] = state
+            if group == self._process.pid or self._is_marked(pid):
+                session.add(pid)
+        if self._process.poll() is not None:
+            session.discard(self._process.pid)
+        found, open_ends = set(), list(session)
+        while open_ends:
+            pid = open_ends.pop()
+            if pid not in found:
+                found.add(pid)
+                open_ends += children.get(pid, [])
+        return {pid for pid in found if states.get(pid, "Z") != "Z"} - {os.getpid()}
+
+    def _is_marked(self, pid: int) -> bool:
+        try:
+            return self._mark in (_PROCESSES / str(pid) / "environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+
+    def _read(self, stream: IO[bytes]) -> None:
+        rest = b""
+        with contextlib.suppress(OSError, ValueError), stream:
+            while piece := os.read(stream.fileno(), _BLOCK_BYTES):
+                *lines, rest = _ENDS.split(rest + piece)
+                if len(rest) > _MOST_LINE_BYTES:
+                    lines, rest = [*lines, rest], b""
+                self._put(lines)
+        self._put([rest])
+
+    def _put(self, lines: Sequence[bytes]) -> None:
+        for line in lines:
+            text = line[:_MOST_LINE_BYTES].decode("utf-8", "replace").rstrip()
+            if text:
+                self._queue.put((self.seconds, text))
+
+
+def _listed() -> Iterator[tuple[int, int, int, str]]:
+    """Yield id, parent, session and state of each process on this machine. macOS shows groups in place of sessions."""
+    if _PROCESSES.is_dir():
+        for folder in _PROCESSES.iterdir():
+            if folder.name.isdigit():
+                try:
+                    words = (folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+                    yield int(folder.name), int(words[1]), int(words[3]), words[0]
+                except (OSError, ValueError, IndexError):
+                    continue  # It has ended meanwhile.
+        return
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,pgid=,state="], capture_output=True, check=False).stdout
+    for row in listed.decode("utf-8", "replace").splitlines():
+        pid, parent, group, state = row.split(None, 3)
+        yield int(pid), int(parent), int(group), state[0]
+
+
+def _send(pid: int, signum: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signum)
