@@ -133,9 +133,10 @@ def _least(act: Callable[[], None], *, rounds: int) -> float:
 
 def _library_of(commit: str, scratch: Path) -> Path:
     """Unpack the library of a commit, with the compiled routine of this one, since git does not keep the routine."""
-    archive = scratch / "library.tar"
+    archive = scratch / "library.zip"
     subprocess.run(["git", "archive", "--output", str(archive), commit, "training"], cwd=_ROOT, check=True)
-    shutil.unpack_archive(archive, scratch, filter="data")
+    # Python 3.11 unpacks no tar archive by a filter before 3.11.4, and Debian 12 has 3.11.2.
+    shutil.unpack_archive(archive, scratch)
     for compiled in (_ROOT / "training/spotkeep/native").glob("*.so"):
         shutil.copy(compiled, scratch / "training/spotkeep/native")
     return scratch / "training"

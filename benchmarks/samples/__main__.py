@@ -97,6 +97,9 @@ def main() -> int:
             except SampleError as error:
                 console.print(f"{what}: {error}", style="red", highlight=False, markup=False)
                 return 2
+            # After each, since a whole run takes an hour and may be stopped.
+            document = {"rehearsals": [each.to_document() for each in seen]}
+            report.write(options.output, document, Console(quiet=True))
             last = seen[-1]
             mark = "right" if last.is_right else f"WRONG, expected {last.expected}"
             console.print(f"{what}: {last.verdict} ({mark}), {last.seconds:.0f} s", highlight=False, markup=False)
@@ -104,7 +107,7 @@ def main() -> int:
             for reason in () if last.is_right else last.reasons:
                 console.print(f"  - {reason}", highlight=False, markup=False)
     console.print(_table(seen))
-    report.write(options.output, {"rehearsals": [each.to_document() for each in seen]}, console)
+    console.print(f"All verdicts: {options.output}", soft_wrap=True)
     return 0 if all(each.is_right for each in seen) else 1
 
 
@@ -205,8 +208,6 @@ def _repository(sample: Sample, *, mirrors: Path | None) -> Path:
 def _environment(sample: Sample) -> Path:
     """Return the Python of the sample's environment, which rows with the same packages share."""
     packages = sample.packages
-    if not packages.requirements:
-        return Path(sys.executable)
     key = hashlib.sha256("\n".join((_PYTHON, *packages.requirements)).encode()).hexdigest()[:12]
     place = (STATE / "bench" / "samples" / f"{packages.name}-{key}").absolute()
     python = place / "bin" / "python"

@@ -119,7 +119,7 @@ def keras_mnist(folder: Path) -> None:
     """Write the four arrays of the AWS sample."""
     place = folder / "digits"
     place.mkdir(parents=True, exist_ok=True)
-    for name, count, seed in (("train", 6000, 0), ("eval", 500, 1)):
+    for name, count, seed in (("train", 2000, 0), ("eval", 500, 1)):
         pictures, labels = drawn_digits(count, seed=seed)
         np.save(place / f"{name}_data.npy", (pictures / 255).astype(np.float32))
         np.save(place / f"{name}_labels.npy", labels.astype(np.int64))

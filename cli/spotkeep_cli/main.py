@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.commands import checkpoints as checkpoint_commands
-from spotkeep_cli.commands import instances, job_files, project, rehearse, runs, savings, steering
+from spotkeep_cli.commands import first_account, instances, job_files, project, rehearse, runs, savings, steering
 from spotkeep_cli.commands import local as local_commands
 from spotkeep_cli.commands import notifications as notification_commands
 from spotkeep_cli.commands import pool as pool_commands
@@ -123,6 +123,7 @@ def _spot_market(options: ConnectionOptions) -> "SpotMarket":
 
 _RUNS = "Runs"
 _JOB_FILES = "Job files"
+_ACCOUNT = "Your account"
 _LOCAL = "Without an AWS account"
 _PROJECT = "Projects"
 
@@ -152,6 +153,7 @@ app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse_fleet)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse_sweep)
 app.command(rich_help_panel=_JOB_FILES)(job_files.schema)
 app.command("import", rich_help_panel=_JOB_FILES)(job_files.import_job)
+app.command(rich_help_panel=_ACCOUNT)(first_account.first_account)
 local_commands.app.add_typer(local_commands.ec2_app, name="ec2")
 app.add_typer(local_commands.app, name="local", rich_help_panel=_LOCAL)
 app.command(rich_help_panel=_PROJECT)(project.init)

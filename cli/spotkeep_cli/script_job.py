@@ -41,7 +41,7 @@ _FRAMEWORKS = (
 )
 """Modules whose import tells the image of AWS, and the value of `framework`. The first that is imported counts."""
 _IN_ALL_IMAGES = frozenset(
-    {"numpy", "pandas", "scipy", "sklearn", "torch", "torchvision", "torchaudio", "PIL", "yaml", "boto3"}
+    {"numpy", "pandas", "scipy", "sklearn", "joblib", "torch", "torchvision", "torchaudio", "PIL", "yaml", "boto3"}
 )
 _PACKAGES = {
     "cv2": "opencv-python-headless",

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from spotkeep_rehearsal.comparison import MOST_FILES, FileComparison, compare_files
 from spotkeep_rehearsal.evidence import Life, LifeEnding, RehearsalError, RunFacts
@@ -38,11 +39,13 @@ from spotkeep_rehearsal.losses import PlacedLoss, PlannedLoss, notice_seconds_of
 from spotkeep_rehearsal.milestones import Milestones, find_milestones
 from spotkeep_rehearsal.report import document_of, junit_of, next_command, run_document, text_of
 from spotkeep_rehearsal.runs import Plan, Rehearsal
-from spotkeep_rehearsal.verdict import Facts, Verdict, judge, judge_alone, not_judged
+from spotkeep_rehearsal.verdict import Facts, Verdict, judge, judge_alone, needs_finished_start, not_judged
 from spotkeep_rehearsal.world import absolute_paths, asked_of, caller_environment, interpreter_of
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|)")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0}
+_MOST_RESULTS = 2
+"""A run that wrote no more files may have written its result alone."""
 _MOST_SHOWN_LINES = 30
 _LONGEST_SHOWN = 100
 _USAGE, _OUR_FAULT = 64, 70
@@ -73,8 +76,20 @@ def main(arguments: Sequence[str]) -> int:
             return _OUR_FAULT
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose exit code for a wrong option is not the one of NOT JUDGED."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what is wrong.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(message)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="spotkeep rehearse",
         usage="spotkeep rehearse [options] -- COMMAND ...",
         description="Run a training command here, take its machine away, and judge whether it comes back.",
@@ -253,10 +268,10 @@ class _Command:
         milestones = find_milestones(alone.lives[-1].lines, again.lives[-1].lines)
         if stop_at is not None and not by_library:
             stop_at = len(milestones.keys) - 1 if milestones.keys else None
-        before, losses = 0.0, []
+        fraction, losses = 0.0, []
         for loss in options.planned:
-            found = self._placed(loss, alone, milestones, by_library=by_library, fraction_before=before)
-            before = loss.at_fraction or before
+            found = self._placed(loss, alone, milestones, by_library=by_library, fraction_before=fraction)
+            fraction = loss.at_fraction or fraction
             losses += [found] if found is not None else []
         self._shows_output = True
         run = self._run(
@@ -271,21 +286,24 @@ class _Command:
                 cut_off_by=random.Random(options.seed) if options.copy == "sagemaker" else None,  # noqa: S311
             ),
         )
-        verdict = judge(
-            Facts(
-                command=self._words,
-                alone=alone,
-                again=again,
-                run=run,
-                planned_losses=len(losses),
-                were_asked=bool(options.interrupt_at or options.losses),
-                milestones=milestones,
-                compared=self._compared(run, alone, interpreter),
-                noise=self._compared(alone, again, interpreter),
-                place=None if disk.place is None else disk.place.shown,
-                was_stopped=self._stop_seconds is not None,
-            )
+        facts = Facts(
+            command=self._words,
+            alone=alone,
+            again=again,
+            run=run,
+            planned_losses=len(losses),
+            were_asked=bool(options.interrupt_at or options.losses),
+            milestones=milestones,
+            compared=self._compared(run, alone, interpreter),
+            noise=self._compared(alone, again, interpreter),
+            place=None if disk.place is None else disk.place.shown,
+            was_stopped=self._stop_seconds is not None,
         )
+        if needs_finished_start(facts):
+            # Nothing that it printed or wrote shows where it went on.
+            control = self._run(rehearsal, replace(stop, name="finished", begins_with=disk.checkpoints_of(alone)))
+            facts = replace(facts, finished=control.lives[-1])
+        verdict = judge(facts)
         if by_library and verdict.counted_by != "steps":
             verdict = replace(verdict, counted_by="steps")
         return verdict
@@ -347,10 +365,14 @@ class _Command:
         found = detect_place(
             life.left_files, writes, seconds=life.seconds, folder=self._folder, outside=disk.outside_paths
         )
-        if found is None:
-            # A command that found old checkpoints of a training that is done writes nothing.
-            old = [name for name in disk.caller_files() if Path(name).suffix.lower() in WRITTEN_KINDS]
-            found = detect_place(old, [], seconds=life.seconds, folder=self._folder)
+        saved = [name for _, name in writes if found is not None and found.holds_result(name) and not is_log(name)]
+        if len(saved) <= _MOST_RESULTS:
+            # A command that finds old checkpoints of a training that is done writes nothing, or its result alone.
+            if (anew := self._without_old(rehearsal, [*life.left_files])) is not None:
+                return anew
+            if found is not None and self._runs[-1] is not alone:
+                disk.place = found
+                return self._run(rehearsal, Plan(name="alone", stop_after_seconds=self._stop_seconds))
         if found is None:
             if not disk.has_opt_ml and (line := self._names_opt_ml()):
                 raise RehearsalError(
@@ -376,6 +398,22 @@ class _Command:
             name: replace(file, is_checkpoint=place_found.holds_result(name)) for name, file in alone.files.items()
         }
         return replace(alone, lives=tuple(place_found.life_from(each) for each in alone.lives), files=files)
+
+    def _without_old(self, rehearsal: Rehearsal, written: Sequence[str]) -> RunFacts | None:
+        """Run once without the old checkpoints in the folder. None where that makes no difference."""
+        disk = rehearsal.disk
+        old = [
+            name for name in disk.caller_files() if Path(name).suffix.lower() in WRITTEN_KINDS and name not in written
+        ]
+        disk.place = detect_place(old, [], seconds=1.0, folder=self._folder)
+        if disk.place is None:
+            return None
+        self._say(f"the folder has old files in {disk.place.shown}: once more without them")
+        anew = self._run(rehearsal, Plan(name="alone", stop_after_seconds=self._stop_seconds))
+        if anew.completed and any(not is_log(write.name) for write in anew.lives[-1].writes):
+            return anew
+        disk.place = None
+        return None
 
     def _names_opt_ml(self) -> str | None:
         for path in sorted(self._folder.glob("**/*.py"))[:500]:
@@ -421,6 +459,7 @@ class _Command:
 
     def _run(self, rehearsal: Rehearsal, plan: Plan) -> RunFacts:
         names = {"alone": "left alone", "again": "left alone again", "interrupted": "interrupted"}
+        names["finished"] = "started with the checkpoints of a run that is done"
         self._say(f"{names[plan.name]} ...")
         run = rehearsal.run(plan)
         seconds = sum(life.seconds for life in run.lives)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Callable
 
 from spotkeep_rehearsal import namespace
-from spotkeep_rehearsal.evidence import Life, RehearsalError, ResultFile
+from spotkeep_rehearsal.evidence import Life, RehearsalError, ResultFile, RunFacts
 from spotkeep_rehearsal.world import rewritten
 
 OPT_ML = ("checkpoints", "model", "output")
@@ -45,6 +45,8 @@ _SOURCE_KINDS = frozenset({
     ".c", ".cc", ".cfg", ".conf", ".cpp", ".cu", ".ini", ".ipynb", ".j2", ".jinja", ".json", ".pl", ".py",
     ".pyi", ".sh", ".toml", ".yaml", ".yml",
 })  # fmt: skip
+_STATES = re.compile(r"model|booster|xgb|lgb|lightgbm|weight|ckpt|check|state|newest|latest|resume", re.IGNORECASE)
+_ACCOUNTS = re.compile(r"trainer_state|config|history|metric|log|args|index|card", re.IGNORECASE)
 LARGEST_COPY_BYTES = 1 << 20
 _MOST_COPIED_FILES = 20_000
 _MOST_FILES_OF_A_FOLDER = 200
@@ -300,6 +302,12 @@ class Disk:
                     )
         return found
 
+    def checkpoints_of(self, run: RunFacts) -> dict[str, Path]:
+        """Return the checkpoint files that a run left, by their names in the checkpoint folder."""
+        place = self.place
+        prefix = "" if place is None or place.names is not None else f"{place.outside or place.inside}/"
+        return {name[len(prefix) :]: file.path for name, file in run.files.items() if file.is_checkpoint}
+
     def keep_as(self, name: str) -> dict[str, ResultFile]:
         """Move the disk aside under the name of its run, and return the files that the run left."""
         kept = self._scratch / name
@@ -465,7 +473,13 @@ def remove_tree(path: Path) -> None:
 
 
 def is_log(name: str) -> bool:
-    """Return True for a file that describes a training and is no part of its state."""
+    """Return True for a file that describes a training and is no part of its state.
+
+    XGBoost and LightGBM write models as JSON and text, and so may a script its state.
+    """
+    path = Path(name)
+    if path.suffix.lower() in (".json", ".txt") and _STATES.search(path.stem) and not _ACCOUNTS.search(path.stem):
+        return False
     return Path(name).suffix.lower() in LOG_KINDS or "tfevents" in name
 
 
@@ -510,7 +524,7 @@ def detect_place(
 def _place_of(name: str, folder: Path) -> str:
     """Return the uppermost folder on the way to a file that is no source folder. Empty for the caller's folder."""
     path = Path(name)
-    for parent in reversed(path.parents[:-1]):
+    for parent in reversed(list(path.parents)[:-1]):
         old = folder / parent
         if not old.is_dir() or not any(each.suffix.lower() == ".py" for each in old.iterdir()):
             return str(parent)

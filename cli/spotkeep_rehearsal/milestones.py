@@ -112,7 +112,7 @@ class Milestones:
     def positions_in(self, lines: Iterable[OutputLine]) -> list[int]:
         """Return the positions of the milestones that a life showed, in its order."""
         known = self.positions
-        return [known[key] for line in lines if (key := self.key_of(line.text)) in known]  # type: ignore[index]
+        return [known[key] for line in lines if (key := self.key_of(line.text)) in known]
 
 
 def find_milestones(lines: Sequence[OutputLine], others: Sequence[OutputLine] | None = None) -> Milestones:
@@ -227,7 +227,10 @@ def compare_metrics(
     """
     ours, one, other = (metrics_of(lines, milestones) for lines in (run, alone, again))
     common = [key for key in one if key in ours and key in other and len(ours[key]) == len(one[key]) == len(other[key])]
-    # A line that says the same thing at every start measures nothing.
+    # What a command prints before it trains is the same at every start, and measures nothing.
+    begins = milestones.times[0] if milestones.times else (alone[-1].seconds / 2 if alone else 0.0)
+    before = {read_line(line.text).shape for line in alone if line.seconds < begins}
+    common = [key for key in common if key[0] in milestones.counters or key[0] not in before]
     repeatable = all(_same(one[key], other[key]) for key in common)
     unequal = [key for key in common if not _same(ours[key], one[key]) and not _same(ours[key], other[key])]
     difference = ""

@@ -121,7 +121,9 @@ class RunningCommand:
 
     def _living(self) -> set[int]:
         """Return the processes of its session, its descendants, and those with its mark. Zombies are left out."""
-        session, children, states = {self._process.pid}, {}, {}
+        session: set[int] = {self._process.pid}
+        children: dict[int, list[int]] = {}
+        states: dict[int, str] = {}
         for pid, parent, group, state in _listed():
             children.setdefault(parent, []).append(pid)
             states[pid] = state

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import secrets
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -92,6 +93,7 @@ class Plan:
         stop_at: The milestone, or the step, at which the run stops. None for its end.
         stop_after_seconds: The time after which the run stops. None for its end.
         notice_seconds: The seconds from a notice to the loss.
+        begins_with: The checkpoint files that its first life finds, by name.
         cut_off_by: The source of chance for a copy of checkpoints that is cut off. None for a whole copy.
     """
 
@@ -102,6 +104,7 @@ class Plan:
     stop_at: int | None = None
     stop_after_seconds: float | None = None
     notice_seconds: float = 10.0
+    begins_with: Mapping[str, Path] = field(default_factory=dict)
     cut_off_by: random.Random | None = None
 
 
@@ -140,7 +143,7 @@ class Rehearsal:
             RehearsalError: The command cannot be started.
         """
         lives: list[Life] = []
-        survivors: Path | None = None
+        survivors = self._copied(plan.begins_with) if plan.begins_with else None
         losses = list(plan.losses)
         exits_in_a_row = 0
         began = time.monotonic()
@@ -159,6 +162,13 @@ class Rehearsal:
                 cut(survivors, [write.name for life in lives for write in life.writes], draw=plan.cut_off_by)
             self._say(_taken(life, survivors))
         return RunFacts(name=plan.name, lives=tuple(lives), files=self.disk.keep_as(plan.name))
+
+    def _copied(self, files: Mapping[str, Path]) -> Path:
+        folder = self._scratch / "begins-with"
+        for name, path in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, folder / name)
+        return folder
 
     def _live(
         self,

@@ -39,7 +39,7 @@ _MOST_MEMORY_BYTES = 32 << 30
 _MOST_ANSWER_BYTES = 8 << 20
 _LONGEST_NAME = 120
 _PICKLES = (".pkl", ".pickle", ".joblib")
-_MOST_PARTS = 2_000_000
+_DEEPEST = 200
 _BEFORE_ZIP = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """The first bytes of a torch archive before torch 1.6, a pickle of a magic number."""
 _SAFETENSORS_TYPES = {
@@ -209,9 +209,9 @@ def _values_of(path: str, *, most_bytes: int, trusted: bool) -> Iterator[tuple[s
     elif begins[8:9] == b"{" and struct.unpack("<Q", begins[:8])[0] <= Path(path).stat().st_size:
         yield from _safetensors(path)
     elif trusted and (begins[:1] == b"\x80" or path.endswith(_PICKLES) or begins[:1] == b"\x78"):
-        yield from _parts(_unpickled(path), "", {})
+        yield from _parts(_unpickled(path), "")
     elif trusted and begins[:1] in (b"{", b"["):
-        yield from _parts(json.loads(Path(path).read_bytes()), "", {})
+        yield from _parts(json.loads(Path(path).read_bytes()), "")
     else:
         raise IncomparableError("its format is none of torch, safetensors, NumPy, HDF5, Keras and CatBoost")
 
@@ -225,40 +225,41 @@ def _unpickled(path: str) -> Any:
             return pickle.load(file)  # noqa: S301 - the caller's own script has just written it
 
 
-def _parts(value: Any, place: str, seen: dict[int, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of an object as pickle would take it apart."""
+def _parts(value: Any, place: str, above: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yield the parts of an object as pickle would take it apart.
+
+    An object in two places is taken apart in both. It may be one object in one run and two equal ones in the other.
+    """
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         yield place, value
-        return
-    if id(value) in seen or len(seen) > _MOST_PARTS:
-        yield place, "again" if id(value) in seen else "more"
-        return
-    # The object is kept, for its number must not become another's.
-    seen[id(value)] = value
-    kind = type(value).__module__.partition(".")[0]
-    if kind == "torch" and hasattr(value, "detach"):
-        yield place, _of_torch(value, _module("torch"))
-    elif kind == "numpy" and getattr(getattr(value, "dtype", None), "kind", "O") != "O":
-        array = _module("numpy").asarray(value)
-        if array.dtype.names:
-            for name in array.dtype.names:
-                yield f"{place}.{name}", Tensor(array[name])
+    elif id(value) in above or len(above) > _DEEPEST:
+        yield place, "a part of itself"
+    else:
+        kind = type(value).__module__.partition(".")[0]
+        if kind == "torch" and hasattr(value, "detach"):
+            yield place, _of_torch(value, _module("torch"))
+        elif kind == "numpy" and getattr(getattr(value, "dtype", None), "kind", "O") != "O":
+            array = _module("numpy").asarray(value)
+            for name in array.dtype.names or ("",):
+                yield (f"{place}.{name}", Tensor(array[name])) if name else (place, Tensor(array))
+        elif isinstance(value, (set, frozenset)):
+            yield place, repr(sorted(map(repr, value)))
+        elif isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)):
+            yield place, getattr(value, "__qualname__", repr(value))
         else:
-            yield place, Tensor(array)
-    elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _parts(each, f"{place}.{key}" if place else str(key), seen)
+            for name, each in _inside(value):
+                yield from _parts(each, f"{place}.{name}" if place else name, (*above, id(value)))
+
+
+def _inside(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        yield from ((str(key), each) for key, each in value.items())
     elif isinstance(value, (list, tuple)):
-        for number, each in enumerate(value):
-            yield from _parts(each, f"{place}.{number}" if place else str(number), seen)
-    elif isinstance(value, (set, frozenset)):
-        yield place, repr(sorted(map(repr, value)))
-    elif isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)):
-        yield place, getattr(value, "__qualname__", repr(value))
+        yield from ((str(number), each) for number, each in enumerate(value))
     else:
         reduced = value.__reduce_ex__(2)
         rest = reduced if isinstance(reduced, str) else [list(each) if _is_iterator(each) else each for each in reduced]
-        yield from _parts(rest, f"{place}.{type(value).__name__}" if place else type(value).__name__, seen)
+        yield type(value).__name__, rest
 
 
 def _is_iterator(value: Any) -> bool:
@@ -345,7 +346,7 @@ def _catboost(path: str) -> Iterator[tuple[str, Any]]:
 def _torch(path: str, *, trusted: bool) -> Iterator[tuple[str, Any]]:
     torch = _module("torch")
     if trusted:
-        yield from _parts(torch.load(path, map_location="cpu", weights_only=False), "", {})
+        yield from _parts(torch.load(path, map_location="cpu", weights_only=False), "")
         return
     try:
         tree = torch.load(path, map_location="cpu", weights_only=True)

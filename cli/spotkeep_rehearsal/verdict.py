@@ -21,6 +21,7 @@ from spotkeep_rehearsal.milestones import MetricComparison, Milestones, compare_
 
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _SHARE_OF_TIME = 0.6
+_FEWEST_WRITES = 3
 
 
 class Status(enum.Enum):
@@ -108,6 +109,7 @@ class Facts:
         compared: The files of the interrupted run and of the first one that differ in bytes, compared by value.
         noise: The files of the runs left alone that differ in bytes, compared by value.
         place: The checkpoint folder, for people. None where none was found.
+        finished: A start with the checkpoints of a run that is done. None where it was not needed.
         was_stopped: True if every run was stopped at one step (`--for`).
     """
 
@@ -120,6 +122,7 @@ class Facts:
     compared: Mapping[str, FileComparison]
     noise: Mapping[str, FileComparison]
     place: str | None
+    finished: Life | None = None
     was_stopped: bool = False
     were_asked: bool = False
 
@@ -260,7 +263,28 @@ def _going(facts: Facts, life: Life, after: Life | None, *, at_step: int | None,
         saved_time = shortest - after.seconds
         if after.done and after.read_files and saved_time >= max(_SHARE_OF_TIME * life.seconds, 0.25 * shortest):
             return Going.ON
+        return _going_when_finished(facts, facts.finished)
     return Going.UNKNOWN
+
+
+def _going_when_finished(facts: Facts, finished: Life | None) -> Going:
+    """Judge by a start with the checkpoints of a run that is done. A command that goes on has next to nothing to do."""
+    if finished is None or not finished.done:
+        return Going.UNKNOWN
+    alone = facts.alone.lives[-1]
+    usual, then = (sum(1 for write in life.writes if not is_log(write.name)) for life in (alone, finished))
+    if usual >= _FEWEST_WRITES and then >= 0.8 * usual:
+        return Going.ANEW
+    if (usual >= _FEWEST_WRITES and then <= 0.2 * usual) or finished.seconds <= 0.5 * alone.seconds:
+        return Going.ON
+    return Going.UNKNOWN
+
+
+def needs_finished_start(facts: Facts) -> bool:
+    """Return True where only a start with the checkpoints of a run that is done can show how the command starts."""
+    goings = {loss.going for loss in losses_of(facts)}
+    shown = Going.ON in goings or Going.ANEW in goings
+    return facts.run.completed and Going.UNKNOWN in goings and not shown and not facts.was_stopped
 
 
 def _counts_from_zero_again(facts: Facts, at_step: int) -> bool:

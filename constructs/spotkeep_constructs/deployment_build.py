@@ -71,6 +71,7 @@ AWS_SERVICES = (
     "cloudformation",
     "dynamodb",
     "ec2",
+    "kms",
     "lambda",
     "logs",
     "pricing",
@@ -176,6 +177,8 @@ def _packed_variables(settings: Settings) -> dict[str, str]:
         administrators=settings.administrators,
         shells=settings.shells,
         mlflow_arns=settings.mlflow_arns,
+        secrets=settings.secrets,
+        secret_key_arns=settings.secret_key_arns,
         queues={name: queue.model_dump() for name, queue in settings.queues.items()} or None,
         **(_packed_of_fleets(settings) if settings.ec2_fleets else {}),
     )

@@ -14,6 +14,7 @@ from spotkeep_constructs.fleets import Fleets
 from spotkeep_constructs.function_schedules import FunctionSchedules
 from spotkeep_constructs.instance_log import grant_read_instance_log
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
+from spotkeep_constructs.job_secrets import JobSecrets
 from spotkeep_constructs.notifications import notification_queue
 from spotkeep_constructs.queues import JobQueues
 from spotkeep_constructs.session_manager import allow_shells
@@ -166,6 +167,8 @@ class Launching(Construct):
             team: self._execution_role(f"ExecutionRole-{team}", team) for team in settings.isolated_teams
         }
         storage.data.let_read(self.execution_role, self.execution_roles)
+        secrets = JobSecrets(secrets=settings.secrets, key_arns=settings.secret_key_arns)
+        secrets.let_read(self, self.execution_roles)
         self.search = self._search(build.search_platform(self)) if settings.tpe_search else None
         self.launcher = JobFunction(
             self,
@@ -185,6 +188,7 @@ class Launching(Construct):
             storage.checkpoints.grant_encrypt_volumes(self.launcher.role)
         self.jobs.grant_launch(self.launcher.role, execution_roles=self.execution_roles)
         self.jobs.grant_keep_alive(self.launcher.role)
+        secrets.let_check(self.launcher.role, network=bool(settings.training_subnet_ids))
         if self.search is not None:
             self.search.grant_invoke(self.launcher.role)
         # Its trials are begun after a sweep's launch is answered.

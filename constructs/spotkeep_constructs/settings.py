@@ -77,6 +77,11 @@ MOST_OWNERS_OF_AN_ADDRESS = 150
 Source: https://docs.aws.amazon.com/sns/latest/dg/subscription-filter-policy-constraints.html
 """
 
+MOST_CHARACTERS_OF_SECRETS = 3_500
+"""Most characters of the ARNs of all secrets. They share a managed policy of 6,144 characters with their keys."""
+_CHARACTERS_BESIDE_A_NAME = 64
+"""The characters of a secret's ARN beside the name of the secret."""
+
 MOST_ZONES = 8
 """More than the availability zones of any region."""
 
@@ -264,6 +269,15 @@ SecretArn = Annotated[
         r"arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:\d{12}:secret:[A-Za-z0-9/_+=.@-]{1,512}-[A-Za-z0-9]{6}",
         problem="is not the ARN of a secret in Secrets Manager",
         fix="Give the whole ARN that create-secret answers, which ends with six characters of AWS's.",
+    ),
+]
+SecretName = Annotated[
+    str,
+    _checked(
+        r"(?!arn:)[A-Za-z0-9/_+=.@-]{1,512}"
+        r"|arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:\d{12}:secret:[A-Za-z0-9/_+=.@-]{1,512}-[A-Za-z0-9]{6}",
+        problem="is neither the name nor the whole ARN of a secret in Secrets Manager",
+        fix="Give the name, or the ARN that create-secret answers, which ends with six characters of AWS's.",
     ),
 ]
 Email = Annotated[
@@ -609,6 +623,12 @@ class Settings(BaseModel):
     mlflow_arns: Annotated[tuple[MlflowArn, ...], Listed] = Field(
         default=(), max_length=20, description="MLflow tracking servers and apps of SageMaker that jobs may log to"
     )
+    secrets: Annotated[tuple[SecretName, ...], Listed] = Field(
+        default=(), max_length=50, description="secrets of Secrets Manager that jobs may read, by name or ARN"
+    )
+    secret_key_arns: Annotated[tuple[KeyArn, ...], Listed] = Field(
+        default=(), max_length=10, description="KMS keys that the secrets are encrypted with, where not with AWS's own"
+    )
     training_subnet_ids: Annotated[tuple[SubnetId, ...], Listed] = Field(
         default=(), max_length=16, description="subnets training jobs run in; SageMaker's own network when empty"
     )
@@ -791,15 +811,36 @@ class Settings(BaseModel):
             )
         return value
 
-    @field_validator("volume_kms_key_arn", "webhook_secret_arn")
+    @field_validator("volume_kms_key_arn", "webhook_secret_arn", "secrets", "secret_key_arns")
     @classmethod
-    def _in_the_region(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _in_the_region(cls, value: Any, info: ValidationInfo) -> Any:
         region = info.data.get("region")
-        if value is not None and region is not None and value.split(":")[3] != region:
+        arns = [each for each in ([value] if isinstance(value, str) else value or ()) if each.startswith("arn:")]
+        elsewhere = [arn for arn in arns if region is not None and arn.split(":")[3] != region]
+        if elsewhere:
+            named = "" if isinstance(value, str) else f"names {', '.join(elsewhere)}, which "
             raise _refuse(
-                f"is of another region than {region}, where the deployment is",
+                f"{named}is of another region than {region}, where the deployment is",
                 "Give one of that region, or its replica there.",
             )
+        return value
+
+    @field_validator("secrets")
+    @classmethod
+    def _with_room_in_a_policy(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        needed = sum(len(each) + (0 if each.startswith("arn:") else _CHARACTERS_BESIDE_A_NAME) for each in value)
+        if needed > MOST_CHARACTERS_OF_SECRETS:
+            raise _refuse(
+                f"needs {needed:,} characters of a policy, which has room for {MOST_CHARACTERS_OF_SECRETS:,}",
+                "Name fewer, or put several values into one secret as a JSON object.",
+            )
+        return value
+
+    @field_validator("secret_key_arns")
+    @classmethod
+    def _of_secrets(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if value and info.data.get("secrets") == ():
+            raise _refuse("names keys, and secrets names no secret", "Name the secrets as well, or leave it out.")
         return value
 
     @field_validator("permissions_boundary_arn", "data_key_arns", "mlflow_arns")
@@ -856,6 +897,7 @@ class Settings(BaseModel):
 
     @field_validator(
         "isolated_teams",
+        "secrets",
         "training_subnet_ids",
         "training_security_group_ids",
         "vpc_subnet_ids",

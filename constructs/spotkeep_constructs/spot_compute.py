@@ -27,6 +27,7 @@ from spotkeep_constructs.fleets import Fleets, service_role_arns
 from spotkeep_constructs.instance_log import InstanceLog, group_name
 from spotkeep_constructs.instance_roles import InstanceRole, RunRole
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
+from spotkeep_constructs.job_secrets import JobSecrets
 from spotkeep_constructs.log_retention import log_retention
 from spotkeep_constructs.network import ExistingNetwork, Network
 from spotkeep_constructs.statements import allow
@@ -345,6 +346,7 @@ class SpotCompute(Construct):
         )
         # The instances' own role too: for scripts that call AWS themselves, where they reach the metadata.
         storage.data.let_read(run, [run.role, self.role])
+        JobSecrets(secrets=settings.secrets, key_arns=settings.secret_key_arns).let_read(run, [run.role])
         self.credentials.give(run)
         key_arn = settings.volume_kms_key_arn
         if key_arn is not None:

@@ -28,6 +28,7 @@ from spotkeep_jobs.backends.ec2.launch import FleetPlatform
 from spotkeep_jobs.backends.job_files import SpecStore, TrainingBundleStore
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs, client_config
 from spotkeep_jobs.backends.sagemaker.training_job import JobPlatform
+from spotkeep_jobs.backends.secret_checks import SecretChecks
 from spotkeep_jobs.backends.session_manager import SessionManager
 from spotkeep_jobs.cost.prices import KnownPrices, endpoint_region
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, DeploymentPolicy
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_kms import KMSClient
     from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_logs import CloudWatchLogsClient
     from mypy_boto3_s3 import S3Client
@@ -89,6 +91,11 @@ class Clients:
         return boto3.client("lambda", config=client_config())
 
     @cached_property
+    def kms(self) -> KMSClient:
+        """AWS KMS."""
+        return boto3.client("kms", config=client_config())
+
+    @cached_property
     def logs(self) -> CloudWatchLogsClient:
         """CloudWatch Logs."""
         return boto3.client("logs", config=client_config())
@@ -122,6 +129,11 @@ class Clients:
             read_timeout=LONGEST_CHOICE_SECONDS,
         )
         return boto3.client("lambda", config=once)
+
+    @cached_property
+    def secrets_manager(self) -> Any:
+        """AWS Secrets Manager."""
+        return boto3.client("secretsmanager", config=client_config())
 
     @cached_property
     def sns(self) -> SNSClient:
@@ -340,6 +352,7 @@ class Deployment(Generic[SettingsT_co]):
             checkpoint_bucket=settings.checkpoint_bucket,
             data_locations=settings.data_locations,
             mlflow_arns=settings.mlflow_arns,
+            secrets=settings.secrets,
             max_run_limit_seconds=settings.max_run_limit_seconds,
             prices=self.prices,
             max_keep_alive_seconds=settings.max_keep_alive_seconds,
@@ -350,6 +363,19 @@ class Deployment(Generic[SettingsT_co]):
             shells=settings.shells,
             queues=settings.queues,
             training_network=bool(settings.subnet_ids),
+            region=self.clients.region,
+        )
+
+    @cached_property
+    def secret_checks(self: Deployment[LauncherSettings]) -> SecretChecks:
+        """AWS's answers about the secrets of requests."""
+        return SecretChecks(
+            secrets_manager=lambda: self.clients.secrets_manager,
+            kms=lambda: self.clients.kms,
+            ec2=self._ec2,
+            secrets=self.settings.secrets,
+            key_arns=self.settings.secret_key_arns,
+            training_subnet_ids=self.settings.subnet_ids,
             region=self.clients.region,
         )
 

@@ -130,6 +130,10 @@ class LauncherSettings(DeploymentSettings):
     data_locations: Json[tuple[str, ...]] = ()
     mlflow_arns: Json[tuple[str, ...]] = ()
     """The MLflow tracking servers and apps of SageMaker that jobs may log to."""
+    secrets: Json[tuple[str, ...]] = ()
+    """The secrets that jobs may read, by name or ARN."""
+    secret_key_arns: Json[tuple[str, ...]] = ()
+    """The KMS keys of those secrets that have one of their own."""
     team_roles: Json[dict[str, str]] = Field(default_factory=dict)
     """The name of each team's role, where it has one of its own."""
 

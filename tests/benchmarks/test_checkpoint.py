@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks.checkpoint import before
 from benchmarks.checkpoint.__main__ import TARGETS, main
 from benchmarks.checkpoint.before import compared
 from benchmarks.checkpoint.machine import Machine
@@ -115,3 +117,24 @@ def test_a_comparison_with_an_earlier_commit_takes_the_ratios_round_by_round() -
     figures = compared([slow, fast, fast], [slowest, fast, fast])
     assert figures["step"] == {"before_ms": 1000.0, "now_ms": 1000.0, "ratio": 1.0}
     assert compared([slow, slow, fast], [slowest, slowest, fast])["save call"]["ratio"] == 2.0
+
+
+def test_the_library_of_an_earlier_commit_is_unpacked_beside_this_ones_routine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    native = tmp_path / "app" / "training/spotkeep/native"
+    native.mkdir(parents=True)
+    git = ("git", "-C", str(tmp_path / "app"), "-c", "user.name=t", "-c", "user.email=t@example.org")
+    (native / "routine.c").write_text("earlier")
+    for words in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "-m", "earlier")):
+        subprocess.run([*git, *words], check=True)
+    (native / "routine.c").write_text("now")
+    (native / "routine.so").write_text("compiled")
+    monkeypatch.setattr(before, "_ROOT", tmp_path / "app")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    library = before._library_of("HEAD", scratch)
+    assert {path.name: path.read_text() for path in (library / "spotkeep/native").iterdir()} == {
+        "routine.c": "earlier",
+        "routine.so": "compiled",
+    }

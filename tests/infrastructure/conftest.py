@@ -69,6 +69,11 @@ EVERYTHING_SET: dict[str, Any] = {
         "arn:aws:sagemaker:us-west-1:111122223333:mlflow-tracking-server/experiments",
         "arn:aws:sagemaker:us-west-1:111122223333:mlflow-app/app-0A1B2C3D",
     ],
+    "secrets": [
+        "huggingface-token",
+        "arn:aws:secretsmanager:us-west-1:111122223333:secret:lab/github-Ab12Cd",
+    ],
+    "secret_key_arns": ["arn:aws:kms:us-west-1:111122223333:key/5678abcd-12ab-34cd-56ef-1234567890ab"],
     "training_subnet_ids": ["subnet-0aaaaaaaaaaaaaaa1", "subnet-0aaaaaaaaaaaaaaa2"],
     "training_security_group_ids": ["sg-0aaaaaaaaaaaaaaa1"],
     "volume_retention_days": 30,

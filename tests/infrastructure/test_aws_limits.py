@@ -56,6 +56,8 @@ LARGEST: dict[str, Any] = EVERYTHING_SET | {
         *(_ARN.format("sagemaker", f"mlflow-tracking-server/{server:m>256}") for server in range(10)),
         *(_ARN.format("sagemaker", f"mlflow-app/{server:m>256}") for server in range(10)),
     ],
+    "secrets": [f"{secret:s>6}" for secret in range(50)],
+    "secret_key_arns": [_ARN.format("kms", f"key/{key:k>64}") for key in range(10)],
     "training_subnet_ids": [f"subnet-{subnet:017x}" for subnet in range(16)],
     "training_security_group_ids": [f"sg-{group:017x}" for group in range(5)],
     "vpc_subnet_ids": [f"subnet-{subnet:017x}" for subnet in range(8)],

@@ -293,6 +293,31 @@ def test_jobs_log_to_the_mlflow_of_sagemakers_that_the_setting_names(
     assert "mlflow" not in json.dumps(statements_of(templates, "ExecutionRole"))
 
 
+def test_jobs_read_the_secrets_that_the_setting_names_and_the_launcher_describes_them(
+    templates: Templates, templates_with_everything: Templates
+) -> None:
+    name, arn = EVERYTHING_SET["secrets"]
+    [key] = EVERYTHING_SET["secret_key_arns"]
+    policies = templates_with_everything.resources("AWS::IAM::ManagedPolicy")
+    reading = {logical_id: each["Properties"] for logical_id, each in policies.items() if "SecretsPolicy" in logical_id}
+    roles = sorted(role["Ref"] for each in reading.values() for role in each["Roles"])
+    of_jobs = ["ExecutionRole", "ExecutionRolespeechRole", "ExecutionRolevisionRole", "RunRole"]
+    assert [re.sub(r"[0-9A-F]{8}$", "", role) for role in roles] == of_jobs
+    for policy in reading.values():
+        values, decrypts = policy["PolicyDocument"]["Statement"]
+        assert values["Action"] == "secretsmanager:GetSecretValue"
+        of_the_name, by_its_arn = values["Resource"]
+        assert text_of(of_the_name) == f"arn:aws:secretsmanager:us-west-1:111122223333:secret:{name}-??????"
+        assert by_its_arn == arn
+        assert (decrypts["Action"], decrypts["Resource"]) == ("kms:Decrypt", key)
+        assert "secretsmanager.us-west-1." in json.dumps(decrypts["Condition"]["StringEquals"]["kms:ViaService"])
+    describing = statement_with(templates_with_everything, "LauncherRole", "secretsmanager:DescribeSecret")
+    assert describing["Resource"][1] == arn
+    assert key in statement_with(templates_with_everything, "LauncherRole", "kms:DescribeKey")["Resource"]
+    assert "GetSecretValue" not in json.dumps(statements_of(templates_with_everything, "LauncherRole"))
+    assert "secretsmanager" not in json.dumps([statement for _name, statement in identity_policies(templates)])
+
+
 class TestShells:
     def test_are_opened_by_the_launcher_in_training_jobs_and_on_instances_of_runs(
         self, templates_with_everything: Templates

@@ -27,6 +27,7 @@ _STREAM: Final = {"logGroupName": "/aws/sagemaker/TrainingJobs", "logStreamName"
 _GROUP: Final = {"logGroupName": "/aws/sagemaker/TrainingJobs"}
 _STACK: Final = f"arn:aws:cloudformation:{REGION}:{ACCOUNT_ID}:stack/a/1-2-3"
 _TOPIC: Final = f"arn:aws:sns:{REGION}:{ACCOUNT_ID}:topic"
+_ONCE: Final = {"ClientRequestToken": 32 * "a"}
 _URL: Final = f"http://127.0.0.1:4566/{ACCOUNT_ID}/queue"
 
 _BATCH: Final = f"arn:aws:batch:{REGION}:{ACCOUNT_ID}"
@@ -495,7 +496,14 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
             "Target": {"Arn": _TOPIC, "RoleArn": ROLE},
         },
     },
-    "secretsmanager": {"GetSecretValue": {"SecretId": "hook", "VersionStage": "AWSCURRENT"}},
+    "secretsmanager": {
+        "CreateSecret": {"Name": "hook", "SecretString": "a", "KmsKeyId": "alias/a", "Tags": _TAGS, **_ONCE},
+        "DeleteSecret": {"SecretId": "hook", "RecoveryWindowInDays": 7},
+        "DescribeSecret": {"SecretId": "hook"},
+        "PutSecretValue": {"SecretId": "hook", "SecretString": "b", **_ONCE},
+        "RestoreSecret": {"SecretId": "hook"},
+        "GetSecretValue": {"SecretId": "hook", "VersionStage": "AWSCURRENT"},
+    },
     "service-quotas": {"ListServiceQuotas": {"ServiceCode": "sagemaker"}},
     "sns": {
         "CreateTopic": {"Name": "topic", "Tags": _TAGS},

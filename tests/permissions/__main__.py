@@ -36,7 +36,7 @@ from spotkeep_cli.errors import (
 from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.rehearsal import engine
 from spotkeep_cli.rehearsal.command import activation, judged_app
-from spotkeep_cli.rehearsal.deployment import RehearsedDeployment
+from spotkeep_cli.rehearsal.deployment import RehearsedDeployment, secret_settings
 from spotkeep_cli.rehearsal.engine import RehearsalPlan
 from spotkeep_cli.rehearsal.fleet import fleet_scenario
 from spotkeep_cli.rehearsal.interruption_points import read_interruptions
@@ -77,6 +77,8 @@ _FEW_STEPS: Final = "hyperparameters.steps=60"
 _SOON_OVER: Final = f"environment.{NOTICE_SECONDS_VARIABLE}='5'"
 """A job that is asked to stop waits so long before it ends, and not the 120 s that SageMaker gives it."""
 _SHORT: Final = (_FEW_STEPS, _SOON_OVER)
+_SECRET: Final = "rehearsal-token"
+_WITH_A_SECRET: Final = f"secrets.REHEARSAL_TOKEN={_SECRET}"
 _KEEP_ALIVE_SECONDS: Final = 20
 _SEED: Final = 1
 _FEW_TRIALS_IN_A_QUEUE: Final = (
@@ -202,7 +204,7 @@ def _rehearsed(job_file: Path, fleet_job_file: Path, sweep_file: Path) -> tuple[
         _Rehearsed(
             scenario=pool_scenario(faster=_POOL_FASTER),
             job_file=job_file,
-            overrides=(_FEW_STEPS,),
+            overrides=(_FEW_STEPS, _WITH_A_SECRET),
             launches=(
                 Launch(
                     overrides=_SHORT,
@@ -230,6 +232,7 @@ def _rehearsed(job_file: Path, fleet_job_file: Path, sweep_file: Path) -> tuple[
         _Rehearsed(
             scenario=fleet_scenario(isolation=Isolation.AUTO),
             job_file=fleet_job_file,
+            overrides=(_WITH_A_SECRET,),
             launches=(Launch(overrides=(_FEW_STEPS,), quiet_seconds=60.0),),
         ),
         _Rehearsed(
@@ -261,7 +264,8 @@ def _settings(parts: Sequence[_Rehearsed]) -> dict[str, str]:
     """Return the settings of the one deployment in which all are rehearsed."""
     settings: dict[str, str] = {}
     for part in parts:
-        settings.update(part.scenario.settings(part.document().fields))
+        fields = part.document().fields
+        settings.update({**secret_settings(fields), **part.scenario.settings(fields)})
     return settings
 
 
@@ -276,6 +280,7 @@ def _local_aws(parts: Sequence[_Rehearsed]) -> Iterator[LocalAws]:
         )
     options = max((part.scenario.server for part in parts), key=lambda server: server.time_scale)
     local = control.start(state_dir, options=options)
+    local.session().client("secretsmanager").create_secret(Name=_SECRET, SecretString="a value")
     try:
         yield local
     finally:

@@ -37,6 +37,7 @@ from spotkeep_local.service_base.aws_service import HttpRequest
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.ec2 import Ec2, ModelInstance, ModelSnapshot, ModelVolume
 from tests.models.faults import Called, client_error
+from tests.models.secrets_manager import SecretsManager
 
 SOURCES = Path(__file__).parents[2] / "training"
 DEPLOYMENT, RUN = "spotkeep", "run"
@@ -256,6 +257,7 @@ class Cloud:
     Attributes:
         ec2: EC2.
         dynamodb: DynamoDB, with the run table.
+        secrets: AWS Secrets Manager.
         throttled: How often each call is still refused as one too many.
         held: Requests to S3 that get no answer: method and a part of the address.
         refusing: S3's error code for each request that has this in its address.
@@ -273,6 +275,7 @@ class Cloud:
         self.refusing: dict[str, str] = {}
         self.ec2 = DirectoryEc2(self._counted, folder)
         self.dynamodb = InMemoryDynamoDb(self._counted)
+        self.secrets = SecretsManager(self._counted)
         self._wire = Ec2QueryProtocol()
         self._lock = self.ec2.lock
         self._server = _serve(self._answer)
@@ -399,11 +402,14 @@ class Cloud:
             try:
                 return 200, json.dumps(self._json_answer(action, document))
             except ClientError as error:
-                return 400, json.dumps({"__type": f"x#{error.response['Error']['Code']}"})
+                found = error.response["Error"]
+                return 400, json.dumps({"__type": f"x#{found['Code']}", "message": found["Message"]})
 
     def _json_answer(self, action: str, document: dict[str, Any]) -> Any:
         if action in ("GetItem", "PutItem"):
             return getattr(self.dynamodb, xform_name(action))(**document) or {}
+        if action == "GetSecretValue":
+            return self.secrets.get_secret_value(**document)
         return self._counted(action, lambda: self._take(action, document))
 
     def _take(self, action: str, document: dict[str, Any]) -> dict[str, Any]:

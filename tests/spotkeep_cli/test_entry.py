@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spotkeep_cli import entry, extras
+from spotkeep_cli.main import app
 from spotkeep_constructs import carried
 
 
@@ -90,6 +91,16 @@ def test_a_command_behind_two_dashes_goes_to_the_judge(
     monkeypatch.setattr("spotkeep_rehearsal.command.main", lambda words: asked.append(words) or 2)
     assert entry.main(arguments) == 2
     assert asked == [given]
+
+
+def test_every_command_is_listed_with_its_extra() -> None:
+    registered = {
+        each.name or each.callback.__name__.replace("_", "-")
+        for each in app.registered_commands
+        if not each.hidden and each.callback is not None
+    } | {str(group.name) for group in app.registered_groups}
+    assert sorted(name for name, _, _ in entry.COMMANDS) == sorted(registered)
+    assert {extra for _, extra, _ in entry.COMMANDS} - {""} <= set(extras.EXTRAS)
 
 
 def test_help_and_version_need_nothing(without: Any, capsys: pytest.CaptureFixture[str]) -> None:

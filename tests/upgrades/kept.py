@@ -1,13 +1,13 @@
 """The fixtures, which are the records of a deployment as the code of a day wrote them. None is ever changed.
 
-`python -m tests.upgrades.kept` adds a fixture to each story that writes its records in a form that none has yet.
+`python -m tests.upgrades.kept` adds a fixture of a story that writes a record in a form that none has yet.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +24,8 @@ HOW_TO_ADD: Final = (
 )
 Form = dict[str, str]
 """The types of all values, by their places."""
+Places = dict[str, set[str]]
+"""The same of several forms."""
 _NAMED_BY_DATA: Final = frozenset({"begun", "values", "parameters", "environment", "Environment", "hyperparameters"})
 """Mappings whose keys are data."""
 
@@ -81,14 +83,33 @@ def _parsed(value: Any) -> Any:
     return value
 
 
+def kept_form() -> Places:
+    """Return the places of all fixtures, with the types that each has in one of them."""
+    return _together(form_of(read(path)) for path in KEPT)
+
+
+def new_places(form: Form, *, kept: Places) -> Form:
+    """Return the places of a form that no fixture has, or that none has with this type."""
+    return {place: kind for place, kind in form.items() if kind not in kept.get(place, ())}
+
+
+def _together(forms: Iterable[Form]) -> Places:
+    together: Places = {}
+    for form in forms:
+        for place, kind in form.items():
+            together.setdefault(place, set()).add(kind)
+    return together
+
+
 def add_new_forms() -> None:
-    """Add a fixture to each story whose records have a new form today. No fixture is written over."""
+    """Add a fixture of the first story that writes a new form, until each form is in one. None is written over."""
+    kept = kept_form()
     for story in STORIES:
-        there = kept_of(story)
         today = made(story)
-        if there and form_of(read(there[-1])) == form_of(today):
+        if kept_of(story) and not new_places(form_of(today), kept=kept):
             continue
-        path = FOLDER / story / f"{len(there) + 1}.json"
+        kept = _together([form_of(today), *({place: kind} for place, kinds in kept.items() for kind in kinds)])
+        path = FOLDER / story / f"{len(kept_of(story)) + 1}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(as_text(today), encoding="utf-8")
         print(f"added {path.relative_to(FOLDER)}")

@@ -145,6 +145,20 @@ def _live_goes_on(site: Site) -> None:
     _completes(site, "live", _is_resumed(site, "live"))
 
 
+def _hung(site: Site) -> None:
+    _launches(site, "hung", stuck={"after": "10m", "restart": True}, secrets={"TOKEN": "tokens/hub"})
+    _trains(site, "hung-1", 7)
+    site.account.says(site.job("hung-1"), "stuck", seconds=600.0, restarts=0, at_most=3)
+    site.time_passes(hours=1)
+    site.passes()
+
+
+def _hung_goes_on(site: Site) -> None:
+    item = site.run("hung")
+    assert (item.hangs.count, item.hangs.restarts) == (1, 1)
+    _completes(site, "hung", "hung-1")
+
+
 def _ended(site: Site) -> None:
     _launches(site, "ended", instance_count=2)
     _trains(site, "ended-1", 7)
@@ -682,6 +696,7 @@ def _maintained_goes_on(site: Site) -> None:
 
 
 STORIES: Final[dict[str, Story]] = {
+    "hung": Story(begin=_hung, go_on=_hung_goes_on),
     "live-on-sagemaker": Story(begin=_live, go_on=_live_goes_on),
     "ended": Story(begin=_ended, go_on=_ended_goes_on),
     "paused": Story(begin=_paused, go_on=_paused_goes_on),

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.wheel
 SCRIPT = """
 import argparse
 import json
+import os
 import pathlib
 import time
 
@@ -22,7 +23,7 @@ from spotkeep import Checkpointer
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=60)
 steps = parser.parse_args().steps
-state = {"total": 0}
+state = {"total": 0, "weights": bytes(4096)}
 
 
 class Total:
@@ -38,7 +39,8 @@ with Checkpointer({"total": Total()}, every_steps=5) as checkpointer:
         state["total"] += step * step
         time.sleep(0.02)
         checkpointer.log(loss=1 / (step + 1))
-pathlib.Path("model.json").write_text(json.dumps(state))
+        print(f"epoch {step + 1}: loss {1 / (step + 1):.6f}", flush=True)
+pathlib.Path(os.environ.get("SM_MODEL_DIR", ""), "model.json").write_text(json.dumps({"total": state["total"]}))
 """
 
 

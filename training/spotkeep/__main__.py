@@ -18,7 +18,7 @@ _EPILOG = """\
 exit codes: the command's own; 128 + n when signal n killed it; 75 after an interruption notice (try again);
 126 or 127 when the command cannot be executed or found; 64 wrong usage; 66 the source cannot be used;
 69 a tool is missing; 70 the job's directories cannot be made; 71 what the script needs cannot be installed;
-78 the platform's configuration cannot be read
+77 a secret cannot be read; 78 the platform's configuration cannot be read
 """
 
 

@@ -17,6 +17,7 @@ SpotkeepError
 ├── UsageError                  the library was called in a way that cannot work
 └── JobError                    the job could not be started (carries the exit code)
     ├── ConfigurationError      the platform's files under input/config are missing or malformed
+    ├── JobSecretError          the value of a secret cannot be had
     ├── SourceError             the source archive or commit cannot be used
     ├── MissingToolError        a program the job needs is not in the image
     ├── HostNameError           the name of another host of the job does not resolve
@@ -177,6 +178,20 @@ class ConfigurationError(JobError):
     """A file of the platform under `input/config` has a wrong content."""
 
     exit_code = 78
+
+
+class JobSecretError(JobError):
+    """The value of a secret cannot be had. The message names the secret, and never a value.
+
+    Attributes:
+        for_good: True where AWS refuses it, so that another machine would find the same.
+    """
+
+    exit_code = 77
+
+    def __init__(self, message: str, *, for_good: bool) -> None:
+        self.for_good = for_good
+        super().__init__(message)
 
 
 class SourceError(JobError):

@@ -58,6 +58,8 @@ from .errors import (
     InputError,
     MetadataOpenError,
     OutputNotSentError,
+    SecretRefusedError,
+    SecretUnavailableError,
     SourceUnavailableError,
     VolumeError,
 )
@@ -76,7 +78,15 @@ from .training.process import (
     training_environment,
 )
 from .training.script_files import SCAN_SECONDS
-from .training.supplies import Supplies, clear_failure, is_for_good, put_spec, read_failure, with_hint
+from .training.supplies import (
+    Supplies,
+    clear_failure,
+    is_for_good,
+    put_spec,
+    read_failure,
+    read_secret_values,
+    with_hint,
+)
 from .training.user import current_user, find_user
 from .volume import actions as do
 from .volume.controller import LeaseLostError, VolumeController
@@ -135,6 +145,7 @@ class Agent:
         self._on_volume_only = False
         self._copies: CheckpointCopies | None = None
         self._container: Container | None = None
+        self._secret_values: Mapping[str, str] = {}
         self._gpus = count_nvidia_gpus(settings.pci_devices)
         self._perform: Perform = perform_here
         self._log: LogStream | None = None
@@ -311,6 +322,13 @@ class Agent:
                 return Leaving(f"what an earlier training left cannot be removed: {error}", failed=True)
             self._stepped = False
             try:
+                self._secret_values = read_secret_values(self._fetching, job.training)
+            except SecretRefusedError as error:
+                return self._conclude(INPUT_ERROR, failure=str(error))
+            except SecretUnavailableError as error:
+                why = self._board.why()
+                return Leaving(str(error), failed=True) if why is None else Leaving(why)
+            try:
                 put_spec(self._files, job.training)
             except OSError as error:
                 return Leaving(f"the volume cannot be written: {error}", failed=True)
@@ -364,7 +382,13 @@ class Agent:
         else:
             inherited = container_environment(self._environment)
         environment: Mapping[str, str] = training_environment(
-            inherited=inherited, run=self._identity.run, job=job, base=base, notice_file=notice_file, user=user
+            inherited=inherited,
+            run=self._identity.run,
+            job=job,
+            base=base,
+            notice_file=notice_file,
+            user=user,
+            secret_values=self._secret_values,
         )
         command = runner_command()
         if container is not None:
@@ -509,7 +533,7 @@ class Agent:
                 return self._conclude(INPUT_ERROR, exit_code=0, failure=str(error))
             return self._conclude(FINISHED, exit_code=0, failure=None, output_uri=model)
         job = self._controller.job
-        failure = read_failure(self._files) or process.failure(job)
+        failure = read_failure(self._files) or process.failure(job, secret_values=self._secret_values)
         if failure.startswith(NOT_STARTED) or process.never_entered(job):  # Another instance would find the same.
             return self._conclude(INPUT_ERROR, exit_code=exit_code, failure=failure)
         failures = self._controller.record.training.script_failures + 1

@@ -10,8 +10,10 @@ AgentError
 ├── InputError                   the run's input does not work, on this instance or on any other
 │   ├── DataRefusedError         the source, the data, or the volume for them
 │   ├── DriverMissingError       this instance has NVIDIA GPUs, and its AMI has no driver
+│   ├── SecretRefusedError       AWS refuses the value of a secret, or it is none for a variable
 │   └── ImageRefusedError        no instance of this deployment can run the container image
 ├── SourceUnavailableError       the source or the data could not be brought here now
+├── SecretUnavailableError       the value of a secret cannot be read now
 ├── OutputNotSentError           the model, or other output, has not reached S3
 ├── GpusUnusableError            the driver has not all of this instance's GPUs
 ├── ImageUnavailableError        this instance cannot have the container image now
@@ -51,11 +53,13 @@ class AwsCallRefusedError(AgentError):
 
     Attributes:
         code: AWS's error code.
+        message: AWS's message.
         status: The HTTP status.
     """
 
     def __init__(self, *, call: str, code: str, message: str, status: int) -> None:
         self.code = code
+        self.message = message
         self.status = status
         super().__init__(f"{call} was refused: {code}: {message}")
 
@@ -82,6 +86,14 @@ class InputError(AgentError):
 
 class DataRefusedError(InputError):
     """The source or a channel's data cannot be had, or the volume has no room for them."""
+
+
+class SecretRefusedError(InputError):
+    """AWS refuses the value of a secret, or it is none for a variable. The message names no value."""
+
+
+class SecretUnavailableError(AgentError):
+    """The value of a secret cannot be read now. Another instance may do better."""
 
 
 class SourceUnavailableError(AgentError):

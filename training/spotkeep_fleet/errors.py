@@ -19,3 +19,7 @@ class DocumentError(Exception):
 
 class ChannelDataError(Exception):
     """The objects of a channel cannot be its files, or there are none. The message names keys and location."""
+
+
+class SecretError(Exception):
+    """The value of a secret cannot be had. The message names the secret, and never a value."""

@@ -24,6 +24,8 @@ _MARKS = frozenset(
     {"SPOTKEEP_RUN", "SPOTKEEP_ATTEMPT", "SPOTKEEP_LAUNCH", "SPOTKEEP_EVENTS", "SAGEMAKER_BASE_DIR", SPEC_VARIABLE}
 )
 """Variables that the launcher and the agent set. They name the job and the ways to follow it. No user changes them."""
+_VALUE_VARIABLE = "SPOTKEEP_SECRET_"
+"""The beginning of the variables with secret values, from the agent to the runner. The runner takes them away."""
 PAUSE_VARIABLE = "SPOTKEEP_PAUSE_AT_STEP"
 MLFLOW_TRACKING_URI = "MLFLOW_TRACKING_URI"
 MLFLOW_EXPERIMENT = "MLFLOW_EXPERIMENT_NAME"
@@ -56,12 +58,14 @@ class JobSource:
         sha256: The SHA-256 of the archive's bytes, hexadecimal. The runner unpacks no other bytes.
         git_url: The URL of the repository.
         git_commit: The whole hash of the commit, 40 hexadecimal digits.
+        git_secret: The reference to the secret with the token for the repository. None for a public one.
     """
 
     uri: str | None = None
     sha256: str | None = None
     git_url: str | None = None
     git_commit: str | None = None
+    git_secret: str | None = None
 
     @property
     def pin(self) -> str | None:
@@ -155,6 +159,7 @@ class TrainingSpec:
     Attributes:
         command: The training command and its arguments, or a block of lines for bash.
         environment: The user's variables.
+        secrets: The references of the variables with secret values, by the variable (`secret_references`).
         hyperparameters: The hyperparameters as text, like SageMaker's.
         arguments: The arguments behind the command, one of `ARGUMENTS`.
         install: The packages to install first, which is `auto`, `none`, or the path of a requirements file in the
@@ -176,6 +181,7 @@ class TrainingSpec:
 
     command: tuple[str, ...] | str
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    secrets: Mapping[str, str] = field(default_factory=dict, hash=False)
     hyperparameters: Mapping[str, str] = field(default_factory=dict, hash=False)
     arguments: str = HYPERPARAMETERS
     install: str = NO_INSTALLATION
@@ -212,6 +218,17 @@ class TrainingSpec:
             variables = {**self.wandb.variables(run=run), **variables}
         return variables
 
+    @property
+    def secret_references(self) -> tuple[str, ...]:
+        """The references of all secrets that a start reads, each once, in alphabetical order."""
+        token = None if self.source is None else self.source.git_secret
+        return tuple(sorted({*self.secrets.values(), *([] if token is None else [token])}))
+
+    @property
+    def value_variables(self) -> dict[str, str]:
+        """The variables in which the agent gives the values to the runner, by the reference."""
+        return {each: f"{_VALUE_VARIABLE}{number}" for number, each in enumerate(self.secret_references, start=1)}
+
     def document(self) -> dict[str, Any]:
         """Return the spec as JSON values."""
         words = {"command": self.command, "requirements": self.requirements, "setup": self.setup}
@@ -245,6 +262,7 @@ def spec_from(reader: Reader) -> TrainingSpec:
     return TrainingSpec(
         command=command,
         environment=reader.text_mapping("environment"),
+        secrets=reader.text_mapping("secrets"),
         hyperparameters=reader.text_mapping("hyperparameters"),
         arguments=reader.choice("arguments", ARGUMENTS, HYPERPARAMETERS),
         install=reader.text("install", NO_INSTALLATION),
@@ -268,6 +286,7 @@ def _source_from(reader: Reader) -> JobSource:
         sha256=reader.optional_text("sha256"),
         git_url=reader.optional_text("git_url"),
         git_commit=reader.optional_text("git_commit"),
+        git_secret=reader.optional_text("git_secret"),
     )
     if (source.uri is None) == (source.git_url is None):
         reader.problems.append(f"{reader.where} must name either uri or git_url with git_commit")

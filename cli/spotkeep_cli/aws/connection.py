@@ -195,6 +195,15 @@ def boto_session_of(options: ConnectionOptions) -> boto3.Session:
     return _session_of_developer(running_local_aws()) if options.local else aws_session(options)
 
 
+def administrator_session(options: ConnectionOptions) -> boto3.Session:
+    """Return a session with the rights of who deployed. On AWS these are the caller's own.
+
+    Raises:
+        NoConnectionError: The local AWS is meant and does not run, or there is no profile or region.
+    """
+    return running_local_aws().session().boto3_session if options.local else aws_session(options)
+
+
 def _session_of_developer(local: LocalAws) -> boto3.Session:
     return local.session(key=local.keys.developer).boto3_session
 

@@ -86,7 +86,7 @@ def drill(
 ) -> None:
     """Take a run's instance away, as EC2 would, and see it come back. Needs the setting drills."""
     from spotkeep_cli.drill import on_aws
-    from spotkeep_cli.drill.recovery import Phase, Recovery, absorb, drill_report, phase_line
+    from spotkeep_cli.drill.recovery import drill_report, phase_line
     from spotkeep_cli.errors import DrillFailedError
 
     invocation = invocation_of(context)
@@ -97,21 +97,17 @@ def drill(
     instance, zone = hands.instance()
     terminal.confirm(f"Take {instance} ({zone}) away from {run}? It has two minutes to save.", assume_yes=yes)
 
-    clock = invocation.seams.now
-    began = clock().timestamp()
-    hands.start(instance, token=invocation.seams.new_token())
-    recovery = Recovery(run=run, began_at=began, instance=instance, zone=zone, seen={})
-    while not recovery.ended and clock().timestamp() - began < within * 60:
-        before = set(recovery.seen)
-        recovery = absorb(recovery, hands.describe(at=clock().timestamp()))
-        for phase in Phase:
-            if phase in recovery.seen and phase not in before:
-                terminal.remark(phase_line(recovery, phase))
-        if not recovery.ended:
-            invocation.pause()
-    if Phase.GONE not in recovery.seen:
-        hands.spare(instance)
-
+    recovery = on_aws.carry_out(
+        hands,
+        run=run,
+        instance=instance,
+        zone=zone,
+        token=invocation.seams.new_token(),
+        clock=invocation.seams.now,
+        pause=invocation.pause,
+        within_seconds=within * 60,
+        on_phase=lambda recovery, phase: terminal.remark(phase_line(recovery, phase)),
+    )
     if as_json:
         terminal.give_json(recovery.document())
     else:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from spotkeep_cli.commands.parameters import invocation_of
-from spotkeep_cli.errors import local_failures
+from spotkeep_cli.errors import UsageError, local_failures
 
 
 def init(
@@ -27,15 +27,17 @@ def cdk(
     ] = None,
 ) -> None:
     """Run the pinned CDK command line on the app of this folder. With --local it reaches the local AWS alone."""
-    from spotkeep_cli.aws.connection import app_to_deploy, running_local_aws
+    from spotkeep_cli.aws.connection import app_directory, app_to_deploy, running_local_aws
     from spotkeep_local.cdk import run_command_line
 
     options = invocation_of(context).options
     local = running_local_aws() if options.local else None
+    # An account gets the settings of a project. A local AWS also gets the app that the wheel carries.
+    project = app_directory() if local is None else app_to_deploy()
+    if project is None:
+        raise UsageError("there is no project here or above", hint="spotkeep init my-team && cd my-team")
     named = (("AWS_PROFILE", options.profile), ("AWS_REGION", options.region), ("CDK_DEFAULT_REGION", options.region))
     variables = {name: value for name, value in named if value is not None}
     with local_failures():
-        code = run_command_line(
-            [*(words or ()), *context.args], project_dir=app_to_deploy(), local=local, variables=variables
-        )
+        code = run_command_line([*(words or ()), *context.args], project_dir=project, local=local, variables=variables)
     raise typer.Exit(code)

@@ -10,13 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.aws.calls import translated_aws_errors
-from spotkeep_cli.drill.recovery import DrillState
+from spotkeep_cli.drill.recovery import DrillState, Phase, Recovery, absorb
 from spotkeep_cli.errors import RefusedError
 from spotkeep_fleet.record import FAILED, INPUT_ERROR
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, DRILL_TAG, DRILL_VALUE, RUN_TAG
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
     from spotkeep_cli.aws.deployment import DeploymentClient
 
 _LIVE = ("pending", "running")
@@ -123,3 +126,44 @@ class Drill:
         return [
             instance for page in pages for reservation in page["Reservations"] for instance in reservation["Instances"]
         ]
+
+
+def carry_out(
+    hands: Drill,
+    *,
+    run: str,
+    instance: str,
+    zone: str,
+    token: str,
+    clock: Callable[[], datetime],
+    pause: Callable[[], None],
+    within_seconds: float,
+    on_phase: Callable[[Recovery, Phase], None] = lambda _recovery, _phase: None,
+) -> Recovery:
+    """Take a run's instance away, and follow the run until it trains again or the time is over.
+
+    Args:
+        hands: The drill.
+        run: The run's id.
+        instance: The instance that holds the run.
+        zone: Its zone.
+        token: An idempotency token for the experiment.
+        clock: Returns the time.
+        pause: Waits between two descriptions.
+        within_seconds: The longest wait, in seconds.
+        on_phase: Called with each phase that was reached.
+    """
+    began = clock().timestamp()
+    hands.start(instance, token=token)
+    recovery = Recovery(run=run, began_at=began, instance=instance, zone=zone, seen={})
+    while not recovery.ended and clock().timestamp() - began < within_seconds:
+        before = set(recovery.seen)
+        recovery = absorb(recovery, hands.describe(at=clock().timestamp()))
+        for phase in Phase:
+            if phase in recovery.seen and phase not in before:
+                on_phase(recovery, phase)
+        if not recovery.ended:
+            pause()
+    if Phase.GONE not in recovery.seen:
+        hands.spare(instance)
+    return recovery

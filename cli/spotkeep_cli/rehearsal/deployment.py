@@ -11,10 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from botocore.exceptions import ClientError
+
 from spotkeep_cli.account.local_people import let_developer_train
+from spotkeep_cli.errors import UsageError
 from spotkeep_cli.launching.answers import read_answer
 from spotkeep_cli.launching.preparation import prepare, send
 from spotkeep_cli.rehearsal.view import Stage
+from spotkeep_fleet.secret_references import read_reference
 from spotkeep_local import cdk, lifecycle
 from spotkeep_local.lifecycle import LocalAws
 from spotkeep_local.options import ServerOptions
@@ -76,6 +80,77 @@ def deploy(
         cdk.deploy(local, project_dir=project_dir, context=context, on_progress=_shown_by(view, deployed))
         let_developer_train(local, deployment=deployment)
         outcome.append(", ".join(sorted(deployed)))
+
+
+def with_local_secrets(document: JobDocument) -> JobDocument:
+    """Return a job file that refers to its secrets by their names. The local AWS has no secret of a real account's ARN.
+
+    Args:
+        document: The judged job file.
+    """
+    given, source = document.fields.get("secrets"), document.fields.get("source")
+    changes: dict[str, object] = {}
+    if isinstance(given, Mapping) and given:
+        changes["secrets"] = {variable: _by_name(text) for variable, text in given.items()}
+    if isinstance(source, Mapping) and source.get("secret") is not None:
+        changes["source"] = {**source, "secret": _by_name(source["secret"])}
+    return document.with_fields(changes) if changes else document
+
+
+def secrets_of(fields: Mapping[str, Any]) -> list[str]:
+    """Return the names of the secrets in a job file of `with_local_secrets`, each once.
+
+    Args:
+        fields: The fields of the job file.
+    """
+    source = fields.get("source")
+    texts = [*(fields.get("secrets") or {}).values(), source.get("secret") if isinstance(source, Mapping) else None]
+    references = (read_reference(str(text)) for text in texts if text is not None)
+    return sorted({reference.name for reference in references if reference is not None})
+
+
+def secret_settings(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings by which the deployment on the local AWS lets jobs read the secrets of a job file."""
+    names = secrets_of(fields)
+    return {"secrets": ",".join(names), "secret_key_arns": ""} if names else {}
+
+
+def require_local_secrets(local: LocalAws, fields: Mapping[str, Any]) -> None:
+    """Look whether the local AWS has the secrets of a job file. It has its own, which the user makes there once.
+
+    Args:
+        local: The local AWS.
+        fields: The fields of the job file.
+
+    Raises:
+        UsageError: It lacks some. The error names each, and the commands that make them.
+    """
+    client = local.session().client("secretsmanager")
+    missing = []
+    for name in secrets_of(fields):
+        try:
+            if client.describe_secret(SecretId=name).get("DeletedDate") is not None:
+                missing.append(name)
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ResourceNotFoundException":
+                raise
+            missing.append(name)
+    if missing:
+        commands = "; ".join(
+            f"aws secretsmanager create-secret --name {name} --secret-string file://FILE" for name in missing
+        )
+        raise UsageError(
+            f"the local AWS has no secret {', '.join(missing)}, and takes none from an account: nothing was rehearsed",
+            hint=f'create it once, with any value that the script takes: spotkeep local up; eval "$(spotkeep local env '
+            f'--administrator)"; {commands}',
+        )
+
+
+def _by_name(text: object) -> object:
+    reference = read_reference(text) if isinstance(text, str) else None
+    if reference is None:
+        return text
+    return reference.name if reference.key is None else f"{reference.name}:{reference.key}::"
 
 
 def _shown_by(view: RehearsalView, finished: set[str] | None = None) -> Callable[[cdk.CdkProgress], None]:

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from spotkeep_cli.aws.connection import local_state_directory
-from spotkeep_cli.rehearsal.deployment import QUICK_SYNC, RehearsedDeployment, deploy, local_aws
+from spotkeep_cli.rehearsal.deployment import (
+    QUICK_SYNC,
+    RehearsedDeployment,
+    deploy,
+    local_aws,
+    require_local_secrets,
+    secret_settings,
+    with_local_secrets,
+)
 from spotkeep_cli.rehearsal.evidence import ENDINGS, ReceivedNotification, RehearsalTimeoutError
 from spotkeep_fleet.run_prefixes import PREFIXES
 from spotkeep_jobs.progress.training_logs import LOG_GROUP, JobLogs
@@ -245,18 +253,22 @@ def rehearse(plan: RehearsalPlan, *, view: RehearsalView) -> Report:
 
     Raises:
         RehearsalTimeoutError: Something did not happen in time, so there is no verdict. The runs are stopped.
+        UsageError: The local AWS lacks a secret that the job reads.
         spotkeep_local.errors.LocalAwsError: The local AWS or the CDK CLI failed.
     """
     started = time.monotonic()
+    plan = replace(plan, document=with_local_secrets(plan.document))
     view.seconds.clear()
     begin = f"{str(plan.document.fields['name'])[:28].rstrip('-')}-{time.strftime('%m%d-%H%M%S')}"
     names = tuple(f"{begin}{suffix}" for suffix in plan.scenario.suffixes)
     with local_aws(
         local_state_directory(), options=plan.scenario.server, keep_running=plan.keep_running, view=view
     ) as local:
+        require_local_secrets(local, plan.document.fields)
         if plan.deploy:
             name = plan.invocation.options.deployment
-            deploy(local, project_dir=plan.project_dir, deployment=name, settings=plan.settings, view=view)
+            settings = {**secret_settings(plan.document.fields), **plan.settings}
+            deploy(local, project_dir=plan.project_dir, deployment=name, settings=settings, view=view)
         deployment = RehearsedDeployment.connect(plan.document, invocation=plan.invocation)
         replace_earlier(local, deployment.table, names=names)
         session = local.session()

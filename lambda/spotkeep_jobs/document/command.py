@@ -386,7 +386,7 @@ def command_warnings(request: JobRequest) -> Iterator[str]:
     if secrets:
         yield (
             f"environment {', '.join(secrets)} may be a secret; all who may describe the job can read it. "
-            "Read secrets in the script from AWS Secrets Manager."
+            "Store each in AWS Secrets Manager and name it in secrets instead."
         )
     if request.command is None and request.backend == "sagemaker":
         yield (
@@ -484,6 +484,7 @@ def training_spec_of(
     return TrainingSpec(
         command=request.command or (),
         environment=request.environment,
+        secrets=request.secrets,
         hyperparameters=request.hyperparameters,
         arguments=request.arguments,
         install=request.install if isinstance(request.install, str) else NO_INSTALLATION,
@@ -528,7 +529,7 @@ def _hang_limit(stuck: StuckRequest) -> HangLimit:
 
 def _source(request: JobRequest) -> JobSource | None:
     if isinstance(request.source, GitSource):
-        return JobSource(git_url=request.source.git, git_commit=request.source.commit)
+        return JobSource(git_url=request.source.git, git_commit=request.source.commit, git_secret=request.source.secret)
     if request.source is None:
         return None
     return JobSource(uri=request.source.uri, sha256=request.source.sha256)

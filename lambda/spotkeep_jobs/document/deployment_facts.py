@@ -78,6 +78,7 @@ class DeploymentDefaults:
         data_locations: Other places that runs may read, `s3://<bucket>/<prefix>/` each, or None where that is not
             known.
         mlflow_arns: SageMaker's MLflow that jobs may log to. None where that is not known.
+        secrets: The secrets that jobs may read, by name or ARN. None where that is not known.
         max_run_limit_seconds: The longest that a job may train, on SageMaker or on EC2, where it is known.
         prices: On-demand US dollars per instance and hour, by instance type.
         max_keep_alive_seconds: The longest a warm pool may be kept, where the deployment says so.
@@ -96,6 +97,7 @@ class DeploymentDefaults:
     checkpoint_bucket: str | None = None
     data_locations: tuple[str, ...] | None = None
     mlflow_arns: tuple[str, ...] | None = None
+    secrets: tuple[str, ...] | None = None
     max_run_limit_seconds: int | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
     max_keep_alive_seconds: int | None = None

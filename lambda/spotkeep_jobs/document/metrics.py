@@ -133,7 +133,7 @@ def read_mlflow(value: object) -> object:
 TrackingUri = Annotated[
     Text,
     Field(max_length=MAX_VARIABLE),
-    without_credentials("Remove it; the script reads it from AWS Secrets Manager"),
+    without_credentials("Remove it; give MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in secrets"),
     must(
         written(rf"https?://[\w.-]+(:\d+)?(/[^\s]*)?|{MLFLOW_ARN}"),
         "is neither the URL of a tracking server nor the ARN of one of SageMaker's",

@@ -41,6 +41,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
+from spotkeep_fleet.secret_references import read_reference
 from spotkeep_jobs.errors import Problem
 
 if TYPE_CHECKING:
@@ -178,6 +179,22 @@ def read_s3_uri(value: object) -> str:
     return text
 
 
+def read_secret(value: object) -> str:
+    """Return a reference to a secret."""
+    text = read_text(value)
+    if read_reference(text) is None:
+        raise wrong(
+            "is neither the name nor the whole ARN of a secret in AWS Secrets Manager",
+            "Give the name, or the ARN that create-secret answers, and :<key>:: behind it for one key of a JSON secret",
+        )
+    return text
+
+
+SecretText = Annotated[
+    str,
+    BeforeValidator(read_secret),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 1024}, mode="validation"),
+]
 S3_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": "^s3://", "maxLength": 1024}, mode="validation")
 S3Uri = Annotated[str, BeforeValidator(read_s3_uri), S3_SCHEMA]
 
@@ -354,7 +371,7 @@ class Wording:
     """The words about the fields of a document that their model does not have.
 
     Attributes:
-        secret: Fields whose values are described, not shown.
+        secret: Fields whose values are described, not shown, at the top of a document and inside of a field.
         other_names: The field that is meant by another name, which is written in small letters alone.
         gone: Fields of earlier versions, and their remedies. Their values may be secret.
         listed_in: The page that lists the fields, for a field that is near none of them. Default: the fix lists them.
@@ -521,7 +538,7 @@ def _lower(text: str) -> str:
 
 def _found(location: list[Any], value: object, *, secret: Collection[str]) -> str:
     """Return a value as a problem shows it. A value that may be a secret is described, not shown."""
-    if not location or location[0] not in secret or (location[-1] == _KEY and len(location) > 1):
+    if not location or {location[0], location[-1]}.isdisjoint(secret) or (location[-1] == _KEY and len(location) > 1):
         return shown(value)
     if isinstance(value, str) and len(location) > 1:
         return f"text of {len(value)} characters"

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema
 
-from spotkeep_jobs.document import capacity, command, fleet, image, metrics, queue, source, spending, times
+from spotkeep_jobs.document import capacity, command, fleet, image, metrics, queue, secrets, source, spending, times
 from spotkeep_jobs.document.capacity import FallbackRequest, InstanceType, InstanceTypes, read_fallbacks
 from spotkeep_jobs.document.command import (
     COMMAND_SCHEMA,
@@ -52,6 +52,7 @@ from spotkeep_jobs.document.reading import (
     Owner,
     Rule,
     S3Uri,
+    SecretText,
     ShortName,
     TagKey,
     Text,
@@ -70,6 +71,7 @@ from spotkeep_jobs.document.reading import (
     too_large,
     unknown_field,
 )
+from spotkeep_jobs.document.secrets import SecretVariable
 from spotkeep_jobs.document.source import (
     MAX_REQUIREMENTS,
     ArchiveSource,
@@ -278,6 +280,15 @@ class JobRequest(DocumentModel):
         TEXTS_SCHEMA,
     ] = Field(default_factory=dict, examples=[{"OMP_NUM_THREADS": 4}])
     """Environment variables: at most 100 with Spotkeep's own, values at most 512 characters. Not for secrets."""
+    secrets: Annotated[
+        dict[SecretVariable, SecretText],
+        WithJsonSchema(
+            {"type": "object", "additionalProperties": {"type": "string", "minLength": 1}}, mode="validation"
+        ),
+    ] = Field(default_factory=dict, examples=[{"HF_TOKEN": "huggingface-token"}])
+    """Environment variables whose values are in AWS Secrets Manager, at most 20: each by the secret's name or whole
+    ARN, with :<key>:: behind it for one key of a JSON secret. Each start reads them anew. The deployment's setting
+    secrets names those that jobs may read."""
     checkpoints: bool = Field(default=True, strict=True)
     """Whether the script saves checkpoints and resumes from them. Without, spot is limited to an hour."""
     checkpoint_prefix: Annotated[str, BeforeValidator(read_prefix), S3_SCHEMA] | None = Field(
@@ -455,7 +466,9 @@ does not count them.
 Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html (Tag restrictions)
 """
 _MAX_TAGS: Final = 50
-_TEXTS: Final = ("hyperparameters", "environment", "metrics", "command", "setup", "channels", "tags", "ladder")
+_TEXTS: Final = (
+    *("hyperparameters", "environment", "secrets", "metrics", "command", "setup", "channels", "tags", "ladder"),
+)
 """The fields that can be long."""
 
 
@@ -493,6 +506,7 @@ RULES: Final[tuple[Rule, ...]] = (
     *source.RULES,
     *command.RULES,
     *metrics.RULES,
+    *secrets.RULES,
     *fleet.RULES,
     *queue.RULES,
     _tags_fit,
@@ -534,6 +548,7 @@ _OTHER_NAMES: Final = {
     "inputdataconfig": "channels",
     "data": "channels",
     "env": "environment",
+    "secret": "secrets",
     "checkpoints3uri": "checkpoint_prefix",
     "checkpointuri": "checkpoint_prefix",
     "notifications": "notify",
@@ -545,7 +560,7 @@ _OTHER_NAMES: Final = {
     "url": "git",
 }
 _WORDING: Final = Wording(
-    secret=("environment", "hyperparameters"),
+    secret=("environment", "hyperparameters", "secret", "secrets"),
     other_names=_OTHER_NAMES,
     gone={"budget": "Write max_cost: it notifies at 80% as budget did, and ends the run when all is spent."},
 )

@@ -35,6 +35,7 @@ from spotkeep_jobs.document.reading import (
     DocumentModel,
     Rule,
     S3Uri,
+    SecretText,
     Text,
     excluded,
     first_few,
@@ -104,7 +105,7 @@ def read_archive_uri(value: object) -> str:
 GitUrl = Annotated[
     Text,
     Field(max_length=512),
-    without_credentials("Remove it; give the job access by its role or its image"),
+    without_credentials("Remove it; name the secret that holds a token as source.secret"),
     must(
         re.compile(r"(https://|ssh://)[^\s/-][^\s]*/[^\s]+|git@[\w.-]+:[^\s]+").fullmatch,
         "is not the URL of a git repository",
@@ -162,6 +163,9 @@ class GitSource(DocumentModel):
     """The repository's URL, https or ssh, without credentials."""
     commit: Text = Field(examples=["0f4b7c1d2e3a49586776859403a2b1c0d9e8f7a6"], pattern="^[0-9a-f]{40}$")
     """The full commit id: 40 hex digits (`git rev-parse HEAD`). A branch moves, a commit does not."""
+    secret: SecretText | None = Field(default=None, examples=["github-token"])
+    """The secret with a token for a private repository, or `<user>:<token>`, by its name or ARN, like those of secrets.
+    Its submodules on the same host are fetched with it, too. Default: none, the job needs no token."""
 
 
 class ArchiveSource(DocumentModel):

@@ -8,9 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
+
+from pydantic_core import to_jsonable_python
 
 from spotkeep_jobs.backends.ec2.checks import Checked
 from spotkeep_jobs.backends.sagemaker.training_job import run_id_for
@@ -103,9 +105,15 @@ class Acceptance:
         raise RequestRefusedError(problems, warnings=(*validation.warnings, *checked.warnings))
 
     def check(self, request: JobRequest) -> Checked:
-        """Return EC2's answers about a request for the backend `ec2`. Return an empty result for any other request."""
+        """Return AWS's answers about the secrets of a request, and EC2's about one for the backend `ec2`."""
+        secrets = self.deployment.secret_checks.check(request)
         checks = self.deployment.fleet_checks
-        return Checked() if request.backend != "ec2" or checks is None else checks.check(request)
+        if request.backend != "ec2" or checks is None:
+            return secrets
+        fleet = checks.check(request)
+        return replace(
+            fleet, problems=(*fleet.problems, *secrets.problems), warnings=(*fleet.warnings, *secrets.warnings)
+        )
 
     def was_launched(self, request: JobRequest) -> bool:
         """Return True if the same token launched this run before. Its volume is then in use, which is no problem."""
@@ -191,11 +199,19 @@ def differing_fields(asked: Mapping[str, Any], recorded: Mapping[str, Any], *, l
 
     Args:
         asked: The present document.
-        recorded: The document in the record.
+        recorded: The document in the record. It lacks the fields of a later version, which count as their defaults.
         left_out: Fields that do not count.
     """
     fields = (asked.keys() | recorded.keys()) - left_out
-    return sorted(field for field in fields if asked.get(field) != recorded.get(field))
+    return sorted(field for field in fields if _value(asked, field) != _value(recorded, field))
+
+
+def _value(document: Mapping[str, Any], name: str) -> object:
+    """Return the value of a field in a document of a job, or its default as JSON."""
+    field = JobRequest.model_fields.get(name)
+    if name in document or field is None or field.is_required():
+        return document.get(name)
+    return to_jsonable_python(field.get_default(call_default_factory=True))
 
 
 def token_of_another_document(token: str | None, *, kind: str, launched: str, differ: Sequence[str]) -> Problem:

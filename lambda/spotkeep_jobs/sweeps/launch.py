@@ -247,8 +247,10 @@ class SweepLaunch:
             return None
         if named_without_token(document) and not is_repeated(launched_at=known.created_at, now=self.deployment.now()):
             return None  # Its id is taken.
-        asked = recorded_document(document, request)
-        differ = differing_fields(asked, known.document, left_out={"token", "owner"})
+        asked, recorded = recorded_document(document, request), known.document
+        if (known_request := read_sweep(recorded, tpe=True)[0]) is not None:  # It lacks the fields of a later version.
+            recorded = recorded_document(recorded, known_request)
+        differ = differing_fields(asked, recorded, left_out={"token", "owner"})
         if differ and known.part == 1:
             raise RequestRefusedError(
                 [token_of_another_document(known.token, kind="sweep", launched=known.sweep, differ=differ)]

@@ -95,7 +95,7 @@ class Deployment(ControlPlane):
         job = self.job(number)
         if not job.on_instances:
             self.service.gets_capacity(job)
-        step = spec_in(job.request).pause_at_step or 0
+        step = spec_in(job.request, objects=self.service.objects).pause_at_step or 0
         self.service.trains(job, step - job.position)
         self.prints(job, "metrics", step=step, metrics={"loss": loss})
         self.service.durable[job.checkpoint_uri] = step

@@ -10,16 +10,24 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Callable
 
 from spotkeep import events
-from spotkeep.errors import CommandError, ConfigurationError, HostNameError, JobError, MissingToolError
+from spotkeep.errors import (
+    CommandError,
+    ConfigurationError,
+    HostNameError,
+    JobError,
+    JobSecretError,
+    MissingToolError,
+)
 from spotkeep.notices.notice import EXIT_INTERRUPTED, NOTICE_FILE_VARIABLE, all_are_done, forget_trainings, left_file
 from spotkeep.version import __version__
 from spotkeep_fleet.errors import DocumentError
+from spotkeep_fleet.secret_references import without_values
 from spotkeep_fleet.training_spec import (
     JSON,
     NO_ARGUMENTS,
@@ -38,6 +46,7 @@ from .failure import MAX_CHARACTERS, failure_text, says_ended_by_sigterm
 from .installation import prepare_machine
 from .layout import JobConfiguration, JobLayout, import_root, read_configuration
 from .script_checkpoints.putting_aside import put_aside_cut_off
+from .secret_values import take_secret_values
 from .source import prepare_source
 from .supervision import CommandOutcome, Supervisor, bash_words
 
@@ -150,6 +159,9 @@ def _supervised(
     command = spec.command
     events.emit("start", python=platform.python_version(), spotkeep=__version__)
     try:
+        values = take_secret_values(spec, os.environ, is_over=lambda: supervisor.announced)
+        supervisor.secret_values = tuple(values.values())
+        os.environ.update({variable: values[reference] for variable, reference in spec.secrets.items()})
         configuration = read_configuration(layout)
         configuration = _with_hyperparameters(spec, layout=layout, configuration=configuration)
         for directory in (layout.model, layout.output_data, configuration.checkpoint_directory):
@@ -168,7 +180,8 @@ def _supervised(
         )
         if isinstance(command, str):
             bash_words(command, [], environment=environment)  # Before anything is installed for it.
-        source = prepare_source(spec.source, layout=layout, environment=environment)
+        token = None if spec.source is None else values.get(spec.source.git_secret or "")
+        source = prepare_source(spec.source, layout=layout, environment=environment, token=token)
         if source is not None:
             environment["SM_SOURCE_DIR"] = str(source)
         if not supervisor.announced:
@@ -211,7 +224,9 @@ def _supervised(
             restarts += 1
             events.emit("start", python=platform.python_version(), spotkeep=__version__)
     except JobError as error:
-        return _not_begun(layout, error)
+        if supervisor.announced and isinstance(error, JobSecretError) and not error.for_good:
+            return EXIT_INTERRUPTED
+        return _not_begun(layout, error, values=supervisor.secret_values)
     if outcome.hung:
         exit_code = EXIT_INTERRUPTED
     else:
@@ -289,11 +304,19 @@ def _say_exit_on_notice(ending: CommandEnding) -> None:
     sys.stderr.write(f"spotkeep: {said}: {meaning}\n")
 
 
-def _not_begun(layout: JobLayout, error: JobError) -> int:
-    """Say why the command was not started. Give the exit code."""
-    is_for_good = isinstance(error, (CommandError, MissingToolError))
-    _leave_failure(layout, f"{NOT_STARTED if is_for_good else ''}{error}")
-    sys.stderr.write(f"spotkeep: {error}\n")
+def _not_begun(layout: JobLayout, error: JobError, *, values: Iterable[str] = ()) -> int:
+    """Say why the command was not started. Give the exit code.
+
+    Args:
+        layout: The job's directories.
+        error: The reason.
+        values: The values of the job's secrets, which are masked.
+    """
+    is_for_good = error.for_good if isinstance(error, JobSecretError) else False
+    is_for_good = is_for_good or isinstance(error, (CommandError, MissingToolError))
+    said = without_values(str(error), values)
+    _leave_failure(layout, f"{NOT_STARTED if is_for_good else ''}{said}")
+    sys.stderr.write(f"spotkeep: {said}\n")
     return error.exit_code
 
 

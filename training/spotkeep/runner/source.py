@@ -1,6 +1,12 @@
 """The training source, which is an archive in the channel `source`, or a commit of a git repository.
 
 The launcher pins both. So the job unpacks the launched source, even if S3 or a branch has changed since.
+
+The token of a private repository is in the environment of git alone. A credential helper on git's command line reads it
+there. The helper answers for the scheme and the host of the repository, so no other host gets the token. Its submodules
+on that host do. Nothing of it is in an argument, in `.git/config` or in a message.
+
+Source: https://git-scm.com/docs/gitcredentials
 """
 
 from __future__ import annotations
@@ -12,10 +18,13 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO
+from urllib.parse import urlsplit
 
 from spotkeep.errors import MissingToolError, SourceError
+from spotkeep_fleet.secret_references import without_values
 from spotkeep_fleet.training_spec import JobSource
 
 from .layout import JobLayout
@@ -41,13 +50,26 @@ _OF_ANOTHER_REPOSITORY = frozenset(
 """Variables that a hook of git has. Source: https://git-scm.com/docs/git-rev-parse (--local-env-vars)"""
 
 
-def prepare_source(source: JobSource | None, *, layout: JobLayout, environment: Mapping[str, str]) -> Path | None:
+_USER_VARIABLE, _TOKEN_VARIABLE = "SPOTKEEP_GIT_USER", "SPOTKEEP_GIT_TOKEN"
+_HELPER = (
+    f"!f() {{ test \"$1\" = get && printf 'username=%s\\npassword=%s\\n' "
+    f'"${_USER_VARIABLE}" "${_TOKEN_VARIABLE}"; }}; f'
+)
+"""A credential helper that a shell runs. It answers from git's environment."""
+_ANY_USER = "x-access-token"
+"""The user of a token that names none. GitHub, GitLab and Azure Repos take any user with a token."""
+
+
+def prepare_source(
+    source: JobSource | None, *, layout: JobLayout, environment: Mapping[str, str], token: str | None = None
+) -> Path | None:
     """Put the source where the command will run.
 
     Args:
         source: The spec's, or None to unpack the archive in the channel `source` as it is.
         layout: The places of the channel and of the command.
         environment: git's variables.
+        token: The token for a private repository, or `<user>:<token>`. None without one.
 
     Returns:
         The directory, or None when the job has no source of its own (it is in the image).
@@ -61,7 +83,7 @@ def prepare_source(source: JobSource | None, *, layout: JobLayout, environment: 
     try:
         if source.git_url is not None:
             _empty(layout.source)
-            check_out(source.git_url, source.git_commit or "", layout.source, environment)
+            check_out(source.git_url, source.git_commit or "", layout.source, environment, token=token)
         elif channel.is_dir():
             path = _find_archive(channel)
             with path.open("rb") as archive:
@@ -116,7 +138,71 @@ def _empty(directory: Path) -> None:
     directory.mkdir(parents=True)
 
 
-def check_out(url: str, commit: str, target: Path, environment: Mapping[str, str]) -> None:
+@dataclass(frozen=True)
+class _Git:
+    """The command git with its variables and its settings.
+
+    Attributes:
+        environment: The variables.
+        settings: Its options `-c`.
+        token: The token of the repository, which no message shows. None for none.
+    """
+
+    environment: Mapping[str, str]
+    settings: tuple[str, ...] = ()
+    token: str | None = None
+
+    def with_variable(self, name: str, value: str) -> _Git:
+        """Return it with one more variable."""
+        return replace(self, environment={**self.environment, name: value})
+
+    def run(self, directory: Path, *words: str) -> str:
+        """Return git's answer.
+
+        Raises:
+            SourceError: If it fails. Has its own words.
+        """
+        safe = ["-c", "protocol.ext.allow=never", "-c", "advice.detachedHead=false", *self.settings]
+        command = ["git", "-C", str(directory), *safe, *words]
+        done = subprocess.run(command, env=dict(self.environment), capture_output=True, check=False)
+        if done.returncode:
+            lines = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace").splitlines()
+            # git says the same of each try; and it leaves passwords out of most sentences, but not of all.
+            said = _PASSWORD.sub("", " ".join(" ".join(dict.fromkeys(lines)).split()))
+            said = without_values(said, [] if self.token is None else [self.token])
+            said = said[:_MOST_WORDS_OF_GIT].rstrip(".")
+            raise SourceError(f"git could not get the source (exit code {done.returncode}): {said}")
+        return done.stdout.decode(errors="surrogateescape")
+
+
+def _git_with(token: str | None, *, url: str, environment: Mapping[str, str]) -> _Git:
+    """Return git for a repository.
+
+    Raises:
+        SourceError: The token cannot be given to the repository's address.
+    """
+    kept = {name: value for name, value in environment.items() if name not in _OF_ANOTHER_REPOSITORY}
+    quiet = {**kept, "GIT_TERMINAL_PROMPT": "0"}
+    if token is None:
+        return _Git(quiet)
+    address = urlsplit(url)
+    if address.scheme not in ("http", "https"):
+        raise SourceError(f"the source's git is {url!r}, and a token goes to an https:// address alone")
+    user, colon, password = token.strip().partition(":")
+    if not colon:
+        user, password = _ANY_USER, user
+    if not password or any(character.isspace() for character in token.strip()):
+        raise SourceError("the secret of the source holds no token of one word, or <user>:<token>; store one there")
+    helper = f"credential.{address.scheme}://{address.netloc}.helper"
+    # The empty one makes git forget helpers of the image, which could keep the token.
+    return _Git(
+        {**quiet, _USER_VARIABLE: user, _TOKEN_VARIABLE: password},
+        settings=("-c", f"{helper}=", "-c", f"{helper}={_HELPER}"),
+        token=password,
+    )
+
+
+def check_out(url: str, commit: str, target: Path, environment: Mapping[str, str], *, token: str | None = None) -> None:
     """Check a commit out with its submodules, as `git clone --recurse-submodules` does.
 
     A submodule may be private, or no longer there, and a script may not need it. The job goes on without it, and names
@@ -126,7 +212,8 @@ def check_out(url: str, commit: str, target: Path, environment: Mapping[str, str
         url: The repository's address.
         commit: 40 hexadecimal digits.
         target: An empty directory.
-        environment: git's variables. The credentials are git's own.
+        environment: git's variables. Without a token the credentials are git's own.
+        token: The token for the repository, or `<user>:<token>`.
 
     Raises:
         SourceError: If the commit cannot be used.
@@ -141,26 +228,25 @@ def check_out(url: str, commit: str, target: Path, environment: Mapping[str, str
             f"git is not in the image, and the source is the git repository {url}: use an image with git, or give the "
             "source as an archive"
         )
-    kept = {name: value for name, value in environment.items() if name not in _OF_ANOTHER_REPOSITORY}
-    quiet = {**kept, "GIT_TERMINAL_PROMPT": "0"}
-    _git(target, quiet, "init", "--quiet")
+    git = _git_with(token, url=url, environment=environment)
+    git.run(target, "init", "--quiet")
     # A submodule's address may be relative to that of `origin`, and Git LFS fetches from there.
-    _git(target, quiet, "remote", "add", "origin", url)
+    git.run(target, "remote", "add", "origin", url)
     try:
-        _git(target, quiet, "fetch", "--quiet", "--depth", "1", "origin", commit)
+        git.run(target, "fetch", "--quiet", "--depth", "1", "origin", commit)
     except SourceError:
         # Not every server gives out a single commit: then its branches and tags, where it must be.
-        _git(target, quiet, "fetch", "--quiet", "origin", *_ALL_BRANCHES_AND_TAGS)
-    _git(target, quiet, "checkout", "--quiet", "--detach", commit)
-    for problem in _left_behind(target, PurePosixPath(), quiet):
+        git.run(target, "fetch", "--quiet", "origin", *_ALL_BRANCHES_AND_TAGS)
+    git.run(target, "checkout", "--quiet", "--detach", commit)
+    for problem in _left_behind(target, PurePosixPath(), git):
         sys.stderr.write(f"spotkeep: {problem}\n")
     sys.stderr.flush()
 
 
-def _left_behind(top: Path, folder: PurePosixPath, environment: Mapping[str, str]) -> Iterator[str]:
+def _left_behind(top: Path, folder: PurePosixPath, git: _Git) -> Iterator[str]:
     """Fetch the submodules of a repository, and theirs. Give a sentence for each thing that is not there."""
     here = top / folder
-    entries = [entry.partition("\t") for entry in _git(here, environment, "ls-files", "-z", "--stage").split("\0")]
+    entries = [entry.partition("\t") for entry in git.run(here, "ls-files", "-z", "--stage").split("\0")]
     modes = {name: mode for mode, _, name in entries if name}
     if pointers := list(_lfs_pointers(here, modes)):
         shown = ", ".join(str(folder / name) for name in pointers[:_MAX_NAMED])
@@ -170,29 +256,29 @@ def _left_behind(top: Path, folder: PurePosixPath, environment: Mapping[str, str
             "up (git lfs install --system), or give the source as an archive"
         )
     for name in (name for name, mode in modes.items() if mode.startswith(_SUBMODULE)):
-        if problem := _fetch_submodule(here, name, environment):
+        if problem := _fetch_submodule(here, name, git):
             yield (
                 f"the submodule {folder / name} stays behind, and the script starts without it: {problem}. If the "
                 "script needs it, give the job access to it, or give the source as an archive"
             )
         else:
-            yield from _left_behind(top, folder / name, environment)
+            yield from _left_behind(top, folder / name, git)
 
 
-def _fetch_submodule(repository: Path, name: str, environment: Mapping[str, str]) -> SourceError | None:
+def _fetch_submodule(repository: Path, name: str, git: _Git) -> SourceError | None:
     """Fetch a submodule. Return why it cannot be had."""
-    literally = {**environment, "GIT_LITERAL_PATHSPECS": "1"}
+    literally = git.with_variable("GIT_LITERAL_PATHSPECS", "1")
     update = ("submodule", "--quiet", "update", "--init")
     with suppress(SourceError):
-        _git(repository, literally, *update, "--depth", "1", "--", name)
+        literally.run(repository, *update, "--depth", "1", "--", name)
         if (repository / name / ".git").exists():
             return None
     try:
         if (repository / name / ".git").exists():
             # As above. So far only the newest commit of one branch was fetched.
             whole = ("fetch", "--quiet", "--depth", _WHOLE_HISTORY, "origin", *_ALL_BRANCHES_AND_TAGS)
-            _git(repository / name, environment, *whole)
-        _git(repository, literally, *update, "--", name)
+            git.run(repository / name, *whole)
+        literally.run(repository, *update, "--", name)
     except SourceError as error:
         return error
     return None if (repository / name / ".git").exists() else SourceError("its update in .gitmodules is none")
@@ -211,20 +297,3 @@ def _beginning(path: Path) -> bytes:
             return file.read(_BEGINNING_BYTES)
     except OSError:
         return b""
-
-
-def _git(directory: Path, environment: Mapping[str, str], *words: str) -> str:
-    """Return git's answer.
-
-    Raises:
-        SourceError: If it fails. Has its own words.
-    """
-    command = ["git", "-C", str(directory), "-c", "protocol.ext.allow=never", "-c", "advice.detachedHead=false", *words]
-    done = subprocess.run(command, env=dict(environment), capture_output=True, check=False)
-    if done.returncode:
-        lines = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace").splitlines()
-        # git says the same of each try; and it leaves passwords out of most sentences, but not of all.
-        said = _PASSWORD.sub("", " ".join(" ".join(dict.fromkeys(lines)).split()))
-        said = said[:_MOST_WORDS_OF_GIT].rstrip(".")
-        raise SourceError(f"git could not get the source (exit code {done.returncode}): {said}")
-    return done.stdout.decode(errors="surrogateescape")

@@ -37,6 +37,7 @@ from typing import IO, Any, Callable
 from spotkeep import events
 from spotkeep.errors import CommandError, MissingToolError
 from spotkeep.notices.notice import Notice, notice_seconds, write_notice
+from spotkeep_fleet.secret_references import without_values
 from spotkeep_fleet.training_spec import HangLimit, SearchedMetric
 
 from .failure import memory_kills
@@ -152,7 +153,7 @@ class CommandOutcome:
     Attributes:
         exit_code: Its exit code. 128 + n when signal n killed it.
         noticed: True if a notice had come when it ended.
-        stderr_tail: The end of its standard error.
+        stderr_tail: The end of its standard error, with the values of secrets masked.
         memory_kills: Number of processes on this machine that the kernel killed meanwhile because memory ran out.
         hung: True if it hung, and was ended for that.
         processes_left: True if it hung, and SIGKILL did not end all of its processes.
@@ -175,10 +176,12 @@ class Supervisor:
 
     Attributes:
         notice: The platform's notice, which came as SIGTERM.
+        secret_values: The values of the job's secrets, which no outcome shows.
     """
 
     def __init__(self, *, notice_file: Path) -> None:
         self.notice: Notice | None = None
+        self.secret_values: Sequence[str] = ()
         self._notice_file = notice_file
         self._child: subprocess.Popen[bytes] | None = None
         self._is_block = False
@@ -265,10 +268,11 @@ class Supervisor:
         if search is not None:
             search.finish()
         output.finish()
+        tail = without_values(errors.tail.decode("utf-8", "surrogateescape"), self.secret_values)
         return CommandOutcome(
             exit_code=exit_code,
             noticed=noticed,
-            stderr_tail=errors.tail,
+            stderr_tail=tail.encode("utf-8", "surrogateescape"),
             memory_kills=kills,
             hung=watch is not None and watch.has_ended_command,
             processes_left=watch is not None and watch.given_up.is_set(),

@@ -116,8 +116,9 @@ class Container:
         ]  # fmt: skip
 
     def remove(self) -> None:
-        """Leave nothing of it."""
+        """Leave nothing of it, nor of its environment, which may hold the values of secrets."""
         self._docker.remove(NAME)
+        self._environment_file.unlink(missing_ok=True)
 
     def _write_environment(self, environment: Mapping[str, str]) -> None:
         self._environment_file.unlink(missing_ok=True)

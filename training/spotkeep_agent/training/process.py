@@ -22,6 +22,7 @@ from spotkeep.notices.notice import NOTICE_FILE_VARIABLE
 from spotkeep.runner.failure import failure_text, memory_kills
 from spotkeep.runner.layout import BASE_DIRECTORY_VARIABLE, import_root
 from spotkeep_fleet.instance_job import InstanceJob
+from spotkeep_fleet.secret_references import without_values
 from spotkeep_fleet.shells import FRAMEWORKS
 from spotkeep_fleet.training_spec import SPEC_CHANNEL, SPEC_VARIABLE, encode_spec, spec_file_name
 
@@ -48,7 +49,14 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 
 def training_environment(
-    *, inherited: Mapping[str, str], run: str, job: InstanceJob, base: Path, notice_file: Path, user: TrainingUser
+    *,
+    inherited: Mapping[str, str],
+    run: str,
+    job: InstanceJob,
+    base: Path,
+    notice_file: Path,
+    user: TrainingUser,
+    secret_values: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the environment of `spotkeep run`. Pure.
 
@@ -59,6 +67,7 @@ def training_environment(
         base: The mount point of the volume.
         notice_file: The file in which the agent leaves a notice.
         user: The user that trains.
+        secret_values: The variables with the values of secrets, for the runner.
     """
     kept = {name: value for name, value in inherited.items() if name not in _AGENTS_OWN}
     environment = {
@@ -76,6 +85,7 @@ def training_environment(
         BASE_DIRECTORY_VARIABLE: str(base),
         SPEC_VARIABLE: str(base / spec_path(encode_spec(job.training))),
         NOTICE_FILE_VARIABLE: str(notice_file),
+        **(secret_values or {}),
     }
     if job.launch is not None:
         environment[LAUNCH_VARIABLE] = job.launch
@@ -173,17 +183,18 @@ class TrainingProcess:
         self._reader.join(_DRAIN_SECONDS)
         return code if code >= 0 else 128 - code
 
-    def failure(self, job: InstanceJob) -> str:
+    def failure(self, job: InstanceJob, *, secret_values: Mapping[str, str] | None = None) -> str:
         """Return why it failed when the runner itself was killed, or docker never started it.
 
         Args:
             job: The job that it was given.
+            secret_values: The values of secrets that it was given, which are masked.
         """
-        lines = list(self._last_lines)
+        lines = without_values("\n".join(self._last_lines), (secret_values or {}).values())
         return failure_text(
             command=("docker", "run", job.image or "") if self._says_docker(job) else job.training.command,
             exit_code=self.exit_code or 0,
-            stderr_tail="\n".join(lines).encode(),
+            stderr_tail=lines.encode(),
             memory_kills=memory_kills() - self._kills_before,
         )
 

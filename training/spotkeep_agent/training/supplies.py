@@ -1,4 +1,4 @@
-"""The inputs of the training on the volume, such as source archive, hyperparameters and the channels' data."""
+"""The inputs of the training, which are source archive and channels on the volume, and the values of secrets."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from spotkeep.errors import RemoteError
 from spotkeep.remote.s3_objects import S3Object
@@ -20,11 +21,19 @@ from spotkeep_agent.as_user.operations import FILE
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.object_files import PART_BYTES, WantedFile, fetch_files, send_file
 from spotkeep_agent.aws.object_store import objects_of
-from spotkeep_agent.errors import DataRefusedError, SourceUnavailableError
+from spotkeep_agent.errors import (
+    AwsCallRefusedError,
+    AwsUnavailableError,
+    DataRefusedError,
+    SecretRefusedError,
+    SecretUnavailableError,
+    SourceUnavailableError,
+)
 from spotkeep_fleet.channel_files import channel_files
-from spotkeep_fleet.errors import ChannelDataError
+from spotkeep_fleet.errors import ChannelDataError, SecretError
 from spotkeep_fleet.instance_job import InstanceJob
 from spotkeep_fleet.record import LONGEST_FAILURE
+from spotkeep_fleet.secret_references import GET_VALUE, refusal, secret_values
 from spotkeep_fleet.training_spec import JobSource, TrainingSpec, encode_spec
 
 from .process import spec_path
@@ -316,6 +325,36 @@ def put_spec(files: UserFiles, spec: TrainingSpec) -> None:
     files.remove(folder)
     files.make_folder(folder)
     files.write(path, content)
+
+
+def read_secret_values(calls: AwsCalls, spec: TrainingSpec) -> dict[str, str]:
+    """Return the variables with the values of secrets for the runner (`TrainingSpec.value_variables`).
+
+    The agent reads them anew before each start of the script, which has no credentials of its own.
+
+    Args:
+        calls: With the credentials of the run.
+        spec: The spec of the run's job.
+
+    Raises:
+        SecretRefusedError: AWS refuses a value, or a secret holds none that fits. Another instance would find the same.
+        SecretUnavailableError: AWS gives no answer now.
+    """
+
+    def ask(secret: str) -> dict[str, Any]:
+        try:
+            return calls.json("secretsmanager", GET_VALUE, {"SecretId": secret}, version="1.1")
+        except AwsCallRefusedError as error:
+            raise refusal(secret, code=error.code, message=error.message) from None
+        except AwsUnavailableError as error:
+            raise SecretUnavailableError(f"the secret {secret} cannot be read now: {error}") from None
+
+    variables = spec.value_variables
+    try:
+        values = secret_values(variables, ask)
+    except SecretError as error:
+        raise SecretRefusedError(str(error)) from None
+    return {variables[reference]: value for reference, value in values.items()}
 
 
 def read_failure(files: UserFiles) -> str | None:

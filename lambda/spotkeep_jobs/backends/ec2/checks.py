@@ -35,6 +35,7 @@ from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.facts import Ami, InstanceTypeFacts, Snapshot, SpotPrice, Subnet, Volume
 from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.secrets import references_of
 from spotkeep_jobs.errors import AwsCallError, Problem
 
 REQUIRED_SERVICES: Final = {
@@ -51,18 +52,24 @@ WANTED_SERVICES: Final = {
 }
 """The services without which a run goes on, each with the part that is missing then."""
 
+_FOR_SECRETS: Final = {"secretsmanager": "the values of secrets"}
 _FOR_IMAGES_IN_ECR: Final = {"ecr.api": "the login to Amazon ECR", "ecr.dkr": "the image"}
 
 
-def network_problems(subnets: Sequence[Subnet], *, image: str | None) -> Iterator[Problem]:
+def network_problems(subnets: Sequence[Subnet], *, image: str | None, secrets: bool = False) -> Iterator[Problem]:
     """Yield subnets where nothing could train.
 
     Args:
         subnets: The subnets for instances.
         image: The container image that they pull. None for none.
+        secrets: True where they read secrets.
     """
     in_ecr = image is not None and ecr_registry(image) is not None
-    required = {**REQUIRED_SERVICES, **_FOR_IMAGES_IN_ECR} if in_ecr else REQUIRED_SERVICES
+    required = {
+        **REQUIRED_SERVICES,
+        **(_FOR_IMAGES_IN_ECR if in_ecr else {}),
+        **(_FOR_SECRETS if secrets else {}),
+    }
     for subnet in subnets:
         missing = _missing(subnet, required)
         if image is not None and not in_ecr and not missing and not _leaves(subnet):
@@ -92,6 +99,24 @@ def network_problems(subnets: Sequence[Subnet], *, image: str | None) -> Iterato
             problem=f"cannot train in {subnet.id}, where fleets may launch: nothing leads from it to {purposes}{why}",
             fix=f"One of these: {'; '.join(ways)}.",
         )
+
+
+def training_network_problems(subnets: Sequence[Subnet]) -> Iterator[Problem]:
+    """Yield subnets of SageMaker's jobs where nothing leads to AWS Secrets Manager.
+
+    Args:
+        subnets: The subnets, in which a job's interfaces have no public addresses.
+    """
+    for subnet in subnets:
+        if _missing(subnet, _FOR_SECRETS):
+            yield Problem(
+                field="secrets",
+                found=f"training_subnet_ids with {subnet.id}",
+                problem=f"cannot be read in {subnet.id}, where training jobs run: nothing leads from it to AWS Secrets "
+                "Manager",
+                fix="One of these: give its VPC an interface endpoint of secretsmanager with private DNS names; route "
+                "it to a NAT gateway; leave it out of the setting training_subnet_ids.",
+            )
 
 
 def network_warnings(subnets: Sequence[Subnet]) -> Iterator[str]:
@@ -221,21 +246,21 @@ class FleetChecks:
         Args:
             request: The parsed request. Other checks may have refused it already.
         """
-        market, network = self._market(request), self._network(request.image)
+        market, network = self._market(request), self._network(request)
         return Checked(
             problems=(*market.problems, *network.problems),
             warnings=(*market.warnings, *network.warnings),
             offers=market.offers,
         )
 
-    def _network(self, image: str | None) -> Checked:
+    def _network(self, request: JobRequest) -> Checked:
         try:
             subnets = self.ec2.subnets(tuple(self.subnets))
         except AwsCallError as error:
             return Checked(
                 warnings=(f"EC2 could not be asked what leads out of the deployment's subnets ({error.code}).",)
             )
-        problems = tuple(network_problems(subnets, image=image))
+        problems = tuple(network_problems(subnets, image=request.image, secrets=bool(references_of(request))))
         return Checked(problems=problems, warnings=tuple(network_warnings(subnets)))
 
     def _market(self, request: JobRequest) -> Checked:

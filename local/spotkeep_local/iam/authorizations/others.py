@@ -123,9 +123,41 @@ def _on_key(action: str) -> AuthorizationRule:
     return rule
 
 
-def _get_secret(call: Asking) -> Asked:
+def _secret(call: Asking) -> str:
     named = str(call.needed("SecretId"))
-    secret = named if named.startswith("arn:") else call.arn("secretsmanager", f"secret:{named}-??????")
+    return named if named.startswith("arn:") else call.arn("secretsmanager", f"secret:{named}-??????")
+
+
+def _create_secret(call: Asking) -> Asked:
+    name, named = str(call.needed("Name")), call.get("KmsKeyId")
+    secret = call.arn("secretsmanager", f"secret:{name}-??????")
+    keys = {"secretsmanager:name": name}
+    yield from made(
+        "secretsmanager:CreateSecret", secret, call.new_tags, tagging="secretsmanager:TagResource", keys=keys
+    )
+    key = None if named is None else call.key_named(named)
+    context = {"SecretARN": secret}
+    yield from call.use_key(key, ("GenerateDataKey", "Decrypt"), via="secretsmanager", encryption_context=context)
+
+
+def _on_secret(action: str) -> AuthorizationRule:
+    """Return the rule of an operation on a secret that is there. One that stores a value uses the secret's key."""
+
+    def rule(call: Asking) -> Asked:
+        secret = _secret(call)
+        keys = {"secretsmanager:secretid": secret}
+        yield ask(f"secretsmanager:{action}", secret, keys=keys, resource_tags=call.tags(secret))
+        if action == "PutSecretValue":
+            key, context = call.account.key_of(secret), {"SecretARN": secret}
+            yield from call.use_key(
+                key, ("GenerateDataKey", "Decrypt"), via="secretsmanager", encryption_context=context
+            )
+
+    return rule
+
+
+def _get_secret(call: Asking) -> Asked:
+    secret = _secret(call)
     keys = {
         "secretsmanager:secretid": secret,
         "secretsmanager:versionid": call.get("VersionId"),
@@ -171,6 +203,10 @@ OPERATIONS: Final[dict[str, Rules]] = {
         },
     },
     "pricing": {"GetProducts": always("pricing:GetProducts")},
-    "secretsmanager": {"GetSecretValue": _get_secret},
+    "secretsmanager": {
+        "CreateSecret": _create_secret,
+        "GetSecretValue": _get_secret,
+        **{name: _on_secret(name) for name in ("DeleteSecret", "DescribeSecret", "PutSecretValue", "RestoreSecret")},
+    },
     "service-quotas": {"ListServiceQuotas": always("servicequotas:ListServiceQuotas")},
 }

@@ -22,6 +22,7 @@ from spotkeep_jobs.backends.ec2.checks import (
     judge,
     network_problems,
     network_warnings,
+    training_network_problems,
 )
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.facts import Ami, InstanceTypeFacts, Snapshot, SpotPrice, Subnet, Volume
@@ -255,8 +256,9 @@ def test_the_list_is_all_that_the_agent_calls() -> None:
         for path in AGENT.rglob("*.py")
         for service in re.findall(r'calls\.(?:json|query)\(\s*"(\w+)"', path.read_text(encoding="utf-8"))
     }
-    # The two that have a method of their own: `AwsCalls.s3` and `AwsCalls.invoke`. ECR is for images alone.
-    assert called | {"s3", "lambda"} == EVERYTHING | {"ecr"}
+    # The two that have a method of their own: `AwsCalls.s3` and `AwsCalls.invoke`. ECR is for images alone, and Secrets
+    # Manager for secrets.
+    assert called | {"s3", "lambda"} == EVERYTHING | {"ecr", "secretsmanager"}
 
 
 @pytest.mark.parametrize(
@@ -277,6 +279,23 @@ def test_what_leads_nowhere_is_refused_with_each_service_and_the_setting(cut_off
     assert f"endpoints of {', '.join(REQUIRED_SERVICES)} (" in problem.fix
     assert "vpc_subnet_ids" in problem.fix
     assert ("public addresses" in problem.fix) == ("igw-1" in cut_off.targets)
+
+
+def test_a_job_with_secrets_needs_a_way_to_secrets_manager() -> None:
+    without = subnet(endpoints=EVERYTHING)
+    (problem,) = network_problems([without], image=None, secrets=True)
+    assert "nothing leads from it to secretsmanager (the values of secrets)" in problem.problem
+    assert "give its VPC endpoints of secretsmanager (" in problem.fix
+    reached = [subnet("nat-1"), subnet(endpoints=EVERYTHING | {"secretsmanager"})]
+    assert list(network_problems(reached, image=None, secrets=True)) == []
+
+
+def test_a_training_job_with_secrets_needs_a_way_to_secrets_manager_from_its_subnets() -> None:
+    (problem,) = training_network_problems(
+        [subnet("nat-1"), subnet("igw-1"), subnet(endpoints=frozenset({"secretsmanager"}))]
+    )
+    assert (problem.field, problem.found) == ("secrets", "training_subnet_ids with subnet-1")
+    assert "an interface endpoint of secretsmanager" in problem.fix
 
 
 def test_endpoints_that_are_missing_are_named_and_no_others() -> None:

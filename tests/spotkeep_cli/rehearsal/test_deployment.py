@@ -1,0 +1,68 @@
+"""A rehearsal reads secrets of the local AWS by their names, and says what is missing there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spotkeep_cli.errors import UsageError
+from spotkeep_cli.launching.job_file import read_job_file
+from spotkeep_cli.rehearsal.deployment import require_local_secrets, secret_settings, secrets_of, with_local_secrets
+from tests.models.secrets_manager import SecretsManager
+
+JOB = """
+name: digits
+command: python train.py
+secrets:
+  HF_TOKEN: hf
+  WANDB: "arn:aws:secretsmanager:eu-west-1:123456789012:secret:team/keys-Ab12Cd:wandb::"
+  OTHER: arn:aws:secretsmanager:eu-west-1:123456789012:secret:team/keys-Ab12Cd
+source:
+  git: https://github.com/team/a.git
+  commit: 0f4b7c1d2e3a49586776859403a2b1c0d9e8f7a6
+  secret: arn:aws:secretsmanager:eu-west-1:123456789012:secret:github-Zz99Yy
+"""
+
+
+@pytest.fixture
+def fields(tmp_path: Path) -> Any:
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB)
+    return with_local_secrets(read_job_file(path)).fields
+
+
+def test_whole_arns_become_names_and_keys_stay(fields: dict[str, Any]) -> None:
+    assert fields["secrets"] == {"HF_TOKEN": "hf", "WANDB": "team/keys:wandb::", "OTHER": "team/keys"}
+    assert fields["source"]["secret"] == "github"
+    assert secrets_of(fields) == ["github", "hf", "team/keys"]
+    assert secret_settings(fields) == {"secrets": "github,hf,team/keys", "secret_key_arns": ""}
+
+
+@pytest.mark.parametrize("given", [{}, {"secrets": None}, {"secrets": {}}, {"source": "src"}, {"source": {"uri": "a"}}])
+def test_a_job_without_secrets_changes_nothing(tmp_path: Path, given: dict[str, Any]) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("name: digits\n")
+    document = read_job_file(path).with_fields(given)
+    assert with_local_secrets(document) is document
+    assert secret_settings(document.fields) == {}
+    require_local_secrets(local_aws(SecretsManager()), document.fields)
+
+
+def local_aws(secrets: SecretsManager) -> Any:
+    return SimpleNamespace(session=lambda: SimpleNamespace(client=lambda _service: secrets))
+
+
+def test_what_the_local_aws_lacks_is_named_with_the_commands_that_make_it(fields: dict[str, Any]) -> None:
+    aws = SecretsManager()
+    aws.put("hf", "a")
+    aws.put("github", "a", deleted=True)
+    with pytest.raises(UsageError, match="has no secret github, team/keys, and takes none from an account") as refused:
+        require_local_secrets(local_aws(aws), fields)
+    assert refused.value.hint is not None
+    assert "create-secret --name team/keys " in refused.value.hint
+    aws.put("github", "a")
+    aws.put("team/keys", "a")
+    require_local_secrets(local_aws(aws), fields)

@@ -1,0 +1,289 @@
+"""Real commands are run, taken away and judged, on real processes and disks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from spotkeep_rehearsal.command import main
+from tests.spotkeep_rehearsal.scripts import environment, rehearse, write_training
+
+PASS, FAIL, NOT_JUDGED = 0, 1, 2
+WAYS = [pytest.param((), id="mounts"), pytest.param(("--no-mounts",), id="copies")]
+
+
+def tree(folder: Path) -> dict[str, tuple[bytes, int]]:
+    return {
+        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_training(tmp_path / "a project")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--numbered",),
+        ("--quiet", "--numbered"),
+        ("--noise",),
+        ("--checkpoints", "/opt/ml/checkpoints", "--out", "model.pkl"),
+        ("--checkpoints", "/nowhere/here"),
+        ("--wrong", "code-0-on-notice"),
+        ("--wrong", "deaf"),
+    ],
+    ids=" ".join,
+)
+def test_a_script_that_goes_on_passes(folder: Path, way: tuple[str, ...], arguments: tuple[str, ...]) -> None:
+    before = tree(folder)
+    ended = rehearse(folder, *way, arguments=arguments)
+    assert ended.returncode == PASS, ended.stdout + ended.stderr
+    assert tree(folder) == before
+    assert list((folder.parent / "temporary").iterdir()) == []
+    assert "Next: spotkeep init train.py" in ended.stdout
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("arguments", "headline"),
+    [
+        (("--wrong", "ignores"), "It begins anew after an interruption."),
+        (("--wrong", "no-epoch"), "It begins anew after an interruption."),
+        (("--wrong", "never-saves"), "It begins anew after an interruption."),
+        (("--wrong", "ignores", "--quiet", "--numbered"), "It begins anew after an interruption."),
+        (("--wrong", "no-weights"), "It goes on, and ends with another result"),
+        (("--wrong", "no-momentum"), "It goes on, and ends with another result"),
+        (("--wrong", "no-random-state"), "It goes on, and ends with another result"),
+        (("--wrong", "ignores", "--noise"), "It begins anew after an interruption."),
+        (("--wrong", "no-weights", "--noise"), "It goes on, and ends with another result"),
+        (("--wrong", "code-1-on-notice"), "It does not come back from an interruption."),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_script_whose_resume_is_broken_fails(
+    folder: Path, way: tuple[str, ...], arguments: tuple[str, ...], headline: str
+) -> None:
+    ended = rehearse(folder, *way, arguments=arguments)
+    assert ended.returncode == FAIL, ended.stdout + ended.stderr
+    assert headline in ended.stdout
+    assert "Change: " in ended.stdout
+
+
+def test_the_report_is_json_and_junit_and_says_what_was_lost(folder: Path) -> None:
+    junit = folder.parent / "junit.xml"
+    ended = rehearse(folder, "--json", "--junit", str(junit), "--interrupt-at", "4")
+    assert ended.returncode == PASS, ended.stdout + ended.stderr
+    document = json.loads(ended.stdout)
+    assert document["verdict"] == "PASS"
+    assert document["counted_by"] == "lines"
+    assert document["checkpoints"] == "ckpt/"
+    (loss,) = document["losses"]
+    assert (loss["notice"], loss["going"], loss["at_step"]) == (True, "went on", 4)
+    assert "left alone" in ended.stderr
+    suite = ET.parse(junit).getroot()  # noqa: S314 - our own file
+    assert (suite.get("failures"), suite.get("errors")) == ("0", "0")
+    assert len(suite.findall("testcase")) == 2
+
+
+def test_a_script_that_does_not_end_well_is_not_judged(folder: Path) -> None:
+    ended = rehearse(folder, arguments=("--wrong", "raises"))
+    assert ended.returncode == NOT_JUDGED
+    assert "does not end well when it is left alone" in ended.stdout
+    assert "no data here" in ended.stdout
+
+
+def test_a_missing_module_is_named_with_its_install(folder: Path) -> None:
+    (folder / "train.py").write_text("import nowhere_to_be_found.inner\n")
+    ended = rehearse(folder)
+    assert ended.returncode == NOT_JUDGED
+    assert "python -m pip install nowhere_to_be_found" in ended.stdout
+
+
+def test_a_script_that_hangs_is_ended_at_its_time(folder: Path) -> None:
+    began = time.monotonic()
+    ended = rehearse(folder, "--timeout", "2s", arguments=("--wrong", "hangs"))
+    assert ended.returncode == NOT_JUDGED
+    assert "--timeout" in ended.stdout
+    assert time.monotonic() - began < 120
+
+
+@pytest.mark.long
+def test_nothing_that_a_command_has_started_outlives_the_rehearsal(folder: Path) -> None:
+    ended = rehearse(folder, "--interrupt-at", "50%", arguments=("--wrong", "orphan"))
+    assert ended.returncode == PASS, ended.stdout + ended.stderr
+    assert not [
+        pid for pid in _processes() if b"time.sleep(300)" in _words(pid) and str(folder).encode() in _where(pid)
+    ]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_rehearsal_that_is_ended_leaves_no_process_and_no_file(folder: Path, signum: int) -> None:
+    words = [sys.executable, "-m", "spotkeep_rehearsal", "--", sys.executable, "train.py", "--wrong", "hangs"]
+    with subprocess.Popen(words, cwd=folder, env=environment(folder), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "left alone ..." in line:
+                break
+        time.sleep(0.3)
+        process.send_signal(signum)
+        assert process.wait(60) == 128 + signum
+    assert list((folder.parent / "temporary").iterdir()) == []
+    assert not [pid for pid in _processes() if b"hangs" in _words(pid) and str(folder).encode() in _where(pid)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", WAYS)
+def test_old_checkpoints_of_the_user_are_neither_used_nor_touched(folder: Path, way: tuple[str, ...]) -> None:
+    subprocess.run([sys.executable, "train.py"], cwd=folder, check=True, capture_output=True)
+    before = tree(folder)
+    assert "ckpt/newest.pkl" in before
+    ended = rehearse(folder, *way)
+    assert ended.returncode == PASS, ended.stdout + ended.stderr
+    assert "once more without them" in ended.stdout
+    assert tree(folder) == before
+
+
+@pytest.mark.long
+def test_a_long_script_is_stopped_at_the_same_step_in_every_run(folder: Path) -> None:
+    ended = rehearse(folder, "--for", "1.5s", arguments=("--epochs", "500", "--numbered"))
+    assert ended.returncode == PASS, ended.stdout + ended.stderr
+    assert "counted by the output" in ended.stdout
+    broken = rehearse(folder, "--for", "1.5s", arguments=("--epochs", "500", "--wrong", "no-momentum"))
+    assert broken.returncode == FAIL, broken.stdout + broken.stderr
+
+
+@pytest.mark.long
+def test_losses_are_drawn_and_the_seed_is_shown(folder: Path) -> None:
+    ended = rehearse(folder, "--losses", "3", "--seed", "4", "--json")
+    assert ended.returncode == PASS, ended.stdout + ended.stderr
+    document = json.loads(ended.stdout)
+    assert (document["seed"], len(document["losses"])) == (4, 3)
+    assert "--seed 4 draws the same again" in ended.stderr
+
+
+@pytest.mark.long
+def test_a_copy_that_is_cut_off_shows_who_reads_half_a_file(folder: Path) -> None:
+    safe = rehearse(folder, "--copy", "sagemaker", "--seed", "3", arguments=("--numbered",))
+    assert safe.returncode == PASS, safe.stdout + safe.stderr
+    torn = rehearse(folder, "--copy", "sagemaker", "--seed", "3", arguments=("--numbered", "--wrong", "torn"))
+    assert torn.returncode == FAIL, torn.stdout + torn.stderr
+    assert "os.replace" in torn.stdout
+
+
+@pytest.mark.long
+def test_what_a_rehearsal_left_is_kept_on_request(folder: Path) -> None:
+    kept = folder.parent / "kept"
+    ended = rehearse(folder, "--keep", str(kept), "--interrupt-at", "50%", "--no-notice")
+    assert ended.returncode == PASS, ended.stdout + ended.stderr
+    assert {"alone", "again", "interrupted"} <= {path.name for path in kept.iterdir()}
+
+
+def test_without_mounts_a_path_that_cannot_be_given_is_not_judged(folder: Path) -> None:
+    ended = rehearse(folder, "--no-mounts", "--checkpoints", "/nowhere/here")
+    assert ended.returncode == NOT_JUDGED
+    assert "--checkpoints" in ended.stdout
+    (folder / "train.py").write_text("FOLDER = '/opt/ml/checkpoints'\nprint('done')\n")
+    ended = rehearse(folder, "--no-mounts")
+    assert ended.returncode == NOT_JUDGED
+    assert "train.py:1" in ended.stdout
+
+
+def test_without_mounts_a_write_into_the_folder_itself_is_noticed(folder: Path) -> None:
+    (folder / "train.py").write_text(f"open({str(folder / 'stray.bin')!r}, 'w').close()\n")
+    ended = rehearse(folder, "--no-mounts")
+    assert ended.returncode == NOT_JUDGED
+    assert "stray.bin" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["python", "train.py"],
+        ["--"],
+        ["--interrupt-at", "late", "--", "true"],
+        ["--for", "soon", "--", "true"],
+        ["--losses", "0", "--", "true"],
+        ["--no-such-option", "--", "true"],
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_use_is_answered_with_its_exit_code(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 64
+    assert "spotkeep rehearse: " in capsys.readouterr().err
+
+
+def test_a_command_that_is_not_there_is_not_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["--", "no-such-program-here"]) == NOT_JUDGED
+    assert "was not found on PATH" in capsys.readouterr().out
+
+
+TORCH = """
+import os, sys, torch
+torch.manual_seed(1); torch.set_num_threads(1)
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+data = torch.randn(256, 8); target = data.sum(1, keepdim=True)
+start = 0
+if os.path.exists("checkpoint.pt") and "ignores" not in sys.argv:
+    state = torch.load("checkpoint.pt")
+    model.load_state_dict(state["model"]); start = state["epoch"] + 1
+    if "no-optimizer" not in sys.argv:
+        optimizer.load_state_dict(state["optimizer"])
+    torch.set_rng_state(state["random"])
+for epoch in range(start, 10):
+    for batch in torch.randperm(256).split(2):
+        optimizer.zero_grad(); loss = torch.nn.functional.mse_loss(model(data[batch]), target[batch]); loss.backward()
+        optimizer.step()
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch,
+             "random": torch.get_rng_state()}
+    torch.save(state, "draft.tmp"); os.replace("draft.tmp", "checkpoint.pt")
+    print(f"Epoch {epoch + 1}: loss {loss.item():.4f}")
+torch.save(model.state_dict(), "model.pt")
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("wrong", "code"), [("", PASS), ("no-optimizer", FAIL)])
+def test_a_torch_script_with_its_checkpoint_beside_the_source(tmp_path: Path, wrong: str, code: int) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "train.py").write_text(TORCH)
+    ended = rehearse(folder, arguments=(wrong,) if wrong else ())
+    assert ended.returncode == code, ended.stdout + ended.stderr
+
+
+def _processes() -> list[str]:
+    return [path.name for path in Path("/proc").glob("[0-9]*")]
+
+
+def _words(pid: str) -> bytes:
+    try:
+        return Path("/proc", pid, "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _where(pid: str) -> bytes:
+    try:
+        return os.fsencode(Path("/proc", pid, "cwd").readlink())
+    except OSError:
+        return b""

@@ -1,0 +1,55 @@
+"""Pickles are compared only where the caller's own script has just written them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.linear_model import SGDClassifier
+
+from spotkeep_rehearsal.comparison import FileComparison, compare_files
+
+
+def fitted(seed: int) -> SGDClassifier:
+    draw = np.random.default_rng(0)
+    model = SGDClassifier(random_state=seed, max_iter=5, tol=None)
+    model.fit(draw.normal(size=(60, 4)), draw.integers(0, 2, 60))
+    return model
+
+
+def compared(folder: Path, one: object, other: object, *, form: str, trusted: bool = True) -> FileComparison:
+    paths = [folder / f"{number}.{form}" for number in (1, 2)]
+    for path, value in zip(paths, (one, other), strict=True):
+        if form == "joblib":
+            joblib.dump(value, path)
+        else:
+            path.write_bytes(pickle.dumps(value))
+    (found,) = compare_files({"model": paths}, interpreter=sys.executable, path=os.defpath, trusted=trusted)
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", ["pkl", "joblib"])
+def test_estimators_are_compared_by_what_pickle_takes_apart(tmp_path: Path, form: str) -> None:
+    assert compared(tmp_path, fitted(1), fitted(1), form=form).equal
+    found = compared(tmp_path, fitted(1), fitted(2), form=form)
+    assert any(difference.name.endswith("coef_") for difference in found.differences)
+
+
+def test_states_in_dictionaries_name_what_differs(tmp_path: Path) -> None:
+    betas = [0.9, 0.999]
+    one: dict[str, object] = {"weights": np.zeros(3), "epoch": 3, "tags": {"a", "b"}, "betas": [betas, betas]}
+    other = {**one, "epoch": 4, "betas": [[*betas], betas]}
+    one["all"], other["all"] = one, other
+    found = compared(tmp_path, one, other, form="pkl")
+    assert [difference.name for difference in found.differences] == ["epoch"]
+
+
+def test_no_code_of_a_stranger_runs(tmp_path: Path) -> None:
+    found = compared(tmp_path, {"a": 1}, {"a": 2}, form="pkl", trusted=False)
+    assert found.incomparable is not None

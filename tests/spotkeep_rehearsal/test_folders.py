@@ -1,0 +1,101 @@
+"""Each machine has a copy of the source, and of the one before nothing but the checkpoint folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spotkeep_rehearsal.folders import (
+    LARGEST_COPY_BYTES,
+    CheckpointPlace,
+    Disk,
+    copy_plan,
+    detect_place,
+    is_log,
+    remove_tree,
+)
+
+
+def files_in(folder: Path, *names: str, size: int = 1) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"x" * size)
+    return folder
+
+
+def test_source_is_copied_and_data_are_linked_by_size_and_kind(tmp_path: Path) -> None:
+    files_in(tmp_path, "train.py", "small.npy", "old.pt", "__pycache__/train.pyc", ".venv/pyvenv.cfg", ".git/HEAD")
+    files_in(tmp_path, "large.npy", "large.pt", "large.py", size=LARGEST_COPY_BYTES + 1)
+    files_in(tmp_path, *[f"images/{number}.jpg" for number in range(201)])
+    files_in(tmp_path, "few/1.jpg")
+    plan = dict(copy_plan(tmp_path, leave_out=lambda name: name == "old.pt"))
+    assert plan == {
+        "train.py": "copy",
+        "small.npy": "copy",
+        "large.npy": "link",
+        "large.pt": "copy",
+        "large.py": "copy",
+        ".venv": "link",
+        ".git": "link",
+        "images": "link",
+        "few/1.jpg": "copy",
+    }
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_new_machine_has_the_source_and_the_checkpoints_and_nothing_else(tmp_path: Path, isolated: bool) -> None:
+    folder, scratch = files_in(tmp_path / "project", "train.py"), tmp_path / "scratch"
+    scratch.mkdir()
+    disk = Disk(folder, scratch=scratch, isolated=isolated)
+    disk.place = CheckpointPlace(inside="ckpt")
+    disk.fresh()
+    files_in(disk.root, "ckpt/1/model.pt", "log.csv", "train.py", size=7)
+    assert set(disk.checkpoint_files()) == {"1/model.pt"}
+    disk.fresh(disk.take_checkpoints())
+    assert set(disk.checkpoint_files()) == {"1/model.pt"}
+    assert not (disk.root / "log.csv").exists()
+    found = disk.keep_as("kept")
+    assert {name: file.is_checkpoint for name, file in found.items()} == {"ckpt/1/model.pt": True}
+    assert (folder / "train.py").stat().st_size == 1
+    remove_tree(scratch)
+    assert not scratch.exists()
+
+
+def test_the_folder_of_checkpoints_is_the_one_that_is_written_while_it_trains(tmp_path: Path) -> None:
+    writes = [(float(number), f"runs/a/ckpt-{number}.pt") for number in range(9)] + [(9.9, "final/model.bin")]
+    names = [*dict.fromkeys(name for _, name in writes), "runs/log.csv", "metrics.json"]
+    assert detect_place(names, writes, seconds=10, folder=tmp_path) == CheckpointPlace(inside="runs", was_seen=True)
+
+
+def test_checkpoints_beside_the_source_are_known_by_their_names(tmp_path: Path) -> None:
+    files_in(tmp_path, "train.py")
+    found = detect_place(["ckpt-1.pt", "ckpt-2.pt", "log.txt"], [(1.0, "ckpt-1.pt")], seconds=10, folder=tmp_path)
+    assert found is not None
+    assert found.names == {"ckpt-#.pt"}
+    assert found.holds("ckpt-17.pt")
+    assert not found.holds("train.py")
+
+
+def test_a_folder_that_holds_source_is_no_checkpoint_folder(tmp_path: Path) -> None:
+    files_in(tmp_path, "src/train.py")
+    found = detect_place(["src/out/a.pt"], [(1.0, "src/out/a.pt")], seconds=10, folder=tmp_path)
+    assert found == CheckpointPlace(inside="src/out", was_seen=True)
+    assert detect_place(["log.csv"], [], seconds=10, folder=tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("out/model.json", False),
+        ("lightgbm-003.txt", False),
+        ("state.json", False),
+        ("checkpoint-5/trainer_state.json", True),
+        ("model_config.json", True),
+        ("runs/events.out.tfevents.17.host.3", True),
+        ("log.csv", True),
+        ("model.pt", False),
+    ],
+)
+def test_logs_are_told_from_what_a_training_needs(name: str, expected: bool) -> None:
+    assert is_log(name) is expected

@@ -1,0 +1,85 @@
+"""The lines of a training that count, told apart from those that measure and those that say the time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from spotkeep_rehearsal.evidence import OutputLine
+from spotkeep_rehearsal.milestones import compare_metrics, find_milestones
+
+
+def output(texts: Sequence[str]) -> list[OutputLine]:
+    return [OutputLine(float(number), text) for number, text in enumerate(texts)]
+
+
+def training(*, first: int = 0, last: int = 10, worse: float = 0.0) -> list[OutputLine]:
+    lines = [
+        f"epoch {epoch}/10 loss {1 / (epoch + 1) + worse:.4f} took {worse + epoch / 7:.1f}s"
+        for epoch in range(first, last)
+    ]
+    return output(["using 4 workers", *lines])
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "epoch {n}: loss {loss:.3f}",
+        "Epoch {n}/12 - 0.{n}s - loss: {loss:.4f}",
+        "[{n}]\ttrain-logloss:{loss:.5f}",
+        "{{'loss': {loss:.4f}, 'learning_rate': 1e-05, 'epoch': {half}}}",
+        "2026-11-29 10:13:0{digit},12{digit} INFO step={n} loss={loss:.3f} 31.{n} samples/s",
+        "\x1b[32mIteration {n}\x1b[0m loss = {loss:.3e}",
+    ],
+)
+def test_a_line_that_counts_is_a_milestone_in_the_ways_in_which_libraries_print(form: str) -> None:
+    def printed(noise: float) -> list[OutputLine]:
+        return output(
+            [
+                form.format(n=n, loss=1 / (n + 1) + noise, half=n / 2, digit=(n * 7 + int(noise * 100)) % 10)
+                for n in range(12)
+            ]
+        )
+
+    found = find_milestones(printed(0.0), printed(0.01))
+    assert len(found.keys) == 12
+    assert found.positions_in(printed(0.02)[5:]) == list(range(5, 12))
+
+
+def test_what_every_start_prints_and_what_measures_is_no_milestone() -> None:
+    found = find_milestones(training(), training(worse=0.1))
+    assert len(found.keys) == 10
+    assert all("workers" not in shape for shape, _ in found.keys)
+    assert find_milestones(output(["loss 0.5", "loss 0.4", "loss 0.35"])).keys == ()
+
+
+def test_batches_in_epochs_count_by_both_numbers() -> None:
+    texts = [f"epoch {epoch} batch {batch}/300 loss 0.5" for epoch in range(3) for batch in (100, 200, 300)]
+    found = find_milestones(output(texts), output(texts))
+    assert len(found.keys) == 9
+    assert found.positions_in(output(texts[4:5])) == [4]
+
+
+def test_a_run_that_went_on_with_the_same_numbers_is_equal_whatever_the_times_are() -> None:
+    milestones = find_milestones(training(), training())
+    found = compare_metrics(training(first=6), training(), training(), milestones)
+    assert (found.repeatable, found.equal) == (True, True)
+    assert found.compared == 4
+
+
+def test_a_run_with_other_numbers_names_the_first() -> None:
+    milestones = find_milestones(training(), training())
+    found = compare_metrics(training(first=6, worse=0.01), training(), training(), milestones)
+    assert (found.repeatable, found.equal) == (True, False)
+    assert "epoch 6" in found.first_difference
+
+
+def test_beside_noise_a_run_is_near_or_as_far_as_one_that_begins_anew() -> None:
+    milestones = find_milestones(training(), training(worse=0.001))
+    near = compare_metrics(training(first=6, worse=0.002), training(), training(worse=0.001), milestones)
+    assert (near.repeatable, near.tells, near.near, near.far) == (False, True, True, False)
+    far = compare_metrics(training(first=6, worse=0.9), training(), training(worse=0.001), milestones)
+    assert (far.tells, far.near, far.far) == (True, False, True)
+    deaf = compare_metrics(training(first=6, worse=0.9), training(), training(worse=0.9), milestones)
+    assert not deaf.tells
