@@ -168,6 +168,15 @@ def test_a_project_of_weights_and_biases_is_a_name_alone_or_with_its_owner(wandb
     assert type(request).model_validate(request.as_document()) == request
 
 
+@pytest.mark.parametrize(
+    ("fields", "warned"),
+    [({}, True), ({"environment": {"WANDB_MODE": "offline"}}, False), ({"secrets": {"WANDB_API_KEY": "key"}}, False)],
+)
+def test_weights_and_biases_without_an_api_key_is_warned_of(fields: dict[str, Any], warned: bool) -> None:
+    warnings = judged(wandb="digits", **fields).warnings
+    assert any("secrets: WANDB_API_KEY" in each for each in warnings) == warned
+
+
 @pytest.mark.parametrize("name", ["", "a b", "vision/digits", "a:b", "x" * 129, 3])
 def test_what_is_no_project_of_weights_and_biases_is_refused(name: object) -> None:
     assert problem_fields(judged(wandb={"project": name})) == ["wandb.project"]
