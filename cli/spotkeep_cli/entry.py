@@ -34,6 +34,11 @@ COMMANDS = (
     ("pool", "cli", "See, match, extend and end warm pools."),
     ("notifications", "cli", "Notifications of runs: sent, and not sent."),
     ("checkpoints", "cli", "Show the checkpoints of a directory or a run."),
+    (
+        "first-account",
+        "cli",
+        "Run the smallest jobs of each kind in an account, under a ceiling, and answer open questions.",
+    ),
     ("doctor", "cli", "Check a job file without launching anything, or the account."),
     ("plan", "planner", "Forecast cost, end and interruptions of a job with a deadline."),
     ("rehearse-pool", "local", "Rehearse a warm pool on a local AWS."),
