@@ -69,6 +69,8 @@ def steps_for_sweep(sweep: Sweep, *, invocation: Invocation, after: str) -> list
     if not sweep.state.ended:
         number = 1 if sweep.best is None else sweep.best.number
         steps += [(f"logs {name}/{number} -f", "follow a trial"), (f"pause {name}", "pause it")]
+    if (unfinished := sweep.best_to_finish) is not None:
+        steps.append((f"resume {unfinished.run} {sweep.options_to_finish}", "train the best trial to its end"))
     if sweep.best is not None:
         steps.append((f"best {name} --export best", "fetch the best trial"))
     if sweep.can_go_on:

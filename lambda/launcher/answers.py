@@ -256,7 +256,11 @@ def _next_of_sweep(sweep: Sweep) -> list[dict[str, str]]:
         steps.append(("Try what failed again" if sweep.counts.failed else "Go on with it", "resume"))
     if sweep.best is not None:
         steps.append(("Fetch its best trial", "best"))
-    return [{"what": what, "command": f"spotkeep {command} {sweep.sweep}"} for what, command in steps]
+    offered = [{"what": what, "command": f"spotkeep {command} {sweep.sweep}"} for what, command in steps]
+    if (best := sweep.best_to_finish) is not None:
+        command = f"spotkeep resume {best.run} {sweep.options_to_finish}"
+        offered.insert(1, {"what": "Train its best trial to its end", "command": command})
+    return offered
 
 
 def scheduled(schedule: Schedule, *, now: datetime, replayed: bool, warnings: Sequence[str]) -> Answer:

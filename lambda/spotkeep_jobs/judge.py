@@ -18,7 +18,7 @@ from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.schedules.document import ScheduleRequest, launched_by_a_schedule, read_schedule
 from spotkeep_jobs.schedules.expression import expression_warnings
 from spotkeep_jobs.sweeps.budget import parallel_problems
-from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep
+from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep, sweep_warnings
 from spotkeep_jobs.sweeps.trial_documents import first_trials, judged_trials, placeholder_problems
 
 _SOME_IMAGE: Final = "123456789012.dkr.ecr.us-east-1.amazonaws.com/default:latest"
@@ -129,9 +129,11 @@ def _judge_sweep(
         problems += parallel_problems(
             limit=float(max_cost), spent=0.0, parallel=parallel, requests=judged_as.requests, prices=facts.prices
         )
+    limit = None if problems or max_cost is None else float(max_cost)
+    of_the_sweep = sweep_warnings(sweep, trials=judged_as.requests, max_cost=limit, prices=facts.prices)
     return JudgedDocument(
         request=None if problems else _of_the_document(judged_as.requests[0]),
         problems=tuple(problems),
-        warnings=tuple(dict.fromkeys(judged_as.warnings)),
+        warnings=tuple(dict.fromkeys((*judged_as.warnings, *of_the_sweep))),
         sweep=sweep,
     )

@@ -18,6 +18,7 @@ from spotkeep_fleet.training_spec import (
     RunNumber,
     SearchedMetric,
     TrainingSpec,
+    WandbPlace,
     decode_spec,
     encode_spec,
     spec_file_name,
@@ -48,6 +49,7 @@ SPECS = st.builds(
     stuck=st.none() | st.builds(HangLimit, st.integers(60, 10**6), st.booleans(), st.integers(1, 20)),
     number=st.none() | st.builds(RunNumber, index=st.integers(1, 3), count=st.integers(1, 3)),
     mlflow=st.none() | st.builds(MlflowPlace, tracking_uri=TEXT, experiment=st.none() | TEXT),
+    wandb=st.none() | st.builds(WandbPlace, project=TEXT, entity=st.none() | TEXT),
 )
 
 
@@ -79,9 +81,20 @@ def test_the_name_of_its_file_follows_from_its_bytes() -> None:
         ({"stuck": {"after_seconds": 0}}, "stuck.after_seconds is 0"),
         ({"number": {"index": 0, "count": 1}}, "number.index is 0"),
         ({"mlflow": {}}, "mlflow.tracking_uri is missing"),
+        ({"wandb": {}}, "wandb.project is missing"),
     ],
 )
 def test_a_bad_spec_is_refused(change: dict[str, Any], problem: str) -> None:
     document = {**TrainingSpec(("true",)).document(), **change}
     with pytest.raises(DocumentError, match=problem):
         decode_spec(json.dumps(document))
+
+
+def test_a_run_of_weights_and_biases_has_the_id_of_the_run_and_a_name_and_a_mode_that_the_user_may_choose() -> None:
+    spec = TrainingSpec(("true",), environment={"WANDB_NAME": "mine"}, wandb=WandbPlace("digits", "vision"))
+    assert spec.script_variables(run="digits-1") == {
+        "WANDB_PROJECT": "digits", "WANDB_ENTITY": "vision", "WANDB_RUN_ID": "digits-1", "WANDB_RESUME": "allow",
+        "WANDB_NAME": "mine", "WANDB_MODE": "online",
+    }  # fmt: skip
+    by_hand = TrainingSpec(("true",), wandb=WandbPlace("digits")).script_variables(run=None)
+    assert by_hand == {"WANDB_PROJECT": "digits", "WANDB_MODE": "online"}

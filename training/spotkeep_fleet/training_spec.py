@@ -29,6 +29,10 @@ _VALUE_VARIABLE = "SPOTKEEP_SECRET_"
 PAUSE_VARIABLE = "SPOTKEEP_PAUSE_AT_STEP"
 MLFLOW_TRACKING_URI = "MLFLOW_TRACKING_URI"
 MLFLOW_EXPERIMENT = "MLFLOW_EXPERIMENT_NAME"
+WANDB_PROJECT, WANDB_ENTITY = "WANDB_PROJECT", "WANDB_ENTITY"
+WANDB_RUN_ID, WANDB_RESUME = "WANDB_RUN_ID", "WANDB_RESUME"
+WANDB_NAME, WANDB_MODE = "WANDB_NAME", "WANDB_MODE"
+WANDB_DIRECTORY = "WANDB_DIR"
 
 ARGUMENTS = (HYPERPARAMETERS, JSON, NO_ARGUMENTS) = ("hyperparameters", "json", "none")
 """Arguments behind the command. They are hyperparameters, as SageMaker's toolkit passes them, as JSON, or none."""
@@ -124,6 +128,31 @@ class MlflowPlace:
 
 
 @dataclass(frozen=True)
+class WandbPlace:
+    """The project of Weights & Biases to which the script logs.
+
+    Attributes:
+        project: The name of the project.
+        entity: The user or team that owns it. None for the default of the API key.
+    """
+
+    project: str
+    entity: str | None = None
+
+    def variables(self, *, run: str | None) -> dict[str, str]:
+        """Return the variables that Weights & Biases' client reads.
+
+        Each attempt of a run has the same id there. `allow` begins the run of that id, or goes on with it.
+
+        Args:
+            run: The run's id. None for a job that the launcher did not launch, which gets an id of the client's own.
+        """
+        entity = {} if self.entity is None else {WANDB_ENTITY: self.entity}
+        bond = {} if run is None else {WANDB_RUN_ID: run, WANDB_RESUME: "allow", WANDB_NAME: run}
+        return {WANDB_PROJECT: self.project, **entity, **bond, WANDB_MODE: "online"}
+
+
+@dataclass(frozen=True)
 class TrainingSpec:
     """All that the runner does for the script.
 
@@ -147,6 +176,7 @@ class TrainingSpec:
         stuck: The limit for a training that hangs. None where the job file names none.
         number: The run's number in its group, on EC2. None on SageMaker.
         mlflow: The place to which MLflow logs. None where the job file names none.
+        wandb: The project of Weights & Biases to which the script logs. None where the job file names none.
     """
 
     command: tuple[str, ...] | str
@@ -165,10 +195,14 @@ class TrainingSpec:
     stuck: HangLimit | None = None
     number: RunNumber | None = None
     mlflow: MlflowPlace | None = None
+    wandb: WandbPlace | None = None
 
-    @property
-    def script_variables(self) -> dict[str, str]:
-        """The user's variables, and those that give the spec's settings to the script and its libraries."""
+    def script_variables(self, *, run: str | None) -> dict[str, str]:
+        """Return the user's variables, and those that give the spec's settings to the script and its libraries.
+
+        Args:
+            run: The run's id. None for a job that the launcher did not launch.
+        """
         variables = {name: value for name, value in self.environment.items() if name not in _MARKS}
         if self.pause_at_step is not None:
             variables[PAUSE_VARIABLE] = str(self.pause_at_step)
@@ -179,6 +213,9 @@ class TrainingSpec:
             variables[MLFLOW_TRACKING_URI] = self.mlflow.tracking_uri
             if self.mlflow.experiment is not None:
                 variables[MLFLOW_EXPERIMENT] = self.mlflow.experiment
+        if self.wandb is not None:
+            # A name or a mode of the user's has precedence. The job file refuses the others.
+            variables = {**self.wandb.variables(run=run), **variables}
         return variables
 
     @property
@@ -239,6 +276,7 @@ def spec_from(reader: Reader) -> TrainingSpec:
         stuck=reader.nested("stuck", _hang_limit_from),
         number=reader.nested("number", _number_from),
         mlflow=reader.nested("mlflow", _mlflow_from),
+        wandb=reader.nested("wandb", _wandb_from),
     )
 
 
@@ -279,3 +317,7 @@ def _number_from(reader: Reader) -> RunNumber:
 
 def _mlflow_from(reader: Reader) -> MlflowPlace:
     return MlflowPlace(tracking_uri=reader.text("tracking_uri"), experiment=reader.optional_text("experiment"))
+
+
+def _wandb_from(reader: Reader) -> WandbPlace:
+    return WandbPlace(project=reader.text("project"), entity=reader.optional_text("entity"))

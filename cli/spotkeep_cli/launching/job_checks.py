@@ -95,7 +95,7 @@ def check_job(prepared: PreparedJob) -> list[Problem]:
     """Return every warning about a job, in the order a person would fix them."""
     jobs = _jobs(prepared)
     of_a_program = (_script_is_there, _script_compiles, _shell)
-    of_the_job = (_requirements, _script_saves, _checkpoints, _blocks_are_read, _source_size)
+    of_the_job = (_requirements, _script_saves, _script_counts_steps, _checkpoints, _blocks_are_read, _source_size)
     found = [warning for check in of_a_program for job in jobs for warning in check(job)]
     return [*found, *(warning for check in of_the_job for warning in check(jobs[-1]))]
 
@@ -214,6 +214,21 @@ def _script_saves(job: _Job) -> Iterator[Problem]:
             found="true",
             problem="no file of the source seems to save a checkpoint: an interruption would start it from zero",
             fix="wrap the loop in spotkeep.Checkpointer, then prove it: spotkeep rehearse; or set `checkpoints: false`",
+        )
+
+
+def _script_counts_steps(job: _Job) -> Iterator[Problem]:
+    sweep = job.fields.get("sweep")
+    if not isinstance(sweep, dict) or sweep.get("search") != "asha" or not job.files or job.script is None:
+        return
+    texts = [job.text_of(path) for path in job.files if path.suffix == ".py"]
+    if texts and not any(text and "spotkeep" in text for text in texts):
+        yield Problem(
+            field="sweep.search",
+            found="asha",
+            problem="no file of the source uses Spotkeep's library, which counts the steps at which asha pauses a "
+            "trial: every trial would train to its end",
+            fix="count steps with spotkeep.Checkpointer or an adapter, or choose random, sobol or tpe",
         )
 
 

@@ -202,6 +202,9 @@ def _rows(
     if mlflow := request.get("mlflow"):
         experiment = f", experiment {mlflow['experiment']}" if mlflow.get("experiment") else ""
         rows.append(("mlflow", f"{mlflow['tracking_uri']}{experiment}"))
+    if wandb := request.get("wandb"):
+        owner = f"{wandb['entity']}/" if wandb.get("entity") else ""
+        rows.append(("wandb", f"project {owner}{wandb['project']}, one run through all attempts"))
     if request.get("debug") and request.get("backend") != "ec2":
         rows.append(("shell", "spotkeep shell RUN opens one in the job while it trains"))
     if notify := request.get("notify"):

@@ -94,6 +94,8 @@ def sweep_page(sweep: Sweep, trials: Sequence[Trial], *, now: datetime, width: i
     ]
     if sweep.ended_because is not None:
         rows.append(("because", sweep.ended_because))
+    if sweep.warning is not None:
+        rows.append(("warning", sweep.warning))
     if sweep.best is not None and request.objective is not None:
         values = at_step(sweep.best.value, sweep.best.step)
         rows.append(("best", f"trial {sweep.best.number}: {request.objective.metric} {values}"))

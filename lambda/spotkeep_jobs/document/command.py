@@ -28,6 +28,7 @@ from spotkeep_fleet.training_spec import (
     RunNumber,
     SearchedMetric,
     TrainingSpec,
+    WandbPlace,
     encode_spec,
     spec_file_name,
 )
@@ -253,11 +254,14 @@ def _hyperparameters_fit(request: JobRequest, _defaults: DeploymentDefaults) -> 
     yield from more_than_fit("hyperparameters", request.hyperparameters, limit=MAX_HYPERPARAMETERS, fix=INTO_A_FILE)
 
 
-@rule("environment", "command", "mlflow")
+@rule("environment", "command", "mlflow", "wandb")
 def _environment_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     # The place of the spec; without a command, the variables by which the script knows of it.
-    of_mlflow = 0 if request.mlflow is None else len(request.mlflow.variables)
-    own = _MARKS_OF_A_LAUNCH + (of_mlflow if request.command is None else 1)
+    trackers = [
+        *(request.mlflow.variables if request.mlflow else ()),
+        *(request.wandb.variables if request.wandb else ()),
+    ]
+    own = _MARKS_OF_A_LAUNCH + (len(trackers) if request.command is None else 1)
     yield from more_than_fit(
         "environment", request.environment, limit=_MAX_ENVIRONMENT, own=own, named="variables", fix=INTO_A_FILE
     )
@@ -384,6 +388,11 @@ def command_warnings(request: JobRequest) -> Iterator[str]:
             f"environment {', '.join(secrets)} may be a secret; all who may describe the job can read it. "
             "Store each in AWS Secrets Manager and name it in secrets instead."
         )
+    if request.wandb is not None and not {"WANDB_API_KEY", "WANDB_MODE"} & {*request.environment, *request.secrets}:
+        yield (
+            "wandb is given without an API key, so its client cannot log in. Store the key in AWS Secrets Manager and "
+            "name it in secrets: WANDB_API_KEY."
+        )
     if request.command is None and request.backend == "sagemaker":
         yield (
             "without a command the image's own entry point runs, and nothing of Spotkeep beside it: no save on a "
@@ -498,6 +507,7 @@ def training_spec_of(
         stuck=None if request.stuck is None else _hang_limit(request.stuck),
         number=number,
         mlflow=None if mlflow is None else MlflowPlace(mlflow.tracking_uri, mlflow.experiment),
+        wandb=None if request.wandb is None else WandbPlace(request.wandb.project, request.wandb.entity),
     )
 
 

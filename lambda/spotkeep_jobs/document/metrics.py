@@ -1,4 +1,4 @@
-"""The metrics that are followed while a job trains, and the MLflow server that the script logs to."""
+"""The metrics that are followed while a job trains, and the experiment trackers that the script logs to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import BeforeValidator, Field
 
-from spotkeep_fleet.training_spec import MLFLOW_EXPERIMENT, MLFLOW_TRACKING_URI
+from spotkeep_fleet.training_spec import (
+    MLFLOW_EXPERIMENT,
+    MLFLOW_TRACKING_URI,
+    WANDB_MODE,
+    WANDB_NAME,
+    WandbPlace,
+)
 from spotkeep_jobs.document.reading import (
     LINE_ENDS,
     MAX_VARIABLE,
@@ -150,16 +156,50 @@ class MlflowRequest(DocumentModel):
         return frozenset({MLFLOW_TRACKING_URI} if self.experiment is None else {MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT})
 
 
-@rule("environment", "mlflow")
-def _mlflow_is_named_once(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    of_mlflow = frozenset() if request.mlflow is None else request.mlflow.variables
-    for name in sorted(of_mlflow & request.environment.keys()):
-        yield Problem(
-            field=f"environment.{name}",
-            found="a value",
-            problem="is given together with mlflow, which sets it",
-            fix="Remove one of the two.",
-        )
+def read_wandb(value: object) -> object:
+    """Turn a name alone into a project of Weights & Biases by its name."""
+    return {"project": value} if isinstance(value, str) else value
+
+
+WandbName = Annotated[
+    Text,
+    must(
+        written(r"[^/\\#?%:\s]{1,128}"),
+        "is not a name of Weights & Biases: 1 to 128 characters without blanks and without / \\ # ? % :",
+        "Write the name as the address of the project has it: https://wandb.ai/<entity>/<project>",
+    ),
+]
+
+
+class WandbRequest(DocumentModel):
+    """The project of Weights & Biases that the script logs to."""
+
+    project: WandbName = Field(examples=["digits"])
+    """The name of the project, made if it is missing."""
+    entity: WandbName | None = Field(default=None, examples=["vision-team"])
+    """The user or team that owns it. Default: that of the API key."""
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """The names of the environment variables that it sets."""
+        return frozenset(WandbPlace(self.project, self.entity).variables(run=""))
+
+
+_OF_THE_USER: Final = frozenset({WANDB_NAME, WANDB_MODE})
+"""Variables of `wandb` that the user may set, too."""
+
+
+@rule("environment", "mlflow", "wandb")
+def _trackers_are_named_once(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    for field, tracker in (("mlflow", request.mlflow), ("wandb", request.wandb)):
+        set_by_it = frozenset() if tracker is None else tracker.variables - _OF_THE_USER
+        for name in sorted(set_by_it & request.environment.keys()):
+            yield Problem(
+                field=f"environment.{name}",
+                found="a value",
+                problem=f"is given together with {field}, which sets it",
+                fix="Remove one of the two.",
+            )
 
 
 @rule("metrics")
@@ -197,7 +237,7 @@ def _runs_can_be_logged(request: JobRequest, defaults: DeploymentDefaults) -> It
 
 
 RULES: Final[tuple[Rule, ...]] = (
-    _mlflow_is_named_once,
+    _trackers_are_named_once,
     _steps_have_a_pattern,
     _runs_can_be_logged,
 )

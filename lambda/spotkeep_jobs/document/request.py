@@ -32,7 +32,15 @@ from spotkeep_jobs.document.deployment_facts import NO_DEFAULTS, DeploymentDefau
 from spotkeep_jobs.document.fleet import MAX_RUNS, VolumeRequest
 from spotkeep_jobs.document.framework_images import ALGORITHM_IMAGES, FRAMEWORK_IMAGES
 from spotkeep_jobs.document.image import Algorithm, Framework, Image, aws_image, default_image_for, saves_checkpoints
-from spotkeep_jobs.document.metrics import MetricRequest, MlflowRequest, read_metric_name, read_metrics, read_mlflow
+from spotkeep_jobs.document.metrics import (
+    MetricRequest,
+    MlflowRequest,
+    WandbRequest,
+    read_metric_name,
+    read_metrics,
+    read_mlflow,
+    read_wandb,
+)
 from spotkeep_jobs.document.queue import MAX_PRIORITY
 from spotkeep_jobs.document.reading import (
     HYPHENATED,
@@ -307,6 +315,11 @@ class JobRequest(DocumentModel):
         MlflowRequest | None, BeforeValidator(read_mlflow, json_schema_input_type=str | MlflowRequest | None)
     ] = Field(default=None, examples=[{"tracking_uri": "https://mlflow.example.com", "experiment": "digits"}])
     """Where MLflow logs to in the job: MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME. Default: none."""
+    wandb: Annotated[
+        WandbRequest | None, BeforeValidator(read_wandb, json_schema_input_type=str | WandbRequest | None)
+    ] = Field(default=None, examples=[{"project": "digits", "entity": "vision-team"}])
+    """The project of Weights & Biases that the script logs to, in one run through all attempts. Its API key is not
+    given here: WANDB_API_KEY is a secret. Default: none."""
     notify: Annotated[tuple[NotificationKind, ...], AfterValidator(each_once), BeforeValidator(read_list)] = Field(
         default=DEFAULT_NOTIFY
     )

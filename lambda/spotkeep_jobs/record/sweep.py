@@ -140,6 +140,8 @@ class Sweep(Record):
     stop_requested_at: UtcTime | None = None
     ended_because: Words | None = None
     """The reason why it ended, or stops, where its search is not simply over."""
+    warning: Words | None = None
+    """The reason for which its search does not work as it is meant, such as trials that never pause. None for none."""
     part: int = 1
     """The number of its beginnings, with the launch and each resume. Each part has an ending of its own."""
     resumed_at: UtcTime | None = None
@@ -171,6 +173,18 @@ class Sweep(Record):
     def can_go_on(self) -> bool:
         """True when it has ended, and a resume without changes has something to do."""
         return self.state.ended and (self.state is not SweepState.COMPLETED or self.counts.failed > 0)
+
+    @property
+    def best_to_finish(self) -> BestTrial | None:
+        """The best trial of a search by asha that has ended without a whole training. None for another sweep."""
+        search = (self.document.get("sweep") or {}).get("search")
+        return self.best if self.state.ended and search == "asha" and not self.counts.completed else None
+
+    @property
+    def options_to_finish(self) -> str:
+        """The options of the resume that trains that trial to its end, with money of its own where there is a bound."""
+        limit = self.document.get("max_cost")
+        return "--set pause_at_step=" + ("" if limit is None else f" --set max_cost={float(limit):g}")
 
 
 class SweepChange(Record):

@@ -161,12 +161,12 @@ def with_reserve(trial: Trial, request: JobRequest | None, *, prices: Mapping[st
         prices: On-demand US dollars per instance and hour, by instance type.
         parallel: The number of trials that train at a time.
     """
-    usd_per_second = 0.0 if request is None else _usd_per_second(request, prices=prices)
+    a_second_usd = 0.0 if request is None else usd_per_second(request, prices=prices)
     pool_seconds = 0 if request is None else request.keep_alive
     return with_changes(
         trial,
-        reserved_usd=round(seconds_until_stopped(parallel) * usd_per_second, 6),
-        pool_usd=round(pool_seconds * usd_per_second, 6),
+        reserved_usd=round(seconds_until_stopped(parallel) * a_second_usd, 6),
+        pool_usd=round(pool_seconds * a_second_usd, 6),
     )
 
 
@@ -227,7 +227,7 @@ def parallel_problems(
 
     def needed(trials: int) -> float:
         return trials * max(
-            (_usd_per_second(each, prices=prices) * (seconds_until_stopped(trials) + each.keep_alive))
+            (usd_per_second(each, prices=prices) * (seconds_until_stopped(trials) + each.keep_alive))
             for each in requests
         )
 
@@ -268,7 +268,7 @@ def _usd_of(spending: Spending | None, *, at: datetime) -> float:
     return spending.usd + now_usd
 
 
-def _usd_per_second(request: JobRequest, *, prices: Mapping[str, float]) -> float:
+def usd_per_second(request: JobRequest, *, prices: Mapping[str, float]) -> float:
     """Return the cost of a trial while it has instances, on the dearest types that it may use."""
     price = price_of(types_of(request), prices=prices) or 0.0
     return request.instance_count * price / _SECONDS_PER_HOUR

@@ -102,6 +102,8 @@ def settled(
     """
     now = seen.now
     trials = tuple(_followed(trial, sweep=sweep, request=request, seen=seen) for trial in trials)
+    if sweep.warning is None and (warning := _never_pauses(trials, request)) is not None:
+        sweep = with_changes(sweep, warning=warning)
     if sweep.state is SweepState.RUNNING:
         if (because := _too_many_failed(sweep, trials)) is not None:
             sweep = stopping(sweep, as_=SweepState.FAILED, because=because, now=now)
@@ -255,6 +257,7 @@ def going_on(
         stops_as=None,
         stop_requested_at=None,
         ended_because=None,
+        warning=None,
         ended_at=None,
         document=dict(document),
     )
@@ -423,6 +426,22 @@ def _never_opened(trial: Trial, sweep: Sweep, seen: Mapping[str, SeenRun | None]
         end_reason=found.run.end_reason,
         failure_reason=_reason_of(found.run) if state is TrialState.FAILED else None,
     )
+
+
+def _never_pauses(trials: Iterable[Trial], request: SweepRequest) -> str | None:
+    """Return why asha compares no trials, once one of them has trained to its end past the step of its pause."""
+    if request.search != "asha":
+        return None
+    for trial in trials:
+        pause = trial.pause_at_step
+        if trial.state is TrialState.COMPLETED and pause is not None and (trial.step is None or trial.step > pause):
+            said = "reports no step" if trial.step is None else f"went on to step {trial.step:,}"
+            return (
+                f"trial {trial.number} did not pause after step {pause:,}, trained to its end and {said}. asha pauses "
+                "and compares trials whose script counts steps with Spotkeep's library or an adapter; all others train "
+                "to their ends"
+            )
+    return None
 
 
 def _too_many_failed(sweep: Sweep, trials: Sequence[Trial]) -> str | None:

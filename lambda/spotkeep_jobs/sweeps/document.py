@@ -7,8 +7,8 @@ A sweep's document is a job document with `sweep`. Its other fields are the temp
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, WithJsonSchema
 
@@ -29,9 +29,13 @@ from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.fields import MAX_PARAMETERS_BYTES, MAX_SWEEP_BYTES
 from spotkeep_jobs.record.ids import MAX_TRIALS
 from spotkeep_jobs.record.sweep import ParameterValue
+from spotkeep_jobs.sweeps.budget import usd_per_second
 from spotkeep_jobs.sweeps.search.search import Begin, SearchName, SearchPlan
 from spotkeep_jobs.sweeps.search.tpe_request import MOST_TRIALS as MOST_TRIALS_OF_TPE
 from spotkeep_jobs.sweeps.space import Space
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.document.request import JobRequest
 
 MAX_LISTED_TRIALS: Final = 1_000
 """As far as they fit into the sweep's record, of `MAX_SWEEP_BYTES`."""
@@ -325,3 +329,70 @@ def _what_a_template_may_not_say(document: Mapping[str, Any], request: SweepRequ
         problem = f"has {len(run)} characters; with a trial's number behind it {longest} fit"
         problems.append(Problem(field="run", found=shown(run), problem=problem, fix="Shorten it."))
     return problems
+
+
+def sweep_warnings(
+    request: SweepRequest,
+    *,
+    trials: Collection[JobRequest],
+    max_cost: float | None,
+    prices: Mapping[str, float],
+) -> Iterator[str]:
+    """Yield the reasons for which a search by asha probably does not end as it is meant.
+
+    Args:
+        request: The sweep.
+        trials: The requests of its first trials.
+        max_cost: The US dollars that all trials may cost. None without a bound.
+        prices: On-demand US dollars per instance and hour, by instance type.
+    """
+    plan = request.plan
+    if plan is None or not plan.rungs or request.asha is None or request.objective is None:
+        return
+    name = request.objective.metric
+    if any((metric := each.metrics.get(name)) is not None and metric.pattern and not metric.step for each in trials):
+        yield (
+            f"metrics.{name} is found in the script's lines, without a step. asha pauses a trial only where its script "
+            "counts steps with Spotkeep's library or an adapter. A script that only prints trains every trial to its "
+            "end."
+        )
+    yield from _without_a_whole_training(plan, max_steps=request.asha.max_steps)
+    yield from _too_dear_for_a_whole_training(plan, request.asha, trials=trials, max_cost=max_cost, prices=prices)
+
+
+def _without_a_whole_training(plan: SearchPlan, *, max_steps: int) -> Iterator[str]:
+    count = min(plan.trials, plan.space.size or plan.trials)
+    needed, reached, furthest = plan.reduction_factor ** len(plan.rungs), count, 0
+    for steps in plan.rungs:
+        furthest = steps if reached else furthest
+        reached //= plan.reduction_factor
+    if not reached:
+        yield (
+            f"asha trains none of {count:,} trials for max_steps ({max_steps:,} steps). The best of them pause at step "
+            f"{furthest:,}. Give {needed:,} trials or more, or a larger min_steps. Or let the best one go on after the "
+            "sweep: spotkeep resume with the best trial's run and --set pause_at_step="
+        )
+
+
+def _too_dear_for_a_whole_training(
+    plan: SearchPlan,
+    asha: Asha,
+    *,
+    trials: Collection[JobRequest],
+    max_cost: float | None,
+    prices: Mapping[str, float],
+) -> Iterator[str]:
+    """Yield the sum that asha costs until the first trial is trained to its end, where `work` says how long that is."""
+    if max_cost is None:
+        return
+    steps = [0, *plan.rungs, asha.max_steps]
+    counts = [plan.reduction_factor**power for power in range(len(plan.rungs), -1, -1)]
+    share = sum(count * (after - before) for count, before, after in zip(counts, steps, steps[1:], strict=False))
+    dearest = max((usd_per_second(each, prices=prices) * (each.work or 0) for each in trials), default=0.0)
+    usd = dearest * share / asha.max_steps
+    if usd > max_cost:
+        yield (
+            f"max_cost {max_cost:,.2f} does not pay for a whole training: until asha trains its first trial for "
+            f"max_steps, the trials cost about {usd:,.2f} USD on demand (work). Raise max_cost to that, or choose a "
+            "larger reduction_factor or fewer steps. Spot costs less."
+        )

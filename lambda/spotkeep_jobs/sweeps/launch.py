@@ -32,7 +32,7 @@ from spotkeep_jobs.runs.launch import Launcher, ValidDocument
 from spotkeep_jobs.runs.launch_completion import is_recorded, not_recorded, unfinished_without_an_answer
 from spotkeep_jobs.sweeps.advance import Advanced, Sweeps
 from spotkeep_jobs.sweeps.budget import max_cost_of, parallel_problems
-from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep, recorded_document
+from spotkeep_jobs.sweeps.document import SweepRequest, read_sweep, recorded_document, sweep_warnings
 from spotkeep_jobs.sweeps.trial_documents import (
     FirstTrial,
     JudgedTrials,
@@ -179,8 +179,14 @@ class SweepLaunch:
         dearest = max(
             worst_case_usd(each, prices=self.deployment.prices, now=self.deployment.now()) for each in judged.requests
         )
+        prices = self.deployment.prices
+        of_the_sweep = sweep_warnings(request, trials=judged.requests, max_cost=max_cost_of(sweep), prices=prices)
         return ValidSweep(
-            sweep=sweep, request=request, first=first, dearest_trial_usd=dearest, warnings=tuple(judged.warnings)
+            sweep=sweep,
+            request=request,
+            first=first,
+            dearest_trial_usd=dearest,
+            warnings=(*judged.warnings, *of_the_sweep),
         )
 
     def _judged(

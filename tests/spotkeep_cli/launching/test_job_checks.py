@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -33,3 +34,16 @@ def test_whatever_a_command_is_it_is_looked_at(tmp_path_factory: Any, command: o
     document = JobDocument(path=source.parent / "job.yaml", fields=fields)
     warnings = check_job(prepare(document, deployment=None, new_token=lambda: "token"))
     assert "checkpoints" in [each.field for each in warnings]
+
+
+@pytest.mark.parametrize(
+    ("script", "search", "is_warned"),
+    [("import torch\n", "asha", True), ("import spotkeep\n", "asha", False), ("import torch\n", "random", False)],
+)
+def test_asha_needs_a_script_that_counts_its_steps(tmp_path: Path, script: str, search: str, is_warned: bool) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "train.py").write_text(script)
+    fields = {"name": "job", "source": "source", "command": "python train.py", "sweep": {"search": search}}
+    document = JobDocument(path=tmp_path / "job.yaml", fields=fields)
+    warnings = check_job(prepare(document, deployment=None, new_token=lambda: "token"))
+    assert ("sweep.search" in [each.field for each in warnings]) == is_warned

@@ -289,3 +289,15 @@ def test_the_next_command_for_a_sweep_rehearses_a_sweep(spotkeep: Any, sweep_fil
 def test_no_image_is_made_up_for_a_sweep_that_is_judged_without_a_deployment(sweep_file: Path) -> None:
     prepared = prepare(read_job_file(sweep_file), deployment=None, new_token=lambda: "token")
     assert "image" not in judge_here(prepared, now=NOW).request
+
+
+def test_the_page_of_asha_without_a_whole_training_names_the_warning_and_the_command(
+    deployment: Any, spotkeep: Any
+) -> None:
+    best = BestTrial(number=1, run=f"{SWEEP}-1", value=0.5, step=300, parameters={"lr": 0.001})
+    ended = {"state": SweepState.COMPLETED, "ended_at": NOW, "best": best, "counts": TrialCounts(paused=1)}
+    deployment.dynamodb.add_sweep(sweep(**ended, warning="trial 2 did not pause"), TRIALS[0])
+    output = spotkeep("describe", SWEEP, columns=140).output
+    assert "warning" in output
+    assert "trial 2 did not pause" in output
+    assert f"spotkeep resume {SWEEP}-1 --set pause_at_step=" in output

@@ -157,6 +157,43 @@ def test_where_mlflow_logs_to_is_said_once() -> None:
     assert judged(mlflow="https://a.example.com", environment={"MLFLOW_EXPERIMENT_NAME": "digits"}).accepted()
 
 
+@pytest.mark.parametrize(
+    ("wandb", "place"),
+    [("digits", ("digits", None)), ({"project": "digits", "entity": "vision-team"}, ("digits", "vision-team"))],
+)
+def test_a_project_of_weights_and_biases_is_a_name_alone_or_with_its_owner(wandb: Any, place: tuple[str, Any]) -> None:
+    request = judged(wandb=wandb).accepted()
+    assert request.wandb is not None
+    assert (request.wandb.project, request.wandb.entity) == place
+    assert type(request).model_validate(request.as_document()) == request
+
+
+@pytest.mark.parametrize(
+    ("fields", "warned"),
+    [({}, True), ({"environment": {"WANDB_MODE": "offline"}}, False), ({"secrets": {"WANDB_API_KEY": "key"}}, False)],
+)
+def test_weights_and_biases_without_an_api_key_is_warned_of(fields: dict[str, Any], warned: bool) -> None:
+    warnings = judged(wandb="digits", **fields).warnings
+    assert any("secrets: WANDB_API_KEY" in each for each in warnings) == warned
+
+
+@pytest.mark.parametrize("name", ["", "a b", "vision/digits", "a:b", "x" * 129, 3])
+def test_what_is_no_project_of_weights_and_biases_is_refused(name: object) -> None:
+    assert problem_fields(judged(wandb={"project": name})) == ["wandb.project"]
+    assert problem_fields(judged(wandb={"project": "digits", "entity": name})) == ["wandb.entity"]
+
+
+def test_the_variables_of_weights_and_biases_are_set_once() -> None:
+    for name in ("WANDB_PROJECT", "WANDB_RUN_ID", "WANDB_RESUME"):
+        field, text = the_problem(wandb="digits", environment={name: "mine"})
+        assert field == f"environment.{name}"
+        assert "is given together with wandb" in text
+    assert judged(
+        wandb="digits", environment={"WANDB_ENTITY": "a", "WANDB_NAME": "b", "WANDB_MODE": "offline"}
+    ).accepted()
+    assert judged(environment={"WANDB_PROJECT": "mine"}).accepted()
+
+
 @pytest.mark.parametrize("backend", [{}, ON_EC2])
 def test_a_shell_is_asked_for_where_the_deployment_opens_shells(backend: dict[str, Any]) -> None:
     asked = MINIMAL | {"debug": True} | backend

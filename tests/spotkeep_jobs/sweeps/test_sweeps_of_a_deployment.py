@@ -18,7 +18,7 @@ from spotkeep_jobs.backends.job_files import SpecStore
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.pools.pool_actions import PoolActions
 from spotkeep_jobs.record.record import Run
-from spotkeep_jobs.record.states import EndReason, SweepState, TrialState
+from spotkeep_jobs.record.states import EndReason, RunState, SweepState, TrialState
 from spotkeep_jobs.record.sweep import Sweep, Trial, TrialCounts
 from spotkeep_jobs.record.sweep_store import SweepChangedError, SweepStore
 from spotkeep_jobs.record.table_client import RecordRefusedError
@@ -964,3 +964,54 @@ def test_a_trial_tried_again_without_a_job_keeps_the_warm_pool_before_it_in_the_
     cost = deployment.sweep.cost
     assert cost is not None
     assert cost.idle_pool_seconds == 50 * 60
+
+
+def test_asha_that_trains_no_trial_to_its_end_says_so_and_names_the_command_that_finishes_the_best(
+    deployment: Deployment,
+) -> None:
+    launch = deployment.launched(ASHA | {"trials": 2})
+    [warning] = [each for each in launch.warnings if "asha" in each]
+    assert warning.startswith(
+        "asha trains none of 2 trials for max_steps (45 steps). The best of them pause at step 5."
+    )
+    deployment.pauses(1, loss=0.2)
+    deployment.pauses(2, loss=0.1)
+    deployment.passes(minutes=5)
+    sweep = deployment.sweep
+    assert (sweep.state, sweep.warning) == (SweepState.COMPLETED, None)
+    assert "spotkeep resume digits-2 --set pause_at_step=" in deployment.service.topic.published[-1].body
+    RunActions(deployment.launcher).resume("digits-2", changes={"pause_at_step": None})
+    assert "pause_at_step" not in deployment.run(2).request
+    deployment.ends(2, 0.05)
+    assert deployment.trials[2].state is TrialState.COMPLETED
+
+
+def test_with_a_max_cost_that_command_gives_the_best_trial_money_of_its_own(deployment: Deployment) -> None:
+    deployment.launched(ASHA | {"trials": 2, "parallel": 2}, max_cost=10)
+    deployment.pauses(1, loss=0.2)
+    deployment.pauses(2, loss=0.1)
+    deployment.passes(minutes=5)
+    assert "resume digits-2 --set pause_at_step= --set max_cost=10" in deployment.service.topic.published[-1].body
+    RunActions(deployment.launcher).resume("digits-2", changes={"pause_at_step": None, "max_cost": 10})
+    assert deployment.run(2).state is not RunState.STOPPED
+
+
+def test_asha_says_after_the_first_trial_that_reports_no_step_that_none_pauses(deployment: Deployment) -> None:
+    deployment.launched(ASHA)
+    job = deployment.trains(3)
+    deployment.prints(job, "metrics", metrics={"loss": 0.5})
+    deployment.prints(job, "exit", code=0)
+    deployment.service.ends(job, "Completed")
+    deployment.hears_of(job)
+    said = "trial 3 did not pause after step 5, trained to its end and reports no step."
+    assert (deployment.sweep.warning or "").startswith(said)
+    deployment.pauses(1, 0.5)
+    assert (deployment.sweep.warning or "").startswith(said)
+
+
+def test_a_trial_that_is_done_before_its_pause_is_no_reason_for_that(deployment: Deployment) -> None:
+    deployment.launched(ASHA)
+    deployment.prints(deployment.trains(1, 0.5, 0.4, 0.3), "exit", code=0)
+    deployment.ends(1)
+    assert deployment.trials[1].state is TrialState.COMPLETED
+    assert deployment.sweep.warning is None

@@ -33,6 +33,7 @@ from spotkeep_fleet.training_spec import (
     NO_ARGUMENTS,
     NOT_STARTED,
     SPEC_VARIABLE,
+    WANDB_DIRECTORY,
     HangLimit,
     TrainingSpec,
     decode_spec,
@@ -87,7 +88,9 @@ def run_job(spec: TrainingSpec | None = None) -> int:
         return _not_begun(layout, error)
     # The command does not get it. A runner that it starts without a command would run this same job again, without end.
     os.environ.pop(SPEC_VARIABLE, None)
-    os.environ.update(spec.script_variables)
+    os.environ.update(spec.script_variables(run=os.environ.get("SPOTKEEP_RUN")))
+    if spec.wandb is not None:
+        os.environ.setdefault(WANDB_DIRECTORY, str(layout.wandb))
     os.environ.setdefault("SPOTKEEP_EVENTS", "stdout")
     scratch = Path(tempfile.mkdtemp(prefix="spotkeep-"))
     notice_file = Path(given) if given else scratch / "notice.json"
@@ -163,6 +166,8 @@ def _supervised(
         configuration = _with_hyperparameters(spec, layout=layout, configuration=configuration)
         for directory in (layout.model, layout.output_data, configuration.checkpoint_directory):
             _make(directory)
+        if spec.wandb is not None:
+            _make(Path(os.environ[WANDB_DIRECTORY]))  # Its client writes to another folder where there is none.
         words = command_arguments(configuration.hyperparameters, as_json=spec.arguments == JSON)
         environment = job_environment(
             inherited=os.environ,

@@ -96,6 +96,11 @@ class JobLayout:
         """The directory for checkpoints that an interruption cut off."""
         return self.base / "put-aside"
 
+    @property
+    def wandb(self) -> Path:
+        """The files of Weights & Biases' client, outside of the checkpoints."""
+        return self.base / "wandb"
+
     def relocated(self, path: str) -> Path:
         """Give the place of a path that the platform spells from `/opt/ml`."""
         given = Path(path)

@@ -312,7 +312,7 @@ def _environment(
     script.
     """
     if spec is None:
-        variables = training_spec_of(request).script_variables
+        variables = training_spec_of(request).script_variables(run=run)
     else:
         variables = {
             **request.environment,

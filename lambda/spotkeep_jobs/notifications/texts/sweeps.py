@@ -59,12 +59,14 @@ def sweep_ending_notification(*, sweep: Sweep, deployment: str, now: datetime) -
         paragraphs=[
             *wrapped(f"Your sweep {sweep.name} {sentence}"),
             *quoted_reason(sweep.ended_because),
+            *quoted_reason(sweep.warning),
             "",
             *_facts(sweep),
             *_best_lines(sweep.best, metric=_metric_of(sweep)),
         ],
         commands=[
             (f"spotkeep describe {sweep.sweep}", "its trials, the best first"),
+            *_finish_commands(sweep),
             *([] if sweep.best is None else [(f"spotkeep best {sweep.sweep} --export best", "fetch the best one")]),
             *([_resume_command(sweep)] if sweep.can_go_on else []),
         ],
@@ -127,6 +129,13 @@ def _composed(
         happened_at=sweep.ended_at or now,
         created_at=now,
     )
+
+
+def _finish_commands(sweep: Sweep) -> list[tuple[str, str]]:
+    best = sweep.best_to_finish
+    if best is None:
+        return []
+    return [(f"spotkeep resume {best.run} {sweep.options_to_finish}", "train the best trial to its end")]
 
 
 def _resume_command(sweep: Sweep) -> tuple[str, str]:

@@ -83,7 +83,7 @@ def test_three_runs_have_an_id_a_record_a_checkpoint_prefix_a_fleet_and_a_number
     for number, run in enumerate(launch.runs, start=1):
         attempt = aws.table.runs.attempt(run.run, 1)
         assert attempt.job_request is not None
-        environment = launch_of(attempt.job_request).instance_job.training.script_variables
+        environment = launch_of(attempt.job_request).instance_job.training.script_variables(run=None)
         assert (environment["SPOTKEEP_RUN_INDEX"], environment["SPOTKEEP_RUN_COUNT"]) == (str(number), "3")
 
 

@@ -380,7 +380,7 @@ def test_the_script_knows_where_to_log_and_where_to_pause_and_a_shell_needs_remo
     mlflow = {"tracking_uri": "https://mlflow.example.com", "experiment": "digits"}
     spec = spec_for(mlflow=mlflow, pause_at_step=1000)
     assert spec.mlflow == MlflowPlace("https://mlflow.example.com", "digits")
-    assert spec.script_variables == {
+    assert spec.script_variables(run=None) == {
         "MLFLOW_TRACKING_URI": "https://mlflow.example.com",
         "MLFLOW_EXPERIMENT_NAME": "digits",
         "SPOTKEEP_PAUSE_AT_STEP": "1000",
@@ -406,8 +406,11 @@ class TestWithoutACommand:
 
     def test_the_script_knows_where_to_log_without_the_runner(self) -> None:
         image = "registry.example.com/mine:1"
-        parameters = built(command=None, image=image, mlflow="https://mlflow.example.com", environment={"A": "b"})
-        variables = {"A": "b", "MLFLOW_TRACKING_URI": "https://mlflow.example.com"}
+        trackers = {"mlflow": "https://mlflow.example.com", "wandb": "digits"}
+        parameters = built(command=None, image=image, **trackers, environment={"A": "b"})
+        variables = {"A": "b", "MLFLOW_TRACKING_URI": "https://mlflow.example.com", "WANDB_PROJECT": "digits"}
+        run = "first-1a2b3c4d"
+        variables |= {"WANDB_RUN_ID": run, "WANDB_NAME": run, "WANDB_RESUME": "allow", "WANDB_MODE": "online"}
         assert parameters["Environment"].items() >= variables.items()
 
     def test_an_algorithm_without_checkpoints_has_none_to_keep(self) -> None:
