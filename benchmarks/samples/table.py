@@ -334,13 +334,13 @@ SAMPLES = (
         framework="Lightning, Hydra",
         packages=TORCH,
         data="template_mnist",
-        command="python src/train.py seed=1 trainer=cpu trainer.max_epochs=5 +trainer.enable_progress_bar=false"
+        command="python src/train.py seed=1 trainer=cpu trainer.max_epochs=12 +trainer.enable_progress_bar=false"
         " callbacks.model_checkpoint.dirpath=$PWD/checkpoints callbacks.rich_progress_bar=null test=false"
         " data.train_val_test_split=[3500,500,1000] extras.print_config=false"
         " $(test -f checkpoints/last.ckpt && echo ckpt_path=checkpoints/last.ckpt)",
         verdict="FAIL",
-        reason="the whole Trainer comes back; the random numbers that shuffle the data are not in last.ckpt: another"
-        " model",
+        reason="torch 2.13 refuses the classes in its own last.ckpt, so it fails at each resume; loaded, it would end"
+        " with another model, since the order of the data is not in it",
         broken=Edit(pattern=r" \$\(test.*\)$", what="without ckpt_path"),
     ),
     Sample(

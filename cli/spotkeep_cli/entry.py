@@ -34,6 +34,11 @@ COMMANDS = (
     ("pool", "cli", "See, match, extend and end warm pools."),
     ("notifications", "cli", "Notifications of runs: sent, and not sent."),
     ("checkpoints", "cli", "Show the checkpoints of a directory or a run."),
+    (
+        "first-account",
+        "cli",
+        "Run the smallest jobs of each kind in an account, under a ceiling, and answer open questions.",
+    ),
     ("doctor", "cli", "Check a job file without launching anything, or the account."),
     ("plan", "planner", "Forecast cost, end and interruptions of a job with a deadline."),
     ("rehearse-pool", "local", "Rehearse a warm pool on a local AWS."),
@@ -41,6 +46,7 @@ COMMANDS = (
     ("rehearse-sweep", "local", "Rehearse a sweep on a local AWS."),
     ("schema", "cli", "Print the JSON schema of a job file."),
     ("import", "cli", "Make a job file of a SageMaker training job."),
+    ("first-account", "cli", "Run the smallest jobs of each kind in your account, and report."),
     ("cdk", "cdk", "Run the CDK command line on the app of this folder: deploy, diff, destroy."),
     ("local", "local", "Start, stop and inspect the local AWS."),
 )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spotkeep_constructs.carried import carried
+from spotkeep_fleet.printable_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -128,12 +129,11 @@ def _written(files: Mapping[Path, str], *, say: Sequence[str]) -> int:
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    for path in files:
-        sys.stdout.write(f"wrote {path}\n")
-    sys.stdout.write("".join(f"{line}\n" for line in say))
+    lines = [*(f"wrote {path}" for path in files), *say]
+    sys.stdout.write(printable("".join(f"{line}\n" for line in lines)))
     return _DONE
 
 
 def _refuse(problem: str, *, hint: str) -> int:
-    sys.stderr.write(f"Error: {problem}\nHint: {hint}\n")
+    sys.stderr.write(printable(f"Error: {problem}\nHint: {hint}\n"))
     return _USAGE

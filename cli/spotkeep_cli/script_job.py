@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spotkeep_fleet.printable_text import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -275,7 +277,7 @@ def _written(script: Script, *, path: Path, folder: Path, inside: str) -> Script
         f"      spotkeep rehearse {shown}    does so with a whole deployment on a local AWS",
         f"      spotkeep launch {shown}",
     ]
-    return ScriptJob(path=path, text="\n".join(lines) + "\n", remarks=said)
+    return ScriptJob(path=path, text=printable("\n".join(lines) + "\n"), remarks=said)
 
 
 def _checkpoint_argument(script: Script) -> Argument | None:

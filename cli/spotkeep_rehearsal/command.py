@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from spotkeep_fleet.printable_text import printable
 from spotkeep_rehearsal.comparison import MOST_FILES, FileComparison, compare_files
 from spotkeep_rehearsal.evidence import Life, LifeEnding, RehearsalError, RunFacts
 from spotkeep_rehearsal.folders import (
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         options = _parsed(parser, arguments)
     except ValueError as error:
-        sys.stderr.write(f"spotkeep rehearse: {error}\n")
+        sys.stderr.write(printable(f"spotkeep rehearse: {error}") + "\n")
         return _USAGE
     given = list(arguments)[: list(arguments).index("--")]
     with _ended_in_order():
@@ -517,7 +518,7 @@ class _Command:
 
     def _print(self, text: str) -> None:
         stream = sys.stderr if self._options.json else sys.stdout
-        stream.write(text + "\n")
+        stream.write(printable(text) + "\n")
         stream.flush()
 
 

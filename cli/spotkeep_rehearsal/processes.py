@@ -1,17 +1,22 @@
 """Starts a command, reads its output, warns it and ends everything that it has started.
 
 The command has a session of its own. Each of its processes carries a mark in its environment, by which Linux shows
-those that have left the session. Only processes that this module started get a signal.
+those that have left the session. On Linux this process also becomes the parent of all whose own parent has ended, so
+those without the mark are found as well. Only processes that this module started get a signal.
+
+Source: prctl(2), PR_SET_CHILD_SUBREAPER.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import queue
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +34,7 @@ _MOST_LINE_BYTES = 65_536
 _BLOCK_BYTES = 65_536
 _LONGEST_KILL_SECONDS = 10.0
 _LONGEST_DRAIN_SECONDS = 2.0
+_SET_CHILD_SUBREAPER = 36
 
 
 class RunningCommand:
@@ -47,6 +53,8 @@ class RunningCommand:
     def __init__(self, words: Sequence[str], *, environment: Mapping[str, str], directory: Path, mark: str) -> None:
         self._mark = f"{MARK_VARIABLE}={mark}".encode()
         self._queue: queue.SimpleQueue[tuple[float, str]] = queue.SimpleQueue()
+        self._adopts = _adopt_orphans()
+        self._before = {pid for pid, parent, _, _ in _listed() if parent == os.getpid()}
         self.started = time.monotonic()
         try:
             self._process = subprocess.Popen(
@@ -127,7 +135,12 @@ class RunningCommand:
         for pid, parent, group, state in _listed():
             children.setdefault(parent, []).append(pid)
             states[pid] = state
-            if group == self._process.pid or self._is_marked(pid):
+            is_child = parent == os.getpid() and pid not in self._before
+            adopted = self._adopts and is_child and pid != self._process.pid
+            if adopted and state == "Z":
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+            elif adopted or group == self._process.pid or self._is_marked(pid):
                 session.add(pid)
         if self._process.poll() is not None:
             session.discard(self._process.pid)
@@ -160,6 +173,14 @@ class RunningCommand:
             text = line[:_MOST_LINE_BYTES].decode("utf-8", "replace").rstrip()
             if text:
                 self._queue.put((self.seconds, text))
+
+
+def _adopt_orphans() -> bool:
+    """Become the parent of processes whose own parent has ended. Return False where the system has no such thing."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            return not ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    return False
 
 
 def _listed() -> Iterator[tuple[int, int, int, str]]:

@@ -34,8 +34,8 @@ deployment's (here `us-west-1`). All conditions of a row must hold; `a, b` are a
 
 The last column has what a rehearsal need not use: why it stays, and the test or the page of AWS that shows it.
 Everything else is used by a rehearsal on the local AWS, and `make prove-permissions`
-[takes it away](permissions.md#proven-by-taking-away) and sees it missed. So it does with what the setting `queues`
-[adds](aws-resources.md#who-may-do-what). Denials are proven by
+[takes it away](permissions.md#proven-by-taking-away) and sees it missed. So it does with what the settings `queues` and
+`secrets` [add](aws-resources.md#who-may-do-what). Denials are proven by
 [attacks](permissions.md#attacks-on-what-is-deployed) and by `tests/security`.
 
 The trust policy of a function's role has no condition: AWS documents no key that Lambda fills in when it takes the role

@@ -1,5 +1,8 @@
 """The value of a secret is in the environment of the script, and in nothing that Spotkeep writes, sends or prints.
 
+Who: who reads records, events, notifications, plans, reports, the processes or the files of a machine.
+What they would gain: a token or a password of the team.
+
 Each job is launched by the launcher, run by the real runner or the real agent, and ended by the controller. Its script
 fails, and quotes the value. So the script's own line is the only place of the value, beside its environment.
 """

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.table import Table
@@ -26,11 +28,13 @@ from spotkeep_cli import main
 from spotkeep_cli.aws.job_log import LogLine
 from spotkeep_cli.errors import LocalFailureError
 from spotkeep_cli.following import LogPrinter
+from spotkeep_cli.init import main as init
 from spotkeep_cli.rendering.printable import PrintableConsole
 from spotkeep_cli.terminal import NextStep, Terminal
+from spotkeep_fleet.printable_text import printable
 from spotkeep_jobs.notifications.outbox import NotificationTopic
-from spotkeep_jobs.printable_text import printable
 from spotkeep_jobs.record.record import Notification, NotificationKind
+from spotkeep_rehearsal.command import main as rehearse
 from tests.models.notifications import Topic
 
 if TYPE_CHECKING:
@@ -176,6 +180,11 @@ def test_all_output_passes_the_one_place() -> None:
         ("spotkeep_cli/terminal.py", "write"),  # JSON; what the console captured
         # Text that is quoted for a shell, the local AWS's own, and an instance's console, printable.
         ("spotkeep_cli/commands/local.py", "echo"),
+        ("spotkeep_cli/entry.py", "write"),  # the version and the list of commands
+        # Printable, where no extra is installed; JSON of the judge.
+        ("spotkeep_cli/init.py", "write"),
+        ("spotkeep_rehearsal/command.py", "write"),
+        ("spotkeep_cli/first_account/probe.py", "print"),  # JSON, in a job
     }
     found = set()
     for path in (ROOT / "cli").rglob("*.py"):
@@ -193,12 +202,38 @@ def test_an_unexpected_error_steers_nothing(
 
     monkeypatch.setattr(main.sys, "argv", ["spotkeep", "schema"])
     monkeypatch.setattr("spotkeep_cli.launching.job_schema.job_file_schema", fail)
-    with pytest.raises(SystemExit) as left:
-        main.main()
+    assert main.main() == 1
     printed = capsys.readouterr().err
-    assert left.value.code == 1
     assert "the record says \\x1b]52" in printed
     assert not steering_in(printed)
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_rehearsed_script_steers_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    said = f"before {''.join(ATTACKS)} after"
+    (tmp_path / "train.py").write_text(f"import sys\nprint({said!r})\nsys.exit({said!r})\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert rehearse([*options, "--", sys.executable, "-X", "utf8", "train.py"]) == 2
+    printed = capsys.readouterr()
+    assert "before" in printed.out
+    assert not steering_in(printed.out.replace("\x7f", "") if options else printed.out)
+    assert not steering_in(printed.err)
+
+
+def test_a_script_that_init_reads_steers_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (f"{CLIPBOARD}.py".replace("/", ""), "no\x1b[2Jscript.py"):
+        Path(name).write_text(f"import argparse\nargparse.ArgumentParser().add_argument({CLIPBOARD!r})\n")
+        init([name])
+        init([f"missing{name}"])
+        assert yaml.safe_load(Path("job.yaml").read_text(encoding="utf-8"))["source"] == "."
+    printed = capsys.readouterr()
+    assert "x1b" in printed.out + printed.err
+    assert not steering_in(printed.out + printed.err)
 
 
 @given(SNEAKY)

@@ -168,6 +168,10 @@ MEANINGS: Final = {
         re.compile(r"arn:aws:ecr:[a-z0-9-]+:\*:repository/\*"),
         re.compile(r"arn:aws:ecr:(us-west-1|eu-central-2):.*:repository/.*", re.DOTALL),
     ),
+    "one secret by its name, whatever six characters AWS adds to it": (
+        re.compile(r"arn:aws:secretsmanager:[a-z0-9-]+:\d{12}:secret:[\w/+=.@-]+-\?{6}"),
+        re.compile(r"arn:aws:secretsmanager:us-west-1:\d{12}:secret:huggingface-token-.{6}", re.DOTALL),
+    ),
     "a whole key of a spec": (
         re.compile(r"(teams/[a-z]+/)?specs/\*/\?{64}\.json"),
         re.compile(r"(teams/(vision|speech)/)?specs/.*/.{64}\.json", re.DOTALL),

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -94,7 +95,8 @@ def test_the_report_is_json_and_junit_and_says_what_was_lost(folder: Path) -> No
     assert document["counted_by"] == "lines"
     assert document["checkpoints"] == "ckpt/"
     (loss,) = document["losses"]
-    assert (loss["notice"], loss["going"], loss["at_step"]) == (True, "went on", 4)
+    assert (loss["notice"], loss["going"]) == (True, "went on")
+    assert loss["at_step"] >= 4  # A busy machine prints one more before the notice comes.
     assert "left alone" in ended.stderr
     suite = ET.parse(junit).getroot()  # noqa: S314 - our own file
     assert (suite.get("failures"), suite.get("errors")) == ("0", "0")
@@ -135,7 +137,10 @@ def test_nothing_that_a_command_has_started_outlives_the_rehearsal(folder: Path)
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_rehearsal_that_is_ended_leaves_no_process_and_no_file(folder: Path, signum: int) -> None:
     words = [sys.executable, "-m", "spotkeep_rehearsal", "--", sys.executable, "train.py", "--wrong", "hangs"]
-    with subprocess.Popen(words, cwd=folder, env=environment(folder), stdout=subprocess.PIPE, text=True) as process:
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # Tests in the background inherit that it is ignored.
+    with subprocess.Popen(
+        words, cwd=folder, env=environment(folder), stdout=subprocess.PIPE, text=True, preexec_fn=heard
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if "left alone ..." in line:

@@ -7,6 +7,7 @@
     orphans.py        the volumes and snapshots of a run that are not needed any more
     user_data.py      the text with which an instance boots
     service_roles.py  the roles that EC2 and FIS need in an account before any of it works
+    printable_text.py text of unknown origin, made harmless for its reader
     signed_fetch.py   fetches the agent from S3 at boot, and signs requests for the agent too
 
 The agent (`spotkeep_agent`), the runner (`spotkeep.runner`) and the functions (`spotkeep_jobs`) import it. No function

@@ -246,7 +246,7 @@ def console(instance: Annotated[str, typer.Argument(help="An instance's id.", me
     """Print what an instance's user data printed."""
     from pathlib import Path
 
-    from spotkeep_jobs.printable_text import printable
+    from spotkeep_fleet.printable_text import printable
     from spotkeep_local.hosts.written_files import read_end
 
     with local_failures():

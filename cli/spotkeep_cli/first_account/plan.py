@@ -173,9 +173,9 @@ def priced(job: PlannedJob, *, worst_case_usd: float | None, usd_per_hour: float
         worst_case_usd: The highest cost of one attempt, as the launcher states it.
         usd_per_hour: The on-demand price of one instance.
     """
-    if worst_case_usd is None:
+    if worst_case_usd is None or usd_per_hour is None:
         return replace(job, left_out="the price of its instance is not known: name it in the setting prices")
-    extension = job.extended_seconds * (usd_per_hour or 0.0) / 3600
+    extension = job.extended_seconds * usd_per_hour / 3600
     return replace(job, usd_at_most=job.attempts * worst_case_usd + extension)
 
 

@@ -34,11 +34,7 @@ if TYPE_CHECKING:
 _DRILL_SECONDS: Final = 900.0
 
 
-class CeilingError(RunStoppedError):
-    """The cost of the hour, by its records, comes to its ceiling."""
-
-
-class StillRunningError(CommandLineError):
+class _StillRunningError(CommandLineError):
     """A job of the hour did not come to a point in time."""
 
 
@@ -93,14 +89,14 @@ class FirstHour:
         self._usd_per_hour[job.run] = judgement.usd_per_hour or 0.0
         return priced(job, worst_case_usd=judgement.worst_case_usd, usd_per_hour=judgement.usd_per_hour)
 
-    def perform(self, jobs: Sequence[PlannedJob]) -> CeilingError | None:
+    def perform(self, jobs: Sequence[PlannedJob]) -> RunStoppedError | None:
         """Run the jobs one after the other. The end of a job that fails is noted, and the others go on.
 
         Return the error where the cost comes to its ceiling, and the jobs that follow are left out.
         """
         try:
             self._perform(jobs)
-        except CeilingError as error:
+        except RunStoppedError as error:
             return error
         return None
 
@@ -121,13 +117,13 @@ class FirstHour:
             try:
                 self._launch(job)
                 steps.get(job.kind, self._ended)(job)
-            except CeilingError:
+            except RunStoppedError:
                 raise
             except CommandLineError as error:
                 self._problems[job.kind] = reason_of(error)
                 self._tell(f"{job.kind}: {self._problems[job.kind]}")
         if "pool" in self._jobs:
-            with contextlib.suppress(StillRunningError):
+            with contextlib.suppress(_StillRunningError):
                 self._wait(self._jobs["pool"], lambda _run: self._pool_is_over(self._jobs["pool"].run))
 
     def spent_usd(self) -> float:
@@ -267,8 +263,8 @@ class FirstHour:
         """Wait for a run, and guard the ceiling meanwhile.
 
         Raises:
-            CeilingError: The cost comes to its ceiling.
-            StillRunningError: It took too long.
+            RunStoppedError: The cost comes to its ceiling.
+            _StillRunningError: It took too long.
         """
         deadline = self._now() + timedelta(seconds=self._pace.patience_seconds)
         while True:
@@ -277,7 +273,7 @@ class FirstHour:
                 return run
             if self._now() > deadline:
                 state = "not recorded" if run is None else run.state.value.lower()
-                raise StillRunningError(f"{job.run} is {state} for too long")
+                raise _StillRunningError(f"{job.run} is {state} for too long")
             self._guarded_pause()
 
     def _wait_until(self, job: PlannedJob, moment: datetime) -> None:
@@ -289,7 +285,7 @@ class FirstHour:
         at_work = [run for run in self.launched() if not run.state.ended]
         hourly = sum(self._usd_per_hour[run.run] * run.place.instance_count for run in at_work)
         if passes_ceiling(spent_usd=spent, usd_per_hour=hourly, ceiling_usd=self._ceiling_usd):
-            raise CeilingError(
+            raise RunStoppedError(
                 f"{spent:.2f} USD are spent, and the ceiling is {self._ceiling_usd:.2f} USD",
                 hint="everything is removed; a higher --ceiling lets all jobs run",
             )

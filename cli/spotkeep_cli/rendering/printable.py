@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from spotkeep_jobs.printable_text import printable
+from spotkeep_fleet.printable_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -489,7 +489,7 @@ def training_spec_of(
     return TrainingSpec(
         command=request.command or (),
         environment=request.environment,
-        secrets=request.secrets,
+        secrets=request.secrets or {},
         hyperparameters=request.hyperparameters,
         arguments=request.arguments,
         install=request.install if isinstance(request.install, str) else NO_INSTALLATION,

@@ -280,12 +280,15 @@ class JobRequest(DocumentModel):
         TEXTS_SCHEMA,
     ] = Field(default_factory=dict, examples=[{"OMP_NUM_THREADS": 4}])
     """Environment variables: at most 100 with Spotkeep's own, values at most 512 characters. Not for secrets."""
-    secrets: Annotated[
-        dict[SecretVariable, SecretText],
-        WithJsonSchema(
-            {"type": "object", "additionalProperties": {"type": "string", "minLength": 1}}, mode="validation"
-        ),
-    ] = Field(default_factory=dict, examples=[{"HF_TOKEN": "huggingface-token"}])
+    secrets: (
+        Annotated[
+            dict[SecretVariable, SecretText],
+            WithJsonSchema(
+                {"type": "object", "additionalProperties": {"type": "string", "minLength": 1}}, mode="validation"
+            ),
+        ]
+        | None
+    ) = Field(default=None, examples=[{"HF_TOKEN": "huggingface-token"}])
     """Environment variables whose values are in AWS Secrets Manager, at most 20: each by the secret's name or whole
     ARN, with :<key>:: behind it for one key of a JSON secret. Each start reads them anew. The deployment's setting
     secrets names those that jobs may read."""

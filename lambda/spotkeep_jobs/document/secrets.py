@@ -46,7 +46,7 @@ SecretVariable = Annotated[
 
 def references_of(request: JobRequest) -> dict[str, SecretReference]:
     """Return the references to secrets in a request, by the place in the document."""
-    texts = {f"secrets.{variable}": text for variable, text in request.secrets.items()}
+    texts = {f"secrets.{variable}": text for variable, text in (request.secrets or {}).items()}
     if isinstance(request.source, GitSource) and request.source.secret is not None:
         texts["source.secret"] = request.source.secret
     found = {place: read_reference(text) for place, text in texts.items()}
@@ -90,7 +90,7 @@ def _secrets_may_be_read(request: JobRequest, defaults: DeploymentDefaults) -> I
 @rule("secrets", "environment", "mlflow")
 def _a_variable_has_one_value(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     of_mlflow = frozenset() if request.mlflow is None else request.mlflow.variables
-    for name in request.secrets:
+    for name in request.secrets or ():
         other = "environment" if name in request.environment else "mlflow" if name in of_mlflow else None
         if other is not None:
             yield Problem(
@@ -116,7 +116,7 @@ def _a_token_goes_over_https(request: JobRequest, _defaults: DeploymentDefaults)
 @rule("secrets")
 def _secrets_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     fix = "Put several values into one secret as a JSON object, and read it in the script."
-    yield from more_than_fit("secrets", request.secrets, limit=MAX_SECRETS, fix=fix)
+    yield from more_than_fit("secrets", request.secrets or (), limit=MAX_SECRETS, fix=fix)
 
 
 @rule("secrets", "command")

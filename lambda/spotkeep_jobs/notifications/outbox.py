@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from spotkeep_fleet.printable_text import printable
 from spotkeep_jobs.errors import SpotkeepJobsError
-from spotkeep_jobs.printable_text import printable
 from spotkeep_jobs.record.record import Notification, format_time
 from spotkeep_jobs.record.states import NotificationState
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeAlias
 
 from pydantic import PlainSerializer
 
-from spotkeep_jobs.printable_text import printable
+from spotkeep_fleet.printable_text import printable
 
 if TYPE_CHECKING:
     # mypy checks the fields of a changed copy by name and by type. It takes a model of pydantic for a dataclass here.

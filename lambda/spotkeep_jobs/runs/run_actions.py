@@ -26,7 +26,7 @@ from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import Attempt, Run, RunChange, ScriptMetrics, TimelineEntry
 from spotkeep_jobs.record.states import RunState, TimelineKind
 from spotkeep_jobs.record.table_client import until_written
-from spotkeep_jobs.runs.acceptance import checkpoint_prefix_taken, is_repeated, runs_in_flight
+from spotkeep_jobs.runs.acceptance import Acceptance, checkpoint_prefix_taken, is_repeated, runs_in_flight
 from spotkeep_jobs.runs.callers import known_run, unknown_run
 from spotkeep_jobs.runs.launch import NewAttempts, changed_document, fields_that_stay
 from spotkeep_jobs.runs.launch_completion import (
@@ -228,11 +228,9 @@ class RunActions:
             raise RequestRefusedError(above)
         if spent is None and request.max_cost is not None:
             raise RequestRefusedError([_cost_not_known(request)])
-        if changed and request.backend == "ec2" and self.deployment.fleet_checks is not None:
-            # Its volume is there, and is not asked for again.
-            types = self.deployment.fleet_checks.check(with_changes(request, volume=None))
-            if types.problems:
-                raise RequestRefusedError(types.problems)
+        # Its volume is there, and is not asked for again.
+        if changed and (problems := Acceptance(self.deployment).check(with_changes(request, volume=None)).problems):
+            raise RequestRefusedError(problems)
         run, attempt, timeline = attempts.of_ended_run(run, request, spent_usd=spent or 0.0, changed=changed)
         attempts.keep_spec(request, run=run.run)
         try:

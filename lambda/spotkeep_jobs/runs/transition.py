@@ -18,6 +18,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from spotkeep_fleet.printable_text import printable
 from spotkeep_jobs.backends.backend import (
     ON_INSTANCES_PHASES,
     WAITING_PHASES,
@@ -38,7 +39,6 @@ from spotkeep_jobs.notifications.texts.on_the_way import (
     resume_notification,
 )
 from spotkeep_jobs.pools.warm_pool import kept_entry, pool_left_by, with_idle_time
-from spotkeep_jobs.printable_text import printable
 from spotkeep_jobs.progress.job_log import JobLog, Resumed
 from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import (

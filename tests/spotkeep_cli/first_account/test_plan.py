@@ -54,8 +54,11 @@ def test_a_job_costs_its_worst_case_for_each_attempt_and_the_extension_of_its_po
     assert sum_usd([found, PlannedJob(kind="queue", shows="", left_out="none")]) == pytest.approx(1.1)
 
 
-def test_a_job_without_a_known_price_is_left_out() -> None:
-    assert "prices" in priced(PlannedJob(kind="spot", shows=""), worst_case_usd=None, usd_per_hour=None).left_out
+@pytest.mark.parametrize(("worst_case_usd", "usd_per_hour"), [(None, None), (16.7, None), (None, 0.1)])
+def test_a_job_without_a_known_price_is_left_out(worst_case_usd: float | None, usd_per_hour: float | None) -> None:
+    """The launcher counts an unknown type at 100 USD an hour; the hour could not guard its ceiling."""
+    job = PlannedJob(kind="spot", shows="")
+    assert "prices" in priced(job, worst_case_usd=worst_case_usd, usd_per_hour=usd_per_hour).left_out
 
 
 @pytest.mark.parametrize(("spent", "passes"), [(4.95, False), (4.97, True), (5.1, True)])

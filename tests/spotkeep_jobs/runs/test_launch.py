@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from spotkeep_fleet.training_spec import JobSource
 from spotkeep_jobs.backends.job_files import SpecStore
+from spotkeep_jobs.backends.secret_checks import SecretChecks
 from spotkeep_jobs.deployment import Deployment
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.request import JobRequest
@@ -43,6 +44,7 @@ from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import Fault, Faults, ProcessDiedError, client_error
 from tests.models.s3 import RefusedPuts
 from tests.models.sagemaker import SageMaker, over_quota
+from tests.models.secrets_manager import SecretsManager
 
 DOCUMENT = {"name": "first", "command": "python train.py", "run": "first", "token": "token-1"}
 
@@ -131,6 +133,27 @@ def test_the_same_token_answers_the_same_after_the_deployments_defaults_changed(
     assert (again.replayed, again.run) == (True, first.run)
     assert problem_of(lambda: account.launch(redeployed, instance_type="ml.m5.2xlarge"))[0] == "token"
     assert len(account.requests) == 1
+
+
+def test_what_the_document_and_what_aws_says_of_secrets_comes_at_once_and_at_a_resume_too(account: Account) -> None:
+    aws = SecretsManager()
+    aws.put("hf", "MARKER")
+    named: Any = {"kms": None, "ec2": None, "key_arns": (), "training_subnet_ids": (), "region": "us-east-1"}
+    names = ("hf", "gone")
+    launcher = account.launcher_with(
+        defaults=replace(DEFAULTS, secrets=names),
+        secret_checks=SecretChecks(secrets_manager=lambda: aws, secrets=names, **named),
+    )
+    with pytest.raises(RequestRefusedError) as caught:
+        account.launch(launcher, secrets={"A": "gone", "B": "unnamed", "C": "hf"}, environment={"C": "x"})
+    assert sorted(problem.field for problem in caught.value.problems) == ["secrets.A", "secrets.B", "secrets.C"]
+    assert not account.requests
+    account.launch(launcher, secrets={"C": "hf"})
+    account.end_run()
+    aws.put("hf", "MARKER", deleted=True)
+    resumed = problem_of(lambda: RunActions(launcher).resume("first", changes={"secrets": {"D": "hf"}}))
+    assert resumed[0] == "secrets.D"
+    assert not aws.read
 
 
 json_values = st.recursive(

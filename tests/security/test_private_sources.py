@@ -1,4 +1,9 @@
-"""The token of a private repository reaches the server of the repository, and nothing else."""
+"""The token of a private repository reaches the server of the repository, and nothing else.
+
+Who: the author of a submodule, another server, who reads the files or the processes of the machine.
+With what: a submodule on a host of theirs, a redirect to it, `ps`, `.git/config`, the store of passwords of git.
+What they would gain: the token, with which they read the repository, and perhaps write to it.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +22,10 @@ from spotkeep.errors import SourceError
 from spotkeep.runner.source import check_out
 from spotkeep_fleet.training_spec import JobSource
 from tests.models.secrets_manager import SecretsManager
+from tests.spotkeep.runner.conftest import pyz, start
+from tests.spotkeep.runner.test_source import add_submodule, everything_in, git, make_repository, newest
 
-from .test_source import add_submodule, everything_in, git, make_repository, newest
-
-__all__ = ["make_repository"]
+__all__ = ["make_repository", "pyz", "start"]
 
 TOKEN = "ghp_MARKER0123456789"
 
