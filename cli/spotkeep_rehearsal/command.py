@@ -200,6 +200,7 @@ class _Command:
         self._facts: dict[str, object] = {}
         self._runs: list[RunFacts] = []
         self._stop_seconds: float | None = options.stop_seconds
+        self._watched: Mapping[str, object] = {}
 
     def run(self) -> int:
         options = self._options
@@ -238,15 +239,10 @@ class _Command:
         self._facts["mounts"] = disk.has_overlay
         if options.losses is not None or options.copy != "whole":
             self._say(f"seed {options.seed} (--seed {options.seed} draws the same again)")
-        before = None if disk.has_overlay else disk.caller_files()
+        self._watched = disk.watched_files()
         alone = self._run(rehearsal, Plan(name="alone", stop_after_seconds=self._stop_seconds))
         if (early := judge_alone(self._words, alone)) is not None:
             return early
-        if before is not None and (changed := _changed(before, disk.caller_files())):
-            raise RehearsalError(
-                f"the command wrote {changed} in this folder itself, by a path of its own",
-                hint="let it write to paths relative to its working directory, or to paths from its arguments",
-            )
         if disk.place is None:
             alone = self._find_place(rehearsal, alone)
             if (early := judge_alone(self._words, alone)) is not None:
@@ -296,7 +292,8 @@ class _Command:
             milestones=milestones,
             compared=self._compared(run, alone, interpreter),
             noise=self._compared(alone, again, interpreter),
-            place=None if disk.place is None else disk.place.shown,
+            place=None if disk.place is None or disk.place.is_of_logs else disk.place.shown,
+            other_folders=() if disk.place is None else disk.place.others,
             was_stopped=self._stop_seconds is not None,
         )
         if needs_finished_start(facts):
@@ -381,11 +378,18 @@ class _Command:
                     hint="let the script take the folder from an argument or from SPOTKEEP_CHECKPOINT_DIR, or name"
                     " another with --checkpoints DIR",
                 )
-            disk.place = CheckpointPlace(outside=CHECKPOINTS)
+            disk.place = detect_place(
+                life.left_files,
+                writes,
+                seconds=life.seconds,
+                folder=self._folder,
+                outside=disk.outside_paths,
+                of_logs=True,
+            ) or CheckpointPlace(outside=CHECKPOINTS)
         else:
             disk.place = found
             self._say(f"it writes its checkpoints to {found.shown} (--checkpoints names another folder)")
-        if disk.place.names is not None:
+        if disk.place.names is not None and not disk.place.is_of_logs:
             self._remarks.append(
                 f"{disk.place.shown} lies beside the source. On AWS a checkpoint folder is one of its own: let the"
                 " script take it from an argument"
@@ -467,6 +471,13 @@ class _Command:
         ended = "completed" if last.done else "stopped" if last.ending is LifeEnding.LIMIT else _ended(last)
         self._say(f"{names[plan.name]}: {ended} after {seconds:.1f} s")
         self._runs.append(run)
+        if (changed := _changed(self._watched, rehearsal.disk.watched_files())) is not None:
+            raise RehearsalError(
+                f"the command wrote {changed} itself, and not a copy: by an absolute path, through a link that leads"
+                " out of this folder, or because it is too large to copy",
+                hint="look at that file. Let the command write to a path relative to this folder that is no link, or"
+                " name a linked checkpoint folder with --checkpoints DIR, which is then replaced by one of its own",
+            )
         return run
 
     def _compared(self, run: RunFacts, reference: RunFacts, interpreter: str) -> Mapping[str, FileComparison]:
@@ -528,8 +539,8 @@ def _way(disk: Disk) -> str:
 
 
 def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> str | None:
-    """Return the first file that is new or has changed."""
-    return next((name for name in sorted(after) if before.get(name) != after[name]), None)
+    """Return the first file that is new, has changed or is gone."""
+    return next((name for name in sorted({*before, *after}) if before.get(name) != after.get(name)), None)
 
 
 def _ended(life: Life) -> str:

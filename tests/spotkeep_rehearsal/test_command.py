@@ -211,6 +211,97 @@ def test_without_mounts_a_write_into_the_folder_itself_is_noticed(folder: Path) 
     assert "stray.bin" in ended.stdout
 
 
+SMALL_STATE = """
+import json, os, sys, time
+weight, momentum, start = 10.0, 0.0, 0
+os.makedirs("a", exist_ok=True), os.makedirs("b", exist_ok=True)
+if os.path.exists(READ) and os.path.exists(ALSO):
+    weight, momentum, start = json.load(open(READ))
+for epoch in range(start, 8):
+    time.sleep(0.1)
+    momentum = 0.9 * momentum + 0.1 * weight
+    weight -= 0.1 * momentum
+    for name in (READ, ALSO):
+        json.dump((weight, momentum, epoch + 1), open("draft", "w"))
+        os.replace("draft", name)
+    print(f"epoch {epoch} loss {weight:.4f}")
+"""
+
+
+@pytest.mark.long
+def test_a_state_of_the_kind_of_a_log_comes_back(folder: Path) -> None:
+    (folder / "train.py").write_text(SMALL_STATE.replace("READ", "'progress.json'").replace("ALSO", "'progress.json'"))
+    ended = rehearse(folder)
+    assert ended.returncode == PASS, ended.stdout + ended.stderr
+
+
+@pytest.mark.long
+def test_a_script_that_needs_two_folders_fails_and_both_are_named(folder: Path) -> None:
+    (folder / "train.py").write_text(SMALL_STATE.replace("READ", "'a/state.bin'").replace("ALSO", "'b/state.bin'"))
+    ended = rehearse(folder)
+    assert ended.returncode == FAIL, ended.stdout + ended.stderr
+    assert "one folder survives an interruption" in " ".join(ended.stdout.split())
+
+
+LARGE = 2 << 20
+APPENDS = """
+import os
+for epoch in range(4):
+    print(f"epoch {epoch} loss {1 / (epoch + 1):.3f}")
+with open("PATH", "r+b") as file:
+    file.write(b"changed")
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_script_that_overwrites_its_data_changes_a_copy(folder: Path, way: tuple[str, ...]) -> None:
+    (folder / "data.npy").write_bytes(b"x" * LARGE)
+    (folder / "train.py").write_text(APPENDS.replace("PATH", "data.npy"))
+    before = tree(folder)
+    ended = rehearse(folder, *way)
+    assert "overwrote" not in ended.stdout
+    assert tree(folder) == before
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("target", ["data", "data/large.npy"])
+def test_a_write_through_a_link_out_of_the_folder_is_noticed(folder: Path, way: tuple[str, ...], target: str) -> None:
+    outside = folder.parent / "outside" / target
+    (outside if target == "data" else outside.parent).mkdir(parents=True)
+    name = "large.npy" if target == "data" else "."
+    (outside / name).write_bytes(b"x" * LARGE)
+    (folder / "link").symlink_to(outside)
+    (folder / "train.py").write_text(APPENDS.replace("PATH", os.path.normpath(f"link/{name}")))
+    ended = rehearse(folder, *way)
+    if (outside / name).read_bytes()[:1] != b"x":
+        assert ended.returncode == NOT_JUDGED, ended.stdout + ended.stderr
+        assert str(outside / name) in " ".join(ended.stdout.split())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", WAYS)
+def test_a_given_checkpoint_folder_that_is_a_link_is_neither_used_nor_touched(
+    folder: Path, way: tuple[str, ...]
+) -> None:
+    outside = folder.parent / "outside"
+    outside.mkdir()
+    (folder / "ckpt").symlink_to(outside)
+    ended = rehearse(folder, *way, "--checkpoints", "ckpt")
+    assert ended.returncode == PASS, ended.stdout + ended.stderr
+    assert list(outside.iterdir()) == []
+    assert (folder / "ckpt").is_symlink()
+
+
+def test_without_mounts_a_link_inside_the_folder_leads_into_the_copy(folder: Path) -> None:
+    (folder / "data").mkdir()
+    (folder / "data" / "small.bin").write_bytes(b"x")
+    (folder / "link").symlink_to(folder / "data" / "small.bin")
+    (folder / "train.py").write_text(APPENDS.replace("PATH", "link"))
+    before = tree(folder)
+    rehearse(folder, "--no-mounts")
+    assert tree(folder) == before
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
