@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import json
 import os
 import random
@@ -71,6 +72,10 @@ def main(arguments: Sequence[str]) -> int:
     with _ended_in_order():
         try:
             return _Command(options, given=given).run()
+        except BrokenPipeError:
+            # The reader of the report has ended, as `head` does. Python would write to it once more at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 128 + signal.SIGPIPE
         except Exception:  # noqa: BLE001 - the exit code 1 of a traceback would say FAIL
             traceback.print_exc()
             return _OUR_FAULT
@@ -156,8 +161,17 @@ def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argpar
     options.planned = planned_losses(
         options.interrupt_at, drawn=options.losses, seed=options.seed, notice=not options.no_notice
     )
-    if options.keep is not None and options.keep.exists() and any(options.keep.iterdir()):
-        raise ValueError(f"--keep takes a new folder, and {options.keep} has something in it")
+    if options.keep is not None and options.keep.exists():
+        if not options.keep.is_dir():
+            raise ValueError(f"--keep takes a new folder, and {options.keep} is a file")
+        if any(options.keep.iterdir()):
+            raise ValueError(f"--keep takes a new folder, and {options.keep} has something in it")
+    if options.junit is not None and (options.junit.is_dir() or not options.junit.absolute().parent.is_dir()):
+        raise ValueError(f"--junit takes a file in a folder that exists, found {options.junit}")
+    try:
+        options.folder = Path.cwd()
+    except FileNotFoundError:
+        raise ValueError("the folder that this shell is in is gone: cd to one that exists") from None
     return options
 
 
@@ -170,16 +184,17 @@ def _seconds(text: str, option: str) -> float:
 
 @contextlib.contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into an exit, so that every process ends and every file goes."""
+    """Turn the first signal into an exit, so that every process ends and every file goes. Others cannot break that."""
+    signums = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def leave(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature is Python's
+        for each in signums:
+            signal.signal(each, signal.SIG_IGN)
         raise SystemExit(128 + signum)
 
-    before = {signum: signal.signal(signum, leave) for signum in (signal.SIGTERM, signal.SIGHUP)}
+    before = {signum: signal.signal(signum, leave) for signum in signums}
     try:
         yield
-    except KeyboardInterrupt:
-        raise SystemExit(128 + signal.SIGINT) from None
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
@@ -191,7 +206,7 @@ class _Command:
     def __init__(self, options: argparse.Namespace, *, given: Sequence[str]) -> None:
         self._options, self._given = options, given
         self._words: list[str] = options.words
-        self._folder = Path.cwd()
+        self._folder: Path = options.folder
         self._environment = caller_environment(os.environ, folder=self._folder)
         self._began = time.monotonic()
         self._shown_lines = 0
@@ -213,6 +228,12 @@ class _Command:
             verdict = self._judged(scratch)
         except RehearsalError as error:
             verdict = not_judged(str(error), change=error.hint)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            verdict = not_judged(
+                f"{scratch.parent} has no space left for the runs", change="name a larger disk: TMPDIR=/data/tmp"
+            )
         finally:
             remove_tree(scratch / "machine")
             if options.keep is None:
@@ -309,6 +330,12 @@ class _Command:
         path = self._environment["PATH"]
         interpreter = interpreter_of(self._words, path=path, folder=self._folder)
         if shutil.which(self._words[0], path=path) is None:
+            program = self._folder / self._words[0]
+            if program.is_file() and os.sep in self._words[0]:
+                raise RehearsalError(
+                    f"{self._words[0]} is no program that can be started",
+                    hint=f"name the program that runs it (python {self._words[0]}), or make it one with chmod +x",
+                )
             raise RehearsalError(
                 f"the command {self._words[0]!r} was not found on PATH",
                 hint="activate the environment that has it, or give its path",
@@ -337,8 +364,12 @@ class _Command:
         if given is None:
             return
         path = os.path.normpath(self._folder / given)
-        if path == str(self._folder):
-            raise RehearsalError("--checkpoints is this folder itself", hint="name a folder in it, or leave it out")
+        if f"{self._folder}/".startswith(f"{path.rstrip('/')}/"):
+            raise RehearsalError(
+                "--checkpoints is this folder itself, or one that holds it", hint="name a folder in it, or leave it out"
+            )
+        if Path(path).exists() and not Path(path).is_dir():
+            raise RehearsalError(f"--checkpoints takes a folder, and {given} is a file", hint="name its folder")
         if path.startswith(f"{self._folder}/"):
             disk.place = CheckpointPlace(inside=os.path.relpath(path, self._folder))
             return

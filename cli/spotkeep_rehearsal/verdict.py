@@ -20,6 +20,7 @@ from spotkeep_rehearsal.known_of_libraries import line_to_change, why_it_failed,
 from spotkeep_rehearsal.milestones import MetricComparison, Milestones, compare_metrics, find_milestones
 
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded")
 _SHARE_OF_TIME = 0.6
 _FEWEST_WRITES = 3
 
@@ -174,6 +175,10 @@ def judge(facts: Facts) -> Verdict:
             " --checkpoints DIR",
         )
     failed = _failed(facts, losses)
+    if any(_NO_SPACE.search(text) for text in failed):
+        return not_judged(
+            "the disk was full in the interrupted run", change="name a larger disk: TMPDIR=/data/tmp", reasons=failed
+        )
     gone = _gone(facts, losses)
     model, metrics = _result(facts)
     fails = [*failed, *gone.fails, *([] if failed else _differences(facts, model, metrics))]
@@ -198,7 +203,9 @@ def judge(facts: Facts) -> Verdict:
             reasons=tuple(open_),
             losses=losses,
             remarks=remarks,
-            change="let it print a line an epoch, such as `epoch 3: loss 0.41`, or report its steps"
+            change="take the machine away less often, or at other moments (--interrupt-at 40%)"
+            if absent and list(open_) == absent
+            else "let it print a line an epoch, such as `epoch 3: loss 0.41`, or report its steps"
             " (spotkeep.report_progress)",
             counted_by=counted_by,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -311,6 +312,8 @@ def test_without_mounts_a_link_inside_the_folder_leads_into_the_copy(folder: Pat
         ["--for", "soon", "--", "true"],
         ["--losses", "0", "--", "true"],
         ["--no-such-option", "--", "true"],
+        ["--keep", __file__, "--", "true"],
+        ["--junit", "/no/such/folder/junit.xml", "--", "true"],
     ],
     ids=" ".join,
 )
@@ -325,6 +328,47 @@ def test_a_command_that_is_not_there_is_not_judged(
     monkeypatch.chdir(tmp_path)
     assert main(["--", "no-such-program-here"]) == NOT_JUDGED
     assert "was not found on PATH" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", [".", "..", "/", "train.py"])
+def test_a_checkpoint_folder_that_cannot_be_one_is_not_judged(folder: Path, given: str) -> None:
+    ended = rehearse(folder, "--checkpoints", given)
+    assert ended.returncode == NOT_JUDGED
+    assert "--checkpoints " in ended.stdout
+
+
+def test_a_script_that_is_no_program_is_answered_with_its_python(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    assert main(["--", "./train.py"]) == NOT_JUDGED
+    assert "python ./train.py" in capsys.readouterr().out
+
+
+def test_a_report_whose_reader_ended_leaves_no_traceback_and_no_file(folder: Path) -> None:
+    words = [sys.executable, "-m", "spotkeep_rehearsal", "--", sys.executable, "train.py"]
+    with subprocess.Popen(
+        words, cwd=folder, env=environment(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 128 + signal.SIGPIPE
+    assert list((folder.parent / "temporary").iterdir()) == []
+
+
+def test_a_full_disk_is_not_judged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("spotkeep_rehearsal.folders.shutil.copy2", fails)
+    assert main(["--no-mounts", "--", sys.executable, "train.py"]) == NOT_JUDGED
+    assert "TMPDIR" in capsys.readouterr().out
 
 
 TORCH = """
