@@ -10,7 +10,7 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class ValueDifference:
         largest: The largest absolute difference. ``None`` where no two elements can be subtracted.
         largest_relative: The largest difference as a share of the value in the run left alone. ``None`` as above.
         not_finite: Number of elements that are NaN or infinite in one run only.
+        is_alone: True for a number or a text that is no part of an array.
     """
 
     name: str
@@ -44,6 +45,7 @@ class ValueDifference:
     largest: float | None
     largest_relative: float | None
     not_finite: int
+    is_alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class FileComparison:
         compared: Number of tensors and other values in it.
         differing: Number of values that differ.
         differences: The largest of the differences.
+        arrays: Number of arrays of floats that both files have.
     """
 
     name: str
@@ -63,6 +66,7 @@ class FileComparison:
     compared: int = 0
     differing: int = 0
     differences: tuple[ValueDifference, ...] = ()
+    arrays: int = field(default=0, compare=False)
 
     @property
     def equal(self) -> bool:

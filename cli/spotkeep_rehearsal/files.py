@@ -16,7 +16,12 @@ _SMALL_NOISE = 1e-3
 """Runs left alone that differ by a smaller share differ by rounding, and not by what they learned."""
 _FEWEST_OF_A_DISTANCE = 100
 _MOST_SHOWN = 5
-_OF_ITS_WRITING = re.compile(r"time|date|when|stamp|second|elapsed|duration|uuid|guid|pid|host|path", re.IGNORECASE)
+_OF_ITS_WRITING = re.compile(
+    r"time|date|when|stamp|second|elapsed|duration|created|sha256|checksum|uuid|guid|pid|host|path", re.IGNORECASE
+)
+_ARGUMENTS = re.compile(
+    r"(?:\b|_)(?:args|arguments|config|hparams|hyperparams|options|settings)(?:\b|_)", re.IGNORECASE
+)
 _SHARE_OF_A_MODEL = 0.2
 """A model without its optimizer has a third of the size of a checkpoint."""
 
@@ -27,6 +32,8 @@ class FileVerdict(enum.Enum):
     EQUAL = "equal"
     NOISE = "noise"
     """It differs no more than the runs left alone differ from each other."""
+    BESIDE = "beside"
+    """Its arrays are equal, and numbers or texts beside them differ, such as a mean of the loss."""
     DIFFERS = "differs"
     SHORTER = "shorter"
     """It lacks values, as a history does that began anew after a loss."""
@@ -41,6 +48,7 @@ class ModelJudgement:
         verdict: The result. UNKNOWN without a file that shows anything.
         by_bytes: True if all files that count are the same, byte for byte.
         small_noise: True if the runs left alone differ by rounding alone.
+        by_arrays: True if arrays are equal, and numbers or texts beside them differ.
         reasons: The differences, for people.
         remarks: The open questions.
     """
@@ -48,6 +56,7 @@ class ModelJudgement:
     verdict: FileVerdict
     by_bytes: bool = False
     small_noise: bool = False
+    by_arrays: bool = False
     reasons: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
@@ -90,6 +99,13 @@ def judge_files(
             " folder before an interruption is lost with the machine"
         )
         return ModelJudgement(FileVerdict.DIFFERS, reasons=(text,))
+    beside = [name for name in judged if verdicts[name] is FileVerdict.BESIDE]
+    if not any(
+        verdict is FileVerdict.EQUAL or (verdict is FileVerdict.BESIDE and compared[name].arrays)
+        for name, verdict in verdicts.items()
+    ):
+        # Arguments alone are no model.
+        verdicts.update(dict.fromkeys(beside, FileVerdict.DIFFERS))
     differing = [name for name in judged if verdicts[name] is FileVerdict.DIFFERS]
     if differing:
         texts = [_described(compared.get(name), noise.get(name)) or name for name in differing]
@@ -107,6 +123,7 @@ def judge_files(
     remarks += [
         f"{name} lacks what was there before the loss" for name in judged if verdicts[name] is FileVerdict.SHORTER
     ]
+    remarks += [_beside(compared[name], noise.get(name)) for name in beside]
     best = _overall(verdicts, alone.files)
     by_bytes = best is FileVerdict.EQUAL and all(_same_bytes(name, run, alone, again) for name in judged)
     relative = [
@@ -117,13 +134,14 @@ def judge_files(
         if each.largest_relative
     ]
     small = best is FileVerdict.NOISE and max(relative, default=1.0) <= _SMALL_NOISE
-    return ModelJudgement(best, by_bytes=by_bytes, small_noise=small, remarks=tuple(remarks))
+    return ModelJudgement(best, by_bytes=by_bytes, small_noise=small, by_arrays=bool(beside), remarks=tuple(remarks))
 
 
 def _overall(verdicts: Mapping[str, FileVerdict], files: Mapping[str, ResultFile]) -> FileVerdict:
     """Return the verdict on the larger part of the model."""
     sizes: dict[FileVerdict, int] = {}
     for name, verdict in verdicts.items():
+        verdict = FileVerdict.EQUAL if verdict is FileVerdict.BESIDE else verdict
         sizes[verdict] = sizes.get(verdict, 0) + files[name].size_bytes + 1
     if not sizes:
         return FileVerdict.UNKNOWN
@@ -163,6 +181,8 @@ def _judge_file(
     real = _beyond_noise(ours, theirs)
     if not real:
         return FileVerdict.EQUAL if all(map(_is_of_its_writing, ours.differences)) else FileVerdict.NOISE
+    if _are_all_alone(ours) and (ours.arrays or _ARGUMENTS.search(name)):
+        return FileVerdict.BESIDE
     rest = [each for each in ours.differences if each not in real and not _is_of_its_writing(each)]
     if sum(each.changed for each in rest) > sum(each.changed for each in real):
         return FileVerdict.NOISE
@@ -182,6 +202,19 @@ def _described(ours: FileComparison | None, theirs: FileComparison | None) -> st
         return ""
     real = _beyond_noise(ours, theirs)
     return described(replace(ours, differing=len(real), differences=tuple(real[:_MOST_SHOWN])))
+
+
+def _are_all_alone(ours: FileComparison) -> bool:
+    """Return True if no array differs. All differences must be known for that."""
+    return len(ours.differences) == ours.differing and all(each.is_alone for each in ours.differences)
+
+
+def _beside(ours: FileComparison, theirs: FileComparison | None) -> str:
+    """Name the numbers and texts that differ beside equal arrays."""
+    real = [each for each in _beyond_noise(ours, theirs) if not _is_of_its_writing(each)]
+    shown = ", ".join(f"{each.name} {each.what or 'differs'}" for each in real[:_MOST_SHOWN])
+    more = f", and {len(real) - _MOST_SHOWN} more" if len(real) > _MOST_SHOWN else ""
+    return f"beside the arrays of the model, which are equal, values in {ours.name} differ: {shown}{more}"
 
 
 def _is_of_its_writing(difference: ValueDifference) -> bool:

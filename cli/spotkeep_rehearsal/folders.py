@@ -228,8 +228,7 @@ class Disk:
                         hint="run it in the folder of the training alone",
                     )
                 self._put(name, way)
-            if self.place is not None and self.place.inside and (self.folder / self.place.inside).is_dir():
-                (self.root / self.place.inside).mkdir(parents=True, exist_ok=True)
+        self._make_named_folder()
         if survivors is not None:
             for path in sorted(survivors.rglob("*")):
                 target = self.checkpoints / path.relative_to(survivors)
@@ -238,6 +237,14 @@ class Disk:
                 else:
                     target.parent.mkdir(parents=True, exist_ok=True)
                     path.replace(target)
+
+    def _make_named_folder(self) -> None:
+        """Make the checkpoint folder, as AWS does. One that was found by what the command wrote is its own to make."""
+        if self.place is None or not self.place.inside:
+            return
+        is_there = (self.folder / self.place.inside).is_dir()
+        if is_there if self.place.was_seen else not (is_there and self.has_overlay):
+            (self.root / self.place.inside).mkdir(parents=True, exist_ok=True)
 
     def _emptied(self) -> list[str]:
         place = self.place
@@ -574,6 +581,9 @@ def is_log(name: str) -> bool:
     XGBoost and LightGBM write models as JSON and text, and so may a script its state.
     """
     path = Path(name)
+    if path.name == "manifest.json":
+        # A checkpoint of the spotkeep library whose state has plain values alone is no other file.
+        return False
     if path.suffix.lower() in (".json", ".txt") and _STATES.search(path.stem) and not _ACCOUNTS.search(path.stem):
         return False
     return Path(name).suffix.lower() in LOG_KINDS or "tfevents" in name

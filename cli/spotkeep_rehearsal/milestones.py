@@ -20,6 +20,8 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _NUMBER = re.compile(r"(?:(?<![\w.)])-)?(?<![\d.])(?:\d+(?:\.\d+)?(?:e[-+]?\d+)?|\bnan\b|\binf\b)", re.IGNORECASE)
 _BAR = re.compile(r"[|\u2580-\u259f=#>━╸╺·.\- ]{6,}")
 _BLANKS = re.compile(r"\s+")
+_PLACE = "\0"
+"""Stands for a number until bars are gone, since a bar may be of `#`."""
 _TIME_BEHIND = re.compile(
     r"\s?(?:ms|s|sec|secs|seconds|min|mins|minutes|h|it/s|s/it|ms/step|us/step|MB|GB|MiB|GiB)\b|:\d|%?\|"
 )
@@ -59,7 +61,7 @@ class ReadLine:
 
 def read_line(text: str) -> ReadLine:
     """Take a line of output apart."""
-    text = _ESCAPES.sub("", text).strip()
+    text = _ESCAPES.sub("", text).replace(_PLACE, " ").strip()
     numbers: list[float | None] = []
     decimals, counts, shape, end = [], [], [], 0
     for found in _NUMBER.finditer(text):
@@ -70,11 +72,12 @@ def read_line(text: str) -> ReadLine:
         mantissa = found[0].lower().partition("e")[0]
         decimals.append(len(mantissa.partition(".")[2]))
         counts.append(_COUNTER_BEFORE.search(before) is not None)
-        shape += [text[end : found.start()], "#"]
+        shape += [text[end : found.start()], _PLACE]
         end = found.end()
     shape.append(text[end:])
+    without_bars = _BAR.sub(" ", "".join(shape)).replace("#", " ")
     return ReadLine(
-        shape=_BLANKS.sub(" ", _BAR.sub(" ", "".join(shape))).strip(),
+        shape=_BLANKS.sub(" ", without_bars).strip().replace(_PLACE, "#"),
         numbers=tuple(numbers),
         decimals=tuple(decimals),
         counts=tuple(counts),

@@ -73,6 +73,10 @@ class Tensor:
         self.type_name = type_name or str(array.dtype)
 
 
+class Element(float):
+    """A number of a list of numbers, which is an array in plain Python."""
+
+
 def main() -> None:
     """Answer the request on the standard input."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -103,8 +107,8 @@ def compared(
         most_shown: The most differences that are described.
 
     Returns:
-        The file's name. Also the reason that it cannot be compared, or the number of differing values and the largest
-        differences.
+        The file's name. Also the reason that it cannot be compared, or the number of differing values, the largest
+        differences, and the number of arrays of floats that both files have.
     """
     try:
         values, others = (dict(_values_of(path, most_bytes=most_bytes, trusted=trusted)) for path in (one, other))
@@ -124,7 +128,22 @@ def compared(
         "compared": len(_all_keys(values, others)),
         "differing": len(found),
         "differences": found[:most_shown],
+        "arrays": sum(1 for key in values if key in others and _is_of_floats(values[key])),
     }
+
+
+def _is_of_floats(value: Any) -> bool:
+    if not isinstance(value, Tensor) or not value.array.ndim:
+        return False
+    # NumPy has no floats of eight bits.
+    return value.array.dtype.kind in "fc" or value.type_name.startswith("F8")
+
+
+def _is_alone(value: Any) -> bool:
+    """Return True for a number or a text that is no part of an array."""
+    if isinstance(value, Tensor):
+        return not value.array.ndim and value.array.dtype.kind in "biuf"
+    return value is None or (isinstance(value, (bool, int, float, str)) and not isinstance(value, Element))
 
 
 def _all_keys(values: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
@@ -140,6 +159,7 @@ def _difference(key: str, values: Mapping[str, Any], others: Mapping[str, Any]) 
         "largest": None,
         "largest_relative": None,
         "not_finite": 0,
+        "is_alone": all(_is_alone(each[key]) for each in (values, others) if key in each),
     }
     one, other = values.get(key), others.get(key)
     if key not in others or key not in values:
@@ -255,7 +275,8 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         yield from ((str(key), each) for key, each in value.items())
     elif isinstance(value, (list, tuple)):
-        yield from ((str(number), each) for number, each in enumerate(value))
+        numbers = len(value) > 1 and all(type(each) in (int, float) for each in value) and float in map(type, value)
+        yield from ((str(number), Element(each) if numbers else each) for number, each in enumerate(value))
     else:
         reduced = value.__reduce_ex__(2)
         rest = reduced if isinstance(reduced, str) else [list(each) if _is_iterator(each) else each for each in reduced]

@@ -531,6 +531,8 @@ def _pass_headline(model: ModelJudgement, metrics: MetricComparison) -> tuple[st
     if model.verdict is FileVerdict.EQUAL:
         if model.by_bytes:
             return "The final model equals, bit for bit, that of a run that was left alone.", []
+        if model.by_arrays:
+            return "The arrays of the final model hold the values of one that was left alone.", []
         return "The final model holds the values of one that was left alone. Its bytes differ.", []
     if model.small_noise:
         return "The final model differs from one that was left alone no more than two such runs do, by rounding.", []

@@ -50,6 +50,16 @@ def test_states_in_dictionaries_name_what_differs(tmp_path: Path) -> None:
     assert [difference.name for difference in found.differences] == ["epoch"]
 
 
+def test_numbers_alone_are_told_from_those_of_arrays_and_lists(tmp_path: Path) -> None:
+    one = {"w": np.ones(3), "n": np.arange(3), "loss": 0.5, "mean": np.float32(2), "all": [0.1, 0.2], "raw": b"a"}
+    other = {**one, "loss": 0.4, "mean": np.float32(3), "all": [0.1, 0.3], "raw": b"b", "new": "text"}
+    found = compared(tmp_path, one, other, form="pkl")
+    assert {each.name: each.is_alone for each in found.differences} == {
+        "loss": True, "mean": True, "all.1": False, "raw": False, "new": True,
+    }  # fmt: skip
+    assert found.arrays == 1
+
+
 def test_no_code_of_a_stranger_runs(tmp_path: Path) -> None:
     found = compared(tmp_path, {"a": 1}, {"a": 2}, form="pkl", trusted=False)
     assert found.incomparable is not None

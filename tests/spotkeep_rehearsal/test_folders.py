@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,23 @@ def test_a_new_machine_has_the_source_and_the_checkpoints_and_nothing_else(tmp_p
     assert not scratch.exists()
 
 
+@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize(("there", "inside"), [((), "out/ckpt"), (("ckpt/old.pt",), "ckpt")])
+def test_the_named_folder_is_there_and_empty_when_the_command_begins(
+    tmp_path: Path, isolated: bool, there: tuple[str, ...], inside: str
+) -> None:
+    folder, scratch = files_in(tmp_path / "project", "train.py", *there), tmp_path / "scratch"
+    scratch.mkdir()
+    disk = Disk(folder, scratch=scratch, isolated=isolated)
+    disk.place = CheckpointPlace(inside=inside)
+    disk.fresh()
+    words, environment, directory = disk.launch([sys.executable, "-c", f"import os; print(os.listdir({inside!r}))"], {})
+    shown = subprocess.run(words, env=environment, cwd=directory, capture_output=True, text=True, check=False)
+    assert shown.stdout == "[]\n", shown.stderr
+    assert not (folder / "out").exists()
+    remove_tree(scratch)
+
+
 def test_the_folder_of_checkpoints_is_the_one_that_is_written_while_it_trains(tmp_path: Path) -> None:
     writes = [(float(number), f"runs/a/ckpt-{number}.pt") for number in range(9)] + [(9.9, "final/model.bin")]
     names = [*dict.fromkeys(name for _, name in writes), "runs/log.csv", "metrics.json"]
@@ -133,6 +152,7 @@ def test_a_folder_that_holds_source_is_no_checkpoint_folder(tmp_path: Path) -> N
         ("out/model.json", False),
         ("lightgbm-003.txt", False),
         ("state.json", False),
+        ("step-8/manifest.json", False),
         ("checkpoint-5/trainer_state.json", True),
         ("model_config.json", True),
         ("runs/events.out.tfevents.17.host.3", True),

@@ -54,6 +54,21 @@ def test_what_every_start_prints_and_what_measures_is_no_milestone() -> None:
     assert find_milestones(output(["loss 0.5", "loss 0.4", "loss 0.35"])).keys == ()
 
 
+def test_rows_of_numbers_alone_are_told_apart_by_their_number() -> None:
+    def printed(noise: float) -> list[OutputLine]:
+        rows = []
+        for epoch in range(1, 9):
+            rows.append(f"     total [{'#' * 6 * epoch}{'.' * (48 - 6 * epoch)}] {epoch / 8:.2%}")
+            rows.append(f"{epoch}           {1 / epoch:.6f}    {noise + epoch / 7:.6f}    {noise:.4f}")
+            rows.append(f"{epoch}           {1 / epoch:.6f}")
+            rows.append(f"# {epoch}")
+        return output(["", *rows])
+
+    found = find_milestones(printed(0.0), printed(0.5))
+    assert {shape for shape, _ in found.keys} >= {"# # # #", "# #", "#"}
+    assert found.positions_in(printed(0.7)[17:])[0] > 0
+
+
 def test_batches_in_epochs_count_by_both_numbers() -> None:
     texts = [f"epoch {epoch} batch {batch}/300 loss 0.5" for epoch in range(3) for batch in (100, 200, 300)]
     found = find_milestones(output(texts), output(texts))

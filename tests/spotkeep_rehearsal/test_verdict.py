@@ -83,6 +83,65 @@ def test_other_bytes_with_the_same_values_pass() -> None:
     assert "holds the values" in verdict.headline
 
 
+def difference(name: str, *, is_alone: bool, what: str | None = "is 2.02, not 2.11") -> ValueDifference:
+    return ValueDifference(name, what, 1, 1, None, None, 0, is_alone)
+
+
+@pytest.mark.parametrize(
+    ("differences", "arrays", "expected"),
+    [
+        ([difference("running_loss", is_alone=True)], 4, Status.PASS),
+        ([difference("running_loss", is_alone=True), difference("losses.3", is_alone=False)], 4, Status.FAIL),
+        ([difference("running_loss", is_alone=True)], 0, Status.FAIL),
+        ([difference("init_from", is_alone=True, what="is new")], 4, Status.PASS),
+    ],
+    ids=["a number", "a number of a list", "no arrays", "new"],
+)
+def test_numbers_beside_equal_arrays_are_a_remark(
+    differences: list[ValueDifference], arrays: int, expected: Status
+) -> None:
+    found = FileComparison("model.pt", None, 9, len(differences), tuple(differences), arrays)
+    verdict = judge(facts(TAKEN, WENT_ON, model="other", compared={"model.pt": found}))
+    assert verdict.status is expected
+    if expected is Status.PASS:
+        assert differences[0].name in verdict.remarks[0]
+        assert "arrays" in verdict.headline
+
+
+@pytest.mark.parametrize(("with_model", "expected"), [(True, Status.PASS), (False, Status.FAIL)])
+def test_an_argument_that_differs_is_a_remark_beside_an_equal_model_alone(with_model: bool, expected: Status) -> None:
+    name = "training_args.bin"
+    overwrite = difference("overwrite_output_dir", is_alone=True, what="is True, not False")
+    found = FileComparison(name, None, 120, 1, (overwrite,))
+    given = facts(TAKEN, WENT_ON, compared={name: found})
+    kept = {"model.pt": file("equal")} if with_model else {}
+    runs = {
+        each: replace(getattr(given, each), files={**kept, name: file("other" if each == "run" else "same")})
+        for each in ("alone", "again", "run")
+    }
+    verdict = judge(replace(given, **runs))
+    assert verdict.status is expected
+    if with_model:
+        assert "overwrite_output_dir" in verdict.remarks[0]
+
+
+def test_a_checkpoint_of_plain_values_is_one_of_a_manifest_alone() -> None:
+    name = "step-8/manifest.json"
+    writes = {"left_files": (name,), "writes": (FileWrite(3.0, name),)}
+    given = facts(replace(TAKEN, **writes), replace(WENT_ON, found_files=(name,), read_files=(name,), **writes))
+    whole = replace(given.alone.lives[0], **writes)
+    sums = [ValueDifference(each, "is another value", 1, 1, None, None, 0, True) for each in ("sha256", "created")]
+    found = {f"ckpt/{name}": FileComparison(name, None, 20, 2, tuple(sums))}
+    runs = {
+        each: replace(getattr(given, each), files={f"ckpt/{name}": replace(file(each), is_checkpoint=True)})
+        for each in ("alone", "again", "run")
+    }
+    runs = {each: run if each == "run" else replace(run, lives=(whole,)) for each, run in runs.items()}
+    verdict = judge(replace(given, **runs, compared=found, noise=found))
+    assert verdict.status is Status.PASS, verdict
+    assert "holds the values" in verdict.headline
+
+
 def test_a_script_that_differs_from_itself_gets_no_pass_by_that_alone() -> None:
     far = ValueDifference("w", None, 200, 200, 0.5, 0.5, 0)
     compared = {"model.pt": FileComparison("model.pt", compared=1, differing=1, differences=(far,))}
