@@ -181,7 +181,7 @@ def _judge_file(
     real = _beyond_noise(ours, theirs)
     if not real:
         return FileVerdict.EQUAL if all(map(_is_of_its_writing, ours.differences)) else FileVerdict.NOISE
-    if _are_all_alone(ours) and (ours.arrays or _ARGUMENTS.search(name)):
+    if _are_all_alone(ours) and (ours.arrays or _ARGUMENTS.search(name.rpartition("/")[-1])):
         return FileVerdict.BESIDE
     rest = [each for each in ours.differences if each not in real and not _is_of_its_writing(each)]
     if sum(each.changed for each in rest) > sum(each.changed for each in real):

@@ -110,7 +110,7 @@ def test_numbers_beside_equal_arrays_are_a_remark(
 
 @pytest.mark.parametrize(("with_model", "expected"), [(True, Status.PASS), (False, Status.FAIL)])
 def test_an_argument_that_differs_is_a_remark_beside_an_equal_model_alone(with_model: bool, expected: Status) -> None:
-    name = "training_args.bin"
+    name = "model/training_args.bin"
     overwrite = difference("overwrite_output_dir", is_alone=True, what="is True, not False")
     found = FileComparison(name, None, 120, 1, (overwrite,))
     given = facts(TAKEN, WENT_ON, compared={name: found})
