@@ -46,7 +46,6 @@ COMMANDS = (
     ("rehearse-sweep", "local", "Rehearse a sweep on a local AWS."),
     ("schema", "cli", "Print the JSON schema of a job file."),
     ("import", "cli", "Make a job file of a SageMaker training job."),
-    ("first-account", "cli", "Run the smallest jobs of each kind in your account, and report."),
     ("cdk", "cdk", "Run the CDK command line on the app of this folder: deploy, diff, destroy."),
     ("local", "local", "Start, stop and inspect the local AWS."),
 )

@@ -11,8 +11,6 @@ CommandLineError          1  something unexpected
 ├── NoConnectionError     5  there is no deployment to talk to, or it does not let us in
 ├── RunFailedError        6  the run that was followed failed
 ├── RunStoppedError       7  the run that was followed was stopped, or ran out of time
-│   └── CeilingError       7  ... the first paid hour comes to its ceiling (see first_account.run)
-├── StillRunningError     1  a job of the first paid hour did not come to a point in time (see first_account.run)
 ├── LauncherError         8  the launcher function broke, or its answer cannot be read
 ├── LocalFailureError     9  the local AWS did not start, stop or take the deployment
 ├── NotConfirmedError    10  a question was answered with no

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import json
 import os
 import random
@@ -72,6 +73,10 @@ def main(arguments: Sequence[str]) -> int:
     with _ended_in_order():
         try:
             return _Command(options, given=given).run()
+        except BrokenPipeError:
+            # The reader of the report has ended, as `head` does. Python would write to it once more at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 128 + signal.SIGPIPE
         except Exception:  # noqa: BLE001 - the exit code 1 of a traceback would say FAIL
             traceback.print_exc()
             return _OUR_FAULT
@@ -157,8 +162,17 @@ def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argpar
     options.planned = planned_losses(
         options.interrupt_at, drawn=options.losses, seed=options.seed, notice=not options.no_notice
     )
-    if options.keep is not None and options.keep.exists() and any(options.keep.iterdir()):
-        raise ValueError(f"--keep takes a new folder, and {options.keep} has something in it")
+    if options.keep is not None and options.keep.exists():
+        if not options.keep.is_dir():
+            raise ValueError(f"--keep takes a new folder, and {options.keep} is a file")
+        if any(options.keep.iterdir()):
+            raise ValueError(f"--keep takes a new folder, and {options.keep} has something in it")
+    if options.junit is not None and (options.junit.is_dir() or not options.junit.absolute().parent.is_dir()):
+        raise ValueError(f"--junit takes a file in a folder that exists, found {options.junit}")
+    try:
+        options.folder = Path.cwd()
+    except FileNotFoundError:
+        raise ValueError("the folder that this shell is in is gone: cd to one that exists") from None
     return options
 
 
@@ -171,16 +185,17 @@ def _seconds(text: str, option: str) -> float:
 
 @contextlib.contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into an exit, so that every process ends and every file goes."""
+    """Turn the first signal into an exit, so that every process ends and every file goes. Others cannot break that."""
+    signums = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def leave(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature is Python's
+        for each in signums:
+            signal.signal(each, signal.SIG_IGN)
         raise SystemExit(128 + signum)
 
-    before = {signum: signal.signal(signum, leave) for signum in (signal.SIGTERM, signal.SIGHUP)}
+    before = {signum: signal.signal(signum, leave) for signum in signums}
     try:
         yield
-    except KeyboardInterrupt:
-        raise SystemExit(128 + signal.SIGINT) from None
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
@@ -192,7 +207,7 @@ class _Command:
     def __init__(self, options: argparse.Namespace, *, given: Sequence[str]) -> None:
         self._options, self._given = options, given
         self._words: list[str] = options.words
-        self._folder = Path.cwd()
+        self._folder: Path = options.folder
         self._environment = caller_environment(os.environ, folder=self._folder)
         self._began = time.monotonic()
         self._shown_lines = 0
@@ -201,6 +216,7 @@ class _Command:
         self._facts: dict[str, object] = {}
         self._runs: list[RunFacts] = []
         self._stop_seconds: float | None = options.stop_seconds
+        self._watched: Mapping[str, object] = {}
 
     def run(self) -> int:
         options = self._options
@@ -213,6 +229,12 @@ class _Command:
             verdict = self._judged(scratch)
         except RehearsalError as error:
             verdict = not_judged(str(error), change=error.hint)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            verdict = not_judged(
+                f"{scratch.parent} has no space left for the runs", change="name a larger disk: TMPDIR=/data/tmp"
+            )
         finally:
             remove_tree(scratch / "machine")
             if options.keep is None:
@@ -239,15 +261,10 @@ class _Command:
         self._facts["mounts"] = disk.has_overlay
         if options.losses is not None or options.copy != "whole":
             self._say(f"seed {options.seed} (--seed {options.seed} draws the same again)")
-        before = None if disk.has_overlay else disk.caller_files()
+        self._watched = disk.watched_files()
         alone = self._run(rehearsal, Plan(name="alone", stop_after_seconds=self._stop_seconds))
         if (early := judge_alone(self._words, alone)) is not None:
             return early
-        if before is not None and (changed := _changed(before, disk.caller_files())):
-            raise RehearsalError(
-                f"the command wrote {changed} in this folder itself, by a path of its own",
-                hint="let it write to paths relative to its working directory, or to paths from its arguments",
-            )
         if disk.place is None:
             alone = self._find_place(rehearsal, alone)
             if (early := judge_alone(self._words, alone)) is not None:
@@ -297,7 +314,8 @@ class _Command:
             milestones=milestones,
             compared=self._compared(run, alone, interpreter),
             noise=self._compared(alone, again, interpreter),
-            place=None if disk.place is None else disk.place.shown,
+            place=None if disk.place is None or disk.place.is_of_logs else disk.place.shown,
+            other_folders=() if disk.place is None else disk.place.others,
             was_stopped=self._stop_seconds is not None,
         )
         if needs_finished_start(facts):
@@ -313,6 +331,12 @@ class _Command:
         path = self._environment["PATH"]
         interpreter = interpreter_of(self._words, path=path, folder=self._folder)
         if shutil.which(self._words[0], path=path) is None:
+            program = self._folder / self._words[0]
+            if program.is_file() and os.sep in self._words[0]:
+                raise RehearsalError(
+                    f"{self._words[0]} is no program that can be started",
+                    hint=f"name the program that runs it (python {self._words[0]}), or make it one with chmod +x",
+                )
             raise RehearsalError(
                 f"the command {self._words[0]!r} was not found on PATH",
                 hint="activate the environment that has it, or give its path",
@@ -341,8 +365,12 @@ class _Command:
         if given is None:
             return
         path = os.path.normpath(self._folder / given)
-        if path == str(self._folder):
-            raise RehearsalError("--checkpoints is this folder itself", hint="name a folder in it, or leave it out")
+        if f"{self._folder}/".startswith(f"{path.rstrip('/')}/"):
+            raise RehearsalError(
+                "--checkpoints is this folder itself, or one that holds it", hint="name a folder in it, or leave it out"
+            )
+        if Path(path).exists() and not Path(path).is_dir():
+            raise RehearsalError(f"--checkpoints takes a folder, and {given} is a file", hint="name its folder")
         if path.startswith(f"{self._folder}/"):
             disk.place = CheckpointPlace(inside=os.path.relpath(path, self._folder))
             return
@@ -382,11 +410,18 @@ class _Command:
                     hint="let the script take the folder from an argument or from SPOTKEEP_CHECKPOINT_DIR, or name"
                     " another with --checkpoints DIR",
                 )
-            disk.place = CheckpointPlace(outside=CHECKPOINTS)
+            disk.place = detect_place(
+                life.left_files,
+                writes,
+                seconds=life.seconds,
+                folder=self._folder,
+                outside=disk.outside_paths,
+                of_logs=True,
+            ) or CheckpointPlace(outside=CHECKPOINTS)
         else:
             disk.place = found
             self._say(f"it writes its checkpoints to {found.shown} (--checkpoints names another folder)")
-        if disk.place.names is not None:
+        if disk.place.names is not None and not disk.place.is_of_logs:
             self._remarks.append(
                 f"{disk.place.shown} lies beside the source. On AWS a checkpoint folder is one of its own: let the"
                 " script take it from an argument"
@@ -468,6 +503,13 @@ class _Command:
         ended = "completed" if last.done else "stopped" if last.ending is LifeEnding.LIMIT else _ended(last)
         self._say(f"{names[plan.name]}: {ended} after {seconds:.1f} s")
         self._runs.append(run)
+        if (changed := _changed(self._watched, rehearsal.disk.watched_files())) is not None:
+            raise RehearsalError(
+                f"the command wrote {changed} itself, and not a copy: by an absolute path, through a link that leads"
+                " out of this folder, or because it is too large to copy",
+                hint="look at that file. Let the command write to a path relative to this folder that is no link, or"
+                " name a linked checkpoint folder with --checkpoints DIR, which is then replaced by one of its own",
+            )
         return run
 
     def _compared(self, run: RunFacts, reference: RunFacts, interpreter: str) -> Mapping[str, FileComparison]:
@@ -529,8 +571,8 @@ def _way(disk: Disk) -> str:
 
 
 def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> str | None:
-    """Return the first file that is new or has changed."""
-    return next((name for name in sorted(after) if before.get(name) != after[name]), None)
+    """Return the first file that is new, has changed or is gone."""
+    return next((name for name in sorted({*before, *after}) if before.get(name) != after.get(name)), None)
 
 
 def _ended(life: Life) -> str:

@@ -4,7 +4,9 @@ A machine begins with the source and what the checkpoint folder had. Everything 
 caller's folder is never written.
 
 On Linux, where the machine allows it, the copy is an overlay over the folder at the folder's own path. Nothing is
-copied then, and every write goes to a layer of its own. Elsewhere the source is copied and data are linked.
+copied then, and every write goes to a layer of its own. Elsewhere the source is copied. Larger data are copied once,
+and each machine gets links to that copy. Data that are too large for that are linked and watched, and so are files to
+which links out of the folder lead. `watched_files` shows a write there.
 """
 
 from __future__ import annotations
@@ -45,11 +47,17 @@ _SOURCE_KINDS = frozenset({
     ".c", ".cc", ".cfg", ".conf", ".cpp", ".cu", ".ini", ".ipynb", ".j2", ".jinja", ".json", ".pl", ".py",
     ".pyi", ".sh", ".toml", ".yaml", ".yml",
 })  # fmt: skip
+_SMALL_STATES = frozenset({".json", ".txt", ".yaml", ".yml"})
+_WEIGHT_OF_TWO_WRITES = 6.0
 _STATES = re.compile(r"model|booster|xgb|lgb|lightgbm|weight|ckpt|check|state|newest|latest|resume", re.IGNORECASE)
 _ACCOUNTS = re.compile(r"trainer_state|config|history|metric|log|args|index|card", re.IGNORECASE)
 LARGEST_COPY_BYTES = 1 << 20
-_MOST_COPIED_FILES = 20_000
+_MOST_COPIED_FILES = 50_000
 _MOST_FILES_OF_A_FOLDER = 200
+_MOST_LINKED_FILES = 5_000
+_MOST_WATCHED_FILES = 50_000
+_MOST_DATA_BYTES = 4 << 30
+_SHARE_OF_FREE_SPACE = 0.25
 _BLOCK_BYTES = 1 << 20
 
 Version = tuple[int, int, int]
@@ -65,12 +73,16 @@ class CheckpointPlace:
         outside: Its path elsewhere, such as `/opt/ml/checkpoints`. None for one inside.
         names: The files of it that count, with `#` for each number. None for all. Only for the folder itself.
         was_seen: True if it was found by what the command wrote, and not given.
+        is_of_logs: True if it was found by files alone whose kind is that of logs, such as `progress.json`.
+        others: Other folders that the command writes while it trains. None of them survives.
     """
 
     inside: str | None = None
     outside: str | None = None
     names: frozenset[str] | None = None
     was_seen: bool = False
+    is_of_logs: bool = False
+    others: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -123,6 +135,11 @@ class Disk:
         self._outside: dict[str, Path] = {}
         """The directories elsewhere, by the path that the command knows."""
         self._placed: dict[str, Version] = {}
+        self._data: dict[str, Version] = {}
+        """The data that are copied once, as they were after that."""
+        self._data_bytes = 0
+        self._overwritten: set[str] = set()
+        """The data that the command has overwritten. Each machine has its own from then on."""
         self.has_overlay = self.has_opt_ml = False
         # An overlay's options are separated by commas and colons.
         if isolated and sys.platform == "linux" and not set(f"{folder}{scratch}") & set(",:\\"):
@@ -202,6 +219,7 @@ class Disk:
                 self._run_in_mounts([sys.executable, "-I", "-S", "-c", ""], emptied=emptied)
         else:
             self._placed = {}
+            self._note_overwritten()
             self.root.mkdir(exist_ok=True)
             for number, (name, way) in enumerate(copy_plan(self.folder, leave_out=self._leaves_out)):
                 if number > _MOST_COPIED_FILES:
@@ -235,7 +253,7 @@ class Disk:
         if place.names is not None:
             return [path.name for path in self.folder.iterdir() if place.holds(path.name)]
         old = self.folder / place.inside
-        return [place.inside] if old.is_dir() and any(old.iterdir()) else []
+        return [place.inside] if old.is_symlink() or (old.is_dir() and any(old.iterdir())) else []
 
     def _leaves_out(self, name: str) -> bool:
         if (self.folder / name).is_relative_to(self._scratch):
@@ -243,19 +261,59 @@ class Disk:
         return self.place is not None and self.place.holds(name)
 
     def caller_files(self) -> dict[str, Version]:
-        """Return the files of the caller's folder with their versions. No command may change them."""
+        """Return the files of the caller's folder with their versions. Those in the checkpoint folder are left out."""
         return {name: version for name, version in _files(self.folder).items() if not self._leaves_out(name)}
+
+    def watched_files(self) -> dict[str, Version]:
+        """Return the caller's files that a write of the command could reach, with their versions, by path."""
+        found: dict[str, Version] = {}
+        if not self.has_overlay:
+            files = _files(self.folder, but=_LEFT_OUT | {"node_modules"})
+            found.update({f"{self.folder}/{name}": version for name, version in files.items()})
+        for target in links_out_of(self.folder):
+            if target.is_file():
+                found[str(target)] = _version(target.stat())
+            else:
+                files = _files(target, most=_MOST_WATCHED_FILES)
+                found.update({f"{target}/{name}": version for name, version in files.items()})
+        return {name: version for name, version in found.items() if not Path(name).is_relative_to(self._scratch)}
 
     def _put(self, name: str, way: str) -> None:
         source, target = self.folder / name, self.root / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        if way == "link":
-            target.symlink_to(source)
-        elif source.is_symlink():
-            target.symlink_to(source.readlink())
-        elif way == "copy":
+        if way == "folder":
+            target.mkdir(exist_ok=True)
+        elif way == "link" and name not in self._overwritten:
+            target.symlink_to(self._data_copy(name))
+        elif source.is_symlink() and way == "copy":
+            # A link inside the folder is one inside the copy.
+            target.symlink_to(os.path.relpath(os.path.realpath(source), os.path.realpath(source.parent)))
+        else:
             shutil.copy2(source, target)
             self._placed[name] = _version(target.stat())
+
+    def _data_copy(self, name: str) -> Path:
+        """Return a copy of data that all machines share. The caller's own where there is no space for one."""
+        source, copy = self.folder / name, self._scratch / "data" / name
+        if name in self._data:
+            return copy
+        with contextlib.suppress(OSError):
+            size = source.stat().st_size
+            free = shutil.disk_usage(self._scratch).free
+            fits = self._data_bytes + size <= _MOST_DATA_BYTES and size <= _SHARE_OF_FREE_SPACE * free
+            if source.is_file() and fits:
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source, copy)
+                self._data[name] = _version(copy.stat())
+                self._data_bytes += size
+                return copy
+        return source
+
+    def _note_overwritten(self) -> None:
+        for name, version in self._data.items():
+            copy = self._scratch / "data" / name
+            if not copy.is_file() or _version(copy.stat()) != version:
+                self._overwritten.add(name)
 
     def take_checkpoints(self) -> Path:
         """Move the checkpoint files out of the machine that is gone, and return their new folder."""
@@ -337,6 +395,8 @@ class Disk:
         rest = [rewritten(word, places) for word in words[1:]]
         changed["PWD"] = str(self.shown_root)
         if not self.has_overlay:
+            # A mere look at the state of the caller's repository writes its index.
+            changed.setdefault("GIT_OPTIONAL_LOCKS", "0")
             return [words[0], *rest], changed, self.root
         specification = json.dumps(self._specification())
         return (
@@ -392,51 +452,85 @@ def _has_mounts_below(folder: Path) -> bool:
 def copy_plan(folder: Path, *, leave_out: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
     """Yield the files of a folder with the way in which a copy gets them, `copy`, `link` or `folder`.
 
-    Files up to 1 MiB, source and kinds that trainings write are copied. Larger files are linked. Virtual environments,
-    repositories' own folders and folders of data alone are linked as a whole.
+    Files up to 1 MiB, source and kinds that trainings write are copied. Larger files are linked, and so are all of a
+    folder of data alone. Virtual environments, repositories' own folders and folders of very many data are linked as a
+    whole.
 
     Args:
         folder: The folder.
         leave_out: Returns True for a path that the copy is not to have.
     """
-    open_ends = [folder]
+    open_ends = [(folder, False)]
     while open_ends:
-        directory = open_ends.pop()
-        for entry in sorted(os.scandir(directory), key=lambda each: each.name):
+        directory, is_data = open_ends.pop()
+        entries = _entries(directory)
+        if not entries and directory != folder:
+            yield os.path.relpath(directory, folder), "folder"
+        for entry in entries:
             name = os.path.relpath(entry.path, folder)
             if entry.name in _LEFT_OUT or leave_out(name):
                 continue
             if entry.is_dir(follow_symlinks=False):
-                if _is_linked_whole(Path(entry.path)):
+                count = 0 if is_data else _data_files(Path(entry.path))
+                if count > _MOST_LINKED_FILES or not os.access(entry.path, os.R_OK | os.X_OK):
                     yield name, "link"
                 else:
-                    open_ends.append(Path(entry.path))
+                    open_ends.append((Path(entry.path), is_data or count > _MOST_FILES_OF_A_FOLDER))
             elif entry.is_symlink():
-                # A link inside the folder keeps its meaning in the copy.
                 target = os.path.realpath(entry.path)
-                yield name, "copy" if target.startswith(str(folder) + os.sep) else "link"
+                yield name, "copy" if target.startswith(os.path.realpath(folder) + os.sep) else "link"
             elif entry.is_file():
                 kind = Path(entry.name).suffix.lower()
-                small = entry.stat().st_size <= LARGEST_COPY_BYTES
-                yield name, "copy" if small or kind in WRITTEN_KINDS or kind in _SOURCE_KINDS else "link"
+                small = entry.stat().st_size <= LARGEST_COPY_BYTES and not is_data
+                is_copied = small or kind in WRITTEN_KINDS or kind in _SOURCE_KINDS
+                yield name, "copy" if is_copied and os.access(entry.path, os.R_OK) else "link"
 
 
-def _is_linked_whole(directory: Path) -> bool:
+def _entries(directory: Path) -> list[os.DirEntry[str]]:
+    return sorted(os.scandir(directory), key=lambda each: each.name)
+
+
+def _data_files(directory: Path) -> float:
+    """Return the number of files in a folder of data alone. 0 for another, and no limit for a folder of tools."""
     if directory.name in _LINKED_FOLDERS or (directory / "pyvenv.cfg").is_file():
-        return True
+        return float("inf")
     count = 0
     for _, _, names in os.walk(directory):
         if any(Path(name).suffix.lower() in _SOURCE_KINDS | WRITTEN_KINDS for name in names):
-            return False
+            return 0
         count += len(names)
-    return count > _MOST_FILES_OF_A_FOLDER
+    return count
 
 
-def _files(root: Path) -> dict[str, Version]:
-    """Return the regular files below a folder. Links and the marks of an overlay are left out."""
+def links_out_of(folder: Path) -> list[Path]:
+    """Return the files and folders elsewhere to which links in a folder lead. Folders of tools are left out."""
+    found, inside = set(), os.path.realpath(folder)
+    for directory, names, files in os.walk(folder):
+        for name in [*names, *files]:
+            path = os.path.join(directory, name)  # noqa: PTH118 - a folder may have very many
+            if os.path.islink(path):  # noqa: PTH114
+                target = os.path.realpath(path)
+                above = f"{inside}/".startswith(f"{target.rstrip('/')}/")
+                if not above and not target.startswith(f"{inside}/") and os.path.exists(target):  # noqa: PTH110
+                    found.add(Path(target))
+        kept = [name for name in names if name not in _LINKED_FOLDERS | _LEFT_OUT]
+        names[:] = [name for name in kept if not Path(directory, name, "pyvenv.cfg").is_file()]
+    return sorted(path for path in found if path.is_file() or path.is_dir())
+
+
+def _files(
+    root: Path, *, but: frozenset[str] = _LEFT_OUT | _LINKED_FOLDERS, most: float = float("inf")
+) -> dict[str, Version]:
+    """Return the regular files below a folder. Links and the marks of an overlay are left out.
+
+    Args:
+        root: The folder.
+        but: The names of folders that are left out.
+        most: The number of files after which no further folder is read.
+    """
     found: dict[str, Version] = {}
     open_ends = [str(root)]
-    while open_ends:
+    while open_ends and len(found) < most:
         try:
             entries = list(os.scandir(open_ends.pop()))
         except OSError:
@@ -444,7 +538,7 @@ def _files(root: Path) -> dict[str, Version]:
         for entry in entries:
             with contextlib.suppress(OSError):
                 if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in _LEFT_OUT and entry.name not in _LINKED_FOLDERS:
+                    if entry.name not in but:
                         open_ends.append(entry.path)
                 elif entry.is_file(follow_symlinks=False):
                     found[os.path.relpath(entry.path, root)] = _version(entry.stat(follow_symlinks=False))
@@ -502,6 +596,7 @@ def detect_place(
     seconds: float,
     folder: Path,
     outside: Sequence[str] = (),
+    of_logs: bool = False,
 ) -> CheckpointPlace | None:
     """Find the checkpoint folder by what a run wrote that was left alone. None where it wrote nothing.
 
@@ -511,9 +606,15 @@ def detect_place(
         seconds: The length of the run.
         folder: The caller's folder.
         outside: The directories elsewhere that its arguments name.
+        of_logs: True to take files of the kinds that a small state shares with logs.
     """
     elsewhere = (CHECKPOINTS, *outside)
-    kept = [name for name in files if not is_log(name) and not name.startswith(("/opt/ml/model/", "/opt/ml/output/"))]
+    kept = [
+        name
+        for name in files
+        if (Path(name).suffix.lower() in _SMALL_STATES if of_logs else not is_log(name))
+        and not name.startswith(("/opt/ml/model/", "/opt/ml/output/"))
+    ]
     candidates: dict[str, float] = {}
     for name in kept:
         place = next((path for path in elsewhere if name.startswith(f"{path}/")), None) or _place_of(name, folder)
@@ -525,12 +626,18 @@ def detect_place(
     if not candidates:
         return None
     best = max(candidates, key=lambda place: (place.startswith(CHECKPOINTS), candidates[place]))
+    others = tuple(
+        f"{place.rstrip('/')}/" if place else "the folder itself"
+        for place, weight in sorted(candidates.items())
+        if place != best and weight >= _WEIGHT_OF_TWO_WRITES
+    )
+    found = CheckpointPlace(inside=best, was_seen=True, is_of_logs=of_logs, others=others)
     if best in elsewhere:
-        return CheckpointPlace(outside=best, was_seen=True)
+        return replace(found, inside=None, outside=best)
     if best:
-        return CheckpointPlace(inside=best, was_seen=True)
+        return found
     names = frozenset(numbered(name) for name in kept if not name.startswith("/") and not _place_of(name, folder))
-    return CheckpointPlace(inside="", names=names, was_seen=True)
+    return replace(found, names=names)
 
 
 def _place_of(name: str, folder: Path) -> str:

@@ -71,11 +71,13 @@ def enter(specification: dict[str, Any]) -> None:
     _mount(libc, "overlay", overlay["lower"], "overlay", 0, options + (",userxattr" if user else ""))
     for name in specification["emptied"]:
         path = Path(overlay["lower"], name)
-        if path.is_dir() and not path.is_symlink():
+        was_folder = path.is_dir()
+        if was_folder and not path.is_symlink():
             shutil.rmtree(path)
-            path.mkdir()
-        elif path.exists():
+        elif path.is_symlink() or path.exists():
             path.unlink()
+        if was_folder:
+            path.mkdir()
     os.chdir(specification["directory"])
 
 

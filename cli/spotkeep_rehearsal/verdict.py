@@ -20,6 +20,7 @@ from spotkeep_rehearsal.known_of_libraries import line_to_change, why_it_failed,
 from spotkeep_rehearsal.milestones import MetricComparison, Milestones, compare_metrics, find_milestones
 
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded")
 _SHARE_OF_TIME = 0.6
 _FEWEST_WRITES = 3
 
@@ -104,6 +105,7 @@ class Facts:
         again: The other one.
         run: The run that was interrupted.
         planned_losses: The number of its losses in the plan.
+        other_folders: Other folders that the command wrote while it trained. None of them survives.
         were_asked: True if the caller asked for these losses, and they are not the usual ones.
         milestones: The milestones of the command.
         compared: The files of the interrupted run and of the first one that differ in bytes, compared by value.
@@ -125,6 +127,7 @@ class Facts:
     finished: Life | None = None
     was_stopped: bool = False
     were_asked: bool = False
+    other_folders: Sequence[str] = ()
 
 
 def judge_alone(command: Sequence[str], run: RunFacts) -> Verdict | None:
@@ -172,6 +175,10 @@ def judge(facts: Facts) -> Verdict:
             " --checkpoints DIR",
         )
     failed = _failed(facts, losses)
+    if any(_NO_SPACE.search(text) for text in failed):
+        return not_judged(
+            "the disk was full in the interrupted run", change="name a larger disk: TMPDIR=/data/tmp", reasons=failed
+        )
     gone = _gone(facts, losses)
     model, metrics = _result(facts)
     fails = [*failed, *gone.fails, *([] if failed else _differences(facts, model, metrics))]
@@ -196,7 +203,9 @@ def judge(facts: Facts) -> Verdict:
             reasons=tuple(open_),
             losses=losses,
             remarks=remarks,
-            change="let it print a line an epoch, such as `epoch 3: loss 0.41`, or report its steps"
+            change="take the machine away less often, or at other moments (--interrupt-at 40%)"
+            if absent and list(open_) == absent
+            else "let it print a line an epoch, such as `epoch 3: loss 0.41`, or report its steps"
             " (spotkeep.report_progress)",
             counted_by=counted_by,
         )
@@ -244,8 +253,10 @@ def _loss(facts: Facts, life: Life, after: Life | None) -> LossFacts:
 def _going(facts: Facts, life: Life, after: Life | None, *, at_step: int | None, resumed: int | None) -> Going:
     if after is None:
         return Going.UNKNOWN
-    if not any(not is_log(name) for name in after.found_files):
-        return Going.NOTHING
+    if all(map(is_log, after.found_files)):
+        # A small state may have the kind of a log.
+        went_on = bool(after.found_files) and at_step is not None and at_step >= 2 and bool(resumed)
+        return Going.ON if went_on else Going.NOTHING
     # A first milestone is repeated where the only checkpoint is older than it.
     if at_step is not None and at_step >= 2 and resumed is not None:
         if resumed > 0:
@@ -332,7 +343,7 @@ def _gone(facts: Facts, losses: Sequence[LossFacts]) -> _Gone:
     first_on = goings.index(Going.ON) if Going.ON in goings else None
     anew = [number for number, going in enumerate(goings) if going is Going.ANEW]
     against = [number for number in anew if first_on is None or number > first_on]
-    fails = [_began_anew(number + 1, losses[number]) for number in against]
+    fails = [_began_anew(number + 1, losses[number], facts.other_folders) for number in against]
     fails += [
         text
         for number, loss in enumerate(losses, start=1)
@@ -380,14 +391,20 @@ def _after_all_milestones(facts: Facts, seconds: float) -> bool:
     return len(times) >= 2 and seconds > times[-1]
 
 
-def _began_anew(number: int, loss: LossFacts) -> str:
+def _began_anew(number: int, loss: LossFacts, others: Sequence[str]) -> str:
     files = [name for name in loss.found_files if not is_log(name)]
     more = f" and {len(files) - 1} more" if len(files) > 1 else ""
     read = ", and the script read none of it" if loss.read_files == () else ""
     steps = "" if loss.at_step is None else f" {loss.at_step} steps were done again."
+    because = "It does not load what it saved"
+    if others:
+        because = (
+            f"It also writes {', '.join(others[:3])}, which did not come back: one folder survives an interruption, so"
+            " save all that a start needs in one, or name the folder that holds it all with --checkpoints DIR"
+        )
     return (
         f"interruption {number}: {files[-1]}{more} of the checkpoint folder came back{read}. The script began"
-        f" anew.{steps} It does not load what it saved"
+        f" anew.{steps} {because}"
     )
 
 

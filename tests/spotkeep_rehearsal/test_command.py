@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -216,6 +217,97 @@ def test_without_mounts_a_write_into_the_folder_itself_is_noticed(folder: Path) 
     assert "stray.bin" in ended.stdout
 
 
+SMALL_STATE = """
+import json, os, sys, time
+weight, momentum, start = 10.0, 0.0, 0
+os.makedirs("a", exist_ok=True), os.makedirs("b", exist_ok=True)
+if os.path.exists(READ) and os.path.exists(ALSO):
+    weight, momentum, start = json.load(open(READ))
+for epoch in range(start, 8):
+    time.sleep(0.1)
+    momentum = 0.9 * momentum + 0.1 * weight
+    weight -= 0.1 * momentum
+    for name in (READ, ALSO):
+        json.dump((weight, momentum, epoch + 1), open("draft", "w"))
+        os.replace("draft", name)
+    print(f"epoch {epoch} loss {weight:.4f}")
+"""
+
+
+@pytest.mark.long
+def test_a_state_of_the_kind_of_a_log_comes_back(folder: Path) -> None:
+    (folder / "train.py").write_text(SMALL_STATE.replace("READ", "'progress.json'").replace("ALSO", "'progress.json'"))
+    ended = rehearse(folder)
+    assert ended.returncode == PASS, ended.stdout + ended.stderr
+
+
+@pytest.mark.long
+def test_a_script_that_needs_two_folders_fails_and_both_are_named(folder: Path) -> None:
+    (folder / "train.py").write_text(SMALL_STATE.replace("READ", "'a/state.bin'").replace("ALSO", "'b/state.bin'"))
+    ended = rehearse(folder)
+    assert ended.returncode == FAIL, ended.stdout + ended.stderr
+    assert "one folder survives an interruption" in " ".join(ended.stdout.split())
+
+
+LARGE = 2 << 20
+APPENDS = """
+import os
+for epoch in range(4):
+    print(f"epoch {epoch} loss {1 / (epoch + 1):.3f}")
+with open("PATH", "r+b") as file:
+    file.write(b"changed")
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_script_that_overwrites_its_data_changes_a_copy(folder: Path, way: tuple[str, ...]) -> None:
+    (folder / "data.npy").write_bytes(b"x" * LARGE)
+    (folder / "train.py").write_text(APPENDS.replace("PATH", "data.npy"))
+    before = tree(folder)
+    ended = rehearse(folder, *way)
+    assert "overwrote" not in ended.stdout
+    assert tree(folder) == before
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("target", ["data", "data/large.npy"])
+def test_a_write_through_a_link_out_of_the_folder_is_noticed(folder: Path, way: tuple[str, ...], target: str) -> None:
+    outside = folder.parent / "outside" / target
+    (outside if target == "data" else outside.parent).mkdir(parents=True)
+    name = "large.npy" if target == "data" else "."
+    (outside / name).write_bytes(b"x" * LARGE)
+    (folder / "link").symlink_to(outside)
+    (folder / "train.py").write_text(APPENDS.replace("PATH", os.path.normpath(f"link/{name}")))
+    ended = rehearse(folder, *way)
+    if (outside / name).read_bytes()[:1] != b"x":
+        assert ended.returncode == NOT_JUDGED, ended.stdout + ended.stderr
+        assert str(outside / name) in " ".join(ended.stdout.split())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", WAYS)
+def test_a_given_checkpoint_folder_that_is_a_link_is_neither_used_nor_touched(
+    folder: Path, way: tuple[str, ...]
+) -> None:
+    outside = folder.parent / "outside"
+    outside.mkdir()
+    (folder / "ckpt").symlink_to(outside)
+    ended = rehearse(folder, *way, "--checkpoints", "ckpt")
+    assert ended.returncode == PASS, ended.stdout + ended.stderr
+    assert list(outside.iterdir()) == []
+    assert (folder / "ckpt").is_symlink()
+
+
+def test_without_mounts_a_link_inside_the_folder_leads_into_the_copy(folder: Path) -> None:
+    (folder / "data").mkdir()
+    (folder / "data" / "small.bin").write_bytes(b"x")
+    (folder / "link").symlink_to(folder / "data" / "small.bin")
+    (folder / "train.py").write_text(APPENDS.replace("PATH", "link"))
+    before = tree(folder)
+    rehearse(folder, "--no-mounts")
+    assert tree(folder) == before
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -225,6 +317,8 @@ def test_without_mounts_a_write_into_the_folder_itself_is_noticed(folder: Path) 
         ["--for", "soon", "--", "true"],
         ["--losses", "0", "--", "true"],
         ["--no-such-option", "--", "true"],
+        ["--keep", __file__, "--", "true"],
+        ["--junit", "/no/such/folder/junit.xml", "--", "true"],
     ],
     ids=" ".join,
 )
@@ -239,6 +333,47 @@ def test_a_command_that_is_not_there_is_not_judged(
     monkeypatch.chdir(tmp_path)
     assert main(["--", "no-such-program-here"]) == NOT_JUDGED
     assert "was not found on PATH" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", [".", "..", "/", "train.py"])
+def test_a_checkpoint_folder_that_cannot_be_one_is_not_judged(folder: Path, given: str) -> None:
+    ended = rehearse(folder, "--checkpoints", given)
+    assert ended.returncode == NOT_JUDGED
+    assert "--checkpoints " in ended.stdout
+
+
+def test_a_script_that_is_no_program_is_answered_with_its_python(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    assert main(["--", "./train.py"]) == NOT_JUDGED
+    assert "python ./train.py" in capsys.readouterr().out
+
+
+def test_a_report_whose_reader_ended_leaves_no_traceback_and_no_file(folder: Path) -> None:
+    words = [sys.executable, "-m", "spotkeep_rehearsal", "--", sys.executable, "train.py"]
+    with subprocess.Popen(
+        words, cwd=folder, env=environment(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 128 + signal.SIGPIPE
+    assert list((folder.parent / "temporary").iterdir()) == []
+
+
+def test_a_full_disk_is_not_judged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("spotkeep_rehearsal.folders.shutil.copy2", fails)
+    assert main(["--no-mounts", "--", sys.executable, "train.py"]) == NOT_JUDGED
+    assert "TMPDIR" in capsys.readouterr().out
 
 
 TORCH = """

@@ -40,9 +40,41 @@ def test_source_is_copied_and_data_are_linked_by_size_and_kind(tmp_path: Path) -
         "large.py": "copy",
         ".venv": "link",
         ".git": "link",
-        "images": "link",
         "few/1.jpg": "copy",
+        **{f"images/{number}.jpg": "link" for number in range(201)},
     }
+
+
+def test_a_folder_of_very_many_data_is_linked_as_a_whole_and_an_empty_one_is_made(tmp_path: Path) -> None:
+    files_in(tmp_path, *[f"images/{number}.jpg" for number in range(5_001)])
+    (tmp_path / "empty").mkdir()
+    assert dict(copy_plan(tmp_path, leave_out=lambda name: False)) == {"images": "link", "empty": "folder"}
+
+
+def test_data_are_copied_once_and_those_that_a_command_overwrites_are_its_own(tmp_path: Path) -> None:
+    folder, scratch = files_in(tmp_path / "project", "large.npy", size=LARGEST_COPY_BYTES + 1), tmp_path / "scratch"
+    scratch.mkdir()
+    disk = Disk(folder, scratch=scratch, isolated=False)
+    disk.fresh()
+    assert (disk.root / "large.npy").resolve() == scratch / "data" / "large.npy"
+    (disk.root / "large.npy").write_bytes(b"changed")
+    for _ in range(2):
+        disk.fresh()
+        assert (disk.root / "large.npy").read_bytes() == (folder / "large.npy").read_bytes()
+        assert not (disk.root / "large.npy").is_symlink()
+    assert disk.checkpoint_files() == {}
+
+
+def test_data_without_space_for_a_copy_are_linked_and_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spotkeep_rehearsal.folders._MOST_DATA_BYTES", 0)
+    folder, scratch = files_in(tmp_path / "project", "large.npy", size=LARGEST_COPY_BYTES + 1), tmp_path / "scratch"
+    scratch.mkdir()
+    disk = Disk(folder, scratch=scratch, isolated=False)
+    disk.fresh()
+    before = disk.watched_files()
+    (disk.root / "large.npy").write_bytes(b"changed")
+    after = disk.watched_files()
+    assert {name for name in before if before[name] != after[name]} == {str(folder / "large.npy")}
 
 
 @pytest.mark.parametrize("isolated", [False, True])
@@ -85,6 +117,17 @@ def test_the_folder_of_checkpoints_is_the_one_that_is_written_while_it_trains(tm
     writes = [(float(number), f"runs/a/ckpt-{number}.pt") for number in range(9)] + [(9.9, "final/model.bin")]
     names = [*dict.fromkeys(name for _, name in writes), "runs/log.csv", "metrics.json"]
     assert detect_place(names, writes, seconds=10, folder=tmp_path) == CheckpointPlace(inside="runs", was_seen=True)
+
+
+def test_other_folders_that_are_written_are_named_and_logs_are_the_last_resort(tmp_path: Path) -> None:
+    writes = [(float(number), name) for number in range(9) for name in ("a/m.pt", "b/o.pt", "b/o.pt", "log.json")]
+    names = ["a/m.pt", "b/o.pt", "c/end.pt", "log.json"]
+    found = detect_place(names, writes, seconds=10, folder=tmp_path)
+    assert found == CheckpointPlace(inside="b", was_seen=True, others=("a/",))
+    assert detect_place(["log.json"], writes, seconds=10, folder=tmp_path) is None
+    found = detect_place(["log.json"], writes, seconds=10, folder=tmp_path, of_logs=True)
+    assert found is not None
+    assert (found.names, found.is_of_logs) == ({"log.json"}, True)
 
 
 def test_checkpoints_beside_the_source_are_known_by_their_names(tmp_path: Path) -> None:

@@ -388,7 +388,10 @@ def command_warnings(request: JobRequest) -> Iterator[str]:
             f"environment {', '.join(secrets)} may be a secret; all who may describe the job can read it. "
             "Store each in AWS Secrets Manager and name it in secrets instead."
         )
-    if request.wandb is not None and not {"WANDB_API_KEY", "WANDB_MODE"} & {*request.environment, *request.secrets}:
+    if request.wandb is not None and not {"WANDB_API_KEY", "WANDB_MODE"} & {
+        *request.environment,
+        *(request.secrets or ()),
+    }:
         yield (
             "wandb is given without an API key, so its client cannot log in. Store the key in AWS Secrets Manager and "
             "name it in secrets: WANDB_API_KEY."

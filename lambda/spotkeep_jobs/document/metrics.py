@@ -189,11 +189,21 @@ _OF_THE_USER: Final = frozenset({WANDB_NAME, WANDB_MODE})
 """Variables of `wandb` that the user may set, too."""
 
 
+def set_by_trackers(request: JobRequest) -> dict[str, str]:
+    """Return the variables that the trackers of a request set, each with the field of its tracker."""
+    trackers = (("mlflow", request.mlflow), ("wandb", request.wandb))
+    return {
+        name: field
+        for field, tracker in trackers
+        if tracker is not None
+        for name in sorted(tracker.variables - _OF_THE_USER)
+    }
+
+
 @rule("environment", "mlflow", "wandb")
 def _trackers_are_named_once(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    for field, tracker in (("mlflow", request.mlflow), ("wandb", request.wandb)):
-        set_by_it = frozenset() if tracker is None else tracker.variables - _OF_THE_USER
-        for name in sorted(set_by_it & request.environment.keys()):
+    for name, field in set_by_trackers(request).items():
+        if name in request.environment:
             yield Problem(
                 field=f"environment.{name}",
                 found="a value",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from spotkeep_fleet.secret_references import SecretReference, read_reference
 from spotkeep_jobs.document.command import NO_RUNNER, RESERVED_VARIABLES
+from spotkeep_jobs.document.metrics import set_by_trackers
 from spotkeep_jobs.document.reading import AnyText, Rule, first_few, more_than_fit, must, rule, written
 from spotkeep_jobs.document.source import GitSource
 from spotkeep_jobs.errors import Problem
@@ -87,11 +88,11 @@ def _secrets_may_be_read(request: JobRequest, defaults: DeploymentDefaults) -> I
         )
 
 
-@rule("secrets", "environment", "mlflow")
+@rule("secrets", "environment", "mlflow", "wandb")
 def _a_variable_has_one_value(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    of_mlflow = frozenset() if request.mlflow is None else request.mlflow.variables
+    others = {**set_by_trackers(request), **dict.fromkeys(request.environment, "environment")}
     for name in request.secrets or ():
-        other = "environment" if name in request.environment else "mlflow" if name in of_mlflow else None
+        other = others.get(name)
         if other is not None:
             yield Problem(
                 field=f"secrets.{name}",

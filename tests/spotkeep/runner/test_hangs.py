@@ -296,3 +296,47 @@ def test_a_notice_of_someone_else_stays(tmp_path: Path) -> None:
     assert notice_file.exists()
     notice_file.unlink()
     watch.take_back_notice()
+
+
+RANKS_OF_TORCH = """
+import os, signal
+import torch, torch.distributed as dist
+import spotkeep
+
+dist.init_process_group("gloo")
+state = {"progress": {"steps": []}}
+with spotkeep.Checkpointer(state, every_steps=1) as checkpointer:
+    for step in checkpointer.steps(8):
+        if step == 5 and dist.get_rank() == 1 and not os.path.exists("stopped"):
+            open("stopped", "w").close()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        dist.all_reduce(torch.ones(1))
+        state["progress"]["steps"].append(step)
+if dist.get_rank() == 0:
+    print("done", state["progress"]["steps"], flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.long
+def test_a_rank_of_torchrun_that_is_stopped_while_the_others_wait_for_it_is_noticed(start):
+    pytest.importorskip("torch")
+    job = start(
+        ["python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"],
+        script=RANKS_OF_TORCH,
+        # Longer than two processes import torch on a busy machine.
+        spec={"stuck": HangLimit(25, restart=True)},
+        SPOTKEEP_NOTICE_SECONDS="20",
+        OMP_NUM_THREADS="1",
+    )
+    stuck = job.wait_for("stuck")
+    assert 25 <= stuck["seconds"] < 25 + 60
+    assert job.finish() == 0, job.stderr
+    assert names(job.events, "start", "resume", "stuck", "finish") == [
+        "start", "resume", "stuck", "start", "resume", "finish",
+    ]  # fmt: skip
+    resumed = [event["step"] for event in job.events if event["event"] == "resume"]
+    assert resumed[0] == 0
+    assert resumed[1] in range(4, 8)
+    assert "done [0, 1, 2, 3, 4, 5, 6, 7]" in job.lines

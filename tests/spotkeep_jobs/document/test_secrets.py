@@ -96,6 +96,8 @@ def test_a_variable_has_one_value() -> None:
     assert (problem.field, problem.problem) == ("secrets.HF_TOKEN", "is a variable that environment sets")
     problem = the_problem(secrets={"MLFLOW_TRACKING_URI": "hf"}, mlflow="https://mlflow.example.com")
     assert (problem.field, problem.problem) == ("secrets.MLFLOW_TRACKING_URI", "is a variable that mlflow sets")
+    problem = the_problem(secrets={"WANDB_PROJECT": "hf"}, wandb="digits", environment={"WANDB_MODE": "offline"})
+    assert (problem.field, problem.problem) == ("secrets.WANDB_PROJECT", "is a variable that wandb sets")
 
 
 def test_without_a_command_nothing_reads_secrets() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from spotkeep_fleet.training_spec import HangLimit, WandbPlace
 from spotkeep_jobs.backends.ec2.launch import (
     FleetPlatform,
     create_fleet_request,
@@ -171,6 +172,8 @@ def test_the_script_knows_where_to_log_and_where_to_pause() -> None:
     spec = launched(mlflow="https://mlflow.example.com", pause_at_step=1000).instance_job.training
     assert spec.script_variables(run=None).items() >= given.items()
     assert not launched().instance_job.training.script_variables(run=None).keys() & given.keys()
+    hangs = launched(stuck={"after": 90, "restart": True}, wandb="digits").instance_job.training
+    assert (hangs.stuck, hangs.wandb) == (HangLimit(90, restart=True, at_most=3), WandbPlace("digits"))
 
 
 def test_a_fleet_keeps_one_instance_of_any_type_in_any_zone_where_capacity_is_deepest() -> None:

@@ -20,10 +20,12 @@ from spotkeep.events import event_line
 from spotkeep_fleet.training_spec import (
     ARGUMENTS,
     NOT_STARTED,
+    HangLimit,
     JobSource,
     MlflowPlace,
     SearchedMetric,
     TrainingSpec,
+    WandbPlace,
     decode_spec,
     encode_spec,
     spec_file_name,
@@ -386,6 +388,12 @@ def test_the_script_knows_where_to_log_and_where_to_pause_and_a_shell_needs_remo
         "SPOTKEEP_PAUSE_AT_STEP": "1000",
     }
     assert built(debug=True)["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
+
+
+def test_the_runner_knows_when_a_training_hangs_and_the_project_of_weights_and_biases() -> None:
+    assert spec_for(stuck="30m").stuck == HangLimit(1800, restart=False, at_most=3)
+    spec = spec_for(stuck={"after": "90s", "restart": True, "at_most": 5}, wandb={"project": "a", "entity": "b"})
+    assert (spec.stuck, spec.wandb) == (HangLimit(90, restart=True, at_most=5), WandbPlace("a", "b"))
 
 
 class TestWithoutACommand:
