@@ -45,6 +45,7 @@ def test_a_line_that_counts_is_a_milestone_in_the_ways_in_which_libraries_print(
 
     found = find_milestones(printed(0.0), printed(0.01))
     assert len(found.keys) == 12
+    assert len(found.counters) == 1
     assert found.positions_in(printed(0.02)[5:]) == list(range(5, 12))
 
 
