@@ -295,7 +295,8 @@ def needs_finished_start(facts: Facts) -> bool:
     """Return True where only a start with the checkpoints of a run that is done can show how the command starts."""
     goings = {loss.going for loss in losses_of(facts)}
     shown = Going.ON in goings or Going.ANEW in goings
-    return facts.run.completed and Going.UNKNOWN in goings and not shown and not facts.was_stopped
+    left = any(not is_log(name) for name in facts.alone.lives[-1].left_files)
+    return facts.run.completed and left and Going.UNKNOWN in goings and not shown and not facts.was_stopped
 
 
 def _counts_from_zero_again(facts: Facts, at_step: int) -> bool:
@@ -356,7 +357,9 @@ def _gone(facts: Facts, losses: Sequence[LossFacts]) -> _Gone:
     ]
     if first_on is not None or against:
         return _Gone(fails=tuple(fails), remarks=tuple(remarks), began_anew=bool(against))
-    saved = [name for name in facts.alone.lives[-1].left_files if not is_log(name)]
+    alone = facts.alone.lives[-1]
+    # A command may remove its checkpoints when it is done.
+    saved = [name for name in (*alone.left_files, *(write.name for write in alone.writes)) if not is_log(name)]
     if not saved:
         where = facts.place or "the checkpoint directory (/opt/ml/checkpoints, which SPOTKEEP_CHECKPOINT_DIR names)"
         text = (

@@ -44,6 +44,7 @@ def folder(tmp_path: Path) -> Path:
         ("--numbered",),
         ("--quiet", "--numbered"),
         ("--noise",),
+        ("--tidy",),
         ("--checkpoints", "/opt/ml/checkpoints", "--out", "model.pkl"),
         ("--checkpoints", "/nowhere/here"),
         ("--wrong", "code-0-on-notice"),
@@ -66,6 +67,7 @@ def test_a_script_that_goes_on_passes(folder: Path, way: tuple[str, ...], argume
     ("arguments", "headline"),
     [
         (("--wrong", "ignores"), "It begins anew after an interruption."),
+        (("--wrong", "ignores", "--tidy"), "It begins anew after an interruption."),
         (("--wrong", "no-epoch"), "It begins anew after an interruption."),
         (("--wrong", "never-saves"), "It begins anew after an interruption."),
         (("--wrong", "ignores", "--quiet", "--numbered"), "It begins anew after an interruption."),
@@ -325,6 +327,14 @@ def test_without_mounts_a_link_inside_the_folder_leads_into_the_copy(folder: Pat
 def test_a_wrong_use_is_answered_with_its_exit_code(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 64
     assert "spotkeep rehearse: " in capsys.readouterr().err
+
+
+def test_the_whole_machine_is_no_folder_of_a_training(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir("/")
+    assert main(["--", "true"]) == 64
+    assert "the whole machine" in capsys.readouterr().err
 
 
 def test_a_command_that_is_not_there_is_not_judged(
