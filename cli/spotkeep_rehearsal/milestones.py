@@ -40,6 +40,8 @@ _NEAR, _FAR = 0.15, 0.5
 """Shares of what a training has learned. A run that begins anew is all of it away."""
 _FEWEST_OF_FLOATS = 4
 _FEWEST_OF_INTEGERS = 3
+_FEWEST_STEPS_OF_FLOATS = 3
+"""An accuracy grows once, from 0.9 to 1."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,8 @@ def _counts(group: Sequence[ReadLine], others: Sequence[ReadLine] | None, column
     rounding = 1.01 * 10.0 ** -max(line.decimals[column] for line in group)
     is_whole = all(value.is_integer() for value in numbers) and not any(line.decimals[column] for line in group)
     fewest = _FEWEST_OF_INTEGERS if is_whole else _FEWEST_OF_FLOATS
+    if not is_whole and len(grows) < _FEWEST_STEPS_OF_FLOATS:
+        return False
     even = max(grows) - min(grows) <= (0 if is_whole else rounding)
     return even and (len(numbers) >= fewest or (is_whole and grows[0] == 1))
 

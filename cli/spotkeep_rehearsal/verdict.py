@@ -526,8 +526,8 @@ def _losses_that_did_not_come(facts: Facts, losses: Sequence[LossFacts]) -> list
 
 def _goes_on_by_itself(facts: Facts) -> bool:
     own = find_milestones(facts.alone.lives[-1].lines)
-    shown = own.positions_in(facts.again.lives[-1].lines)
-    return len(own.keys) >= 3 and bool(shown) and shown[0] > 0 and not facts.was_stopped
+    first = next((key for line in facts.again.lives[-1].lines if (key := own.key_of(line.text)) is not None), None)
+    return len(own.keys) >= 3 and first is not None and own.positions.get(first, 0) > 0 and not facts.was_stopped
 
 
 def _pass_headline(model: ModelJudgement, metrics: MetricComparison) -> tuple[str, list[str]]:

@@ -69,6 +69,12 @@ def test_rows_of_numbers_alone_are_told_apart_by_their_number() -> None:
     assert found.positions_in(printed(0.7)[17:])[0] > 0
 
 
+def test_a_measure_that_grew_once_counts_nothing() -> None:
+    accuracies = [0.78, 1, 1, 1, 1, 1]
+    found = find_milestones(output([f"{epoch} {accuracy:g}" for epoch, accuracy in enumerate(accuracies)]))
+    assert found.counters == {"# #": (0,)}
+
+
 def test_batches_in_epochs_count_by_both_numbers() -> None:
     texts = [f"epoch {epoch} batch {batch}/300 loss 0.5" for epoch in range(3) for batch in (100, 200, 300)]
     found = find_milestones(output(texts), output(texts))

@@ -215,6 +215,14 @@ def test_a_failure_after_a_loss_is_told_with_its_words() -> None:
     assert verdict.headline == "It does not come back from an interruption."
 
 
+def test_a_first_line_that_the_other_run_left_alone_has_not_shows_no_middle() -> None:
+    given = facts(TAKEN, WENT_ON)
+    (whole,) = given.again.lives
+    lines = (OutputLine(0.0, "epoch 77 loss 1.0000"), *whole.lines[1:])
+    verdict = judge(replace(given, again=replace(given.again, lives=(replace(whole, lines=lines),))))
+    assert "did not begin at the beginning" not in verdict.headline
+
+
 def test_runs_left_alone_that_find_each_other_are_not_judged() -> None:
     given = facts(TAKEN, WENT_ON)
     again = replace(given.again, lives=(replace(given.again.lives[0], lines=life(7, 10).lines),))
