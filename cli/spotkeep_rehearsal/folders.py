@@ -342,6 +342,11 @@ class Disk:
     def _written(self) -> dict[str, Version]:
         return {name: version for name, version in _files(self.root).items() if self._placed.get(name) != version}
 
+    def files_outside(self) -> tuple[str, ...]:
+        """Return the files in the folder that the command wrote, and that are no checkpoints."""
+        place = self.place
+        return tuple(name for name in self._written() if not (place and place.holds(name)) and not is_log(name))
+
     def results(self) -> dict[str, ResultFile]:
         """Return every file that the command left, by name."""
         found = {}

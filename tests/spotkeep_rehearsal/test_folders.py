@@ -131,7 +131,7 @@ def test_other_folders_that_are_written_are_named_and_logs_are_the_last_resort(t
     assert detect_place(["log.json"], logs, seconds=10, folder=tmp_path) is None
     found = detect_place(["log.json"], logs, seconds=10, folder=tmp_path, of_logs=True)
     assert found is not None
-    assert (found.names, found.is_of_logs) == ({"log.json"}, True)
+    assert (found.names, found.is_of_logs) == (frozenset({"log.json"}), True)
 
 
 def test_checkpoints_that_are_removed_at_the_end_are_found_by_their_writes(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_checkpoints_beside_the_source_are_known_by_their_names(tmp_path: Path) 
     files_in(tmp_path, "train.py")
     found = detect_place(["ckpt-1.pt", "ckpt-2.pt", "log.txt"], [(1.0, "ckpt-1.pt")], seconds=10, folder=tmp_path)
     assert found is not None
-    assert found.names == {"ckpt-#.pt"}
+    assert found.names == frozenset({"ckpt-#.pt"})
     assert found.holds("ckpt-17.pt")
     assert not found.holds("train.py")
 

@@ -14,7 +14,6 @@ from spotkeep_rehearsal.runs import Steps, cut
 def test_the_library_counts_completed_steps_and_lines_are_left_alone() -> None:
     steps = Steps(None, by_library=True)
     steps.add(1.0, "epoch 3", None)
-    assert steps.position is None
     steps.add(2.0, "", {"event": "progress", "step": 7})
     steps.add(3.0, "", {"event": "resume", "step": 9})
     steps.add(4.0, "", {"event": "saved", "step": "8"})
@@ -32,7 +31,7 @@ def test_a_step_that_is_done_again_is_at_its_own_place() -> None:
 
 
 def test_a_cut_copy_keeps_older_saves_whole_and_every_cut_can_be_drawn_again(tmp_path: Path) -> None:
-    left = []
+    left: list[dict[str, int]] = []
     for seed in (1, 1, *range(20)):
         folder = tmp_path / str(len(left))
         folder.mkdir()
