@@ -52,6 +52,8 @@ _WEIGHT_OF_TWO_WRITES = 6.0
 _FEWEST_WRITES_OF_GONE = 3
 _STATES = re.compile(r"model|booster|xgb|lgb|lightgbm|weight|ckpt|check|state|newest|latest|resume", re.IGNORECASE)
 _ACCOUNTS = re.compile(r"trainer_state|config|history|metric|log|args|index|card", re.IGNORECASE)
+_GRAPHS = frozenset({"saved_model.pb", "keras_metadata.pb", "fingerprint.pb"})
+"""Files of TensorFlow that describe a model. Its values are in `variables/`."""
 LARGEST_COPY_BYTES = 1 << 20
 _MOST_COPIED_FILES = 50_000
 _MOST_FILES_OF_A_FOLDER = 200
@@ -596,7 +598,7 @@ def is_log(name: str) -> bool:
         return False
     if path.suffix.lower() in (".json", ".txt") and _STATES.search(path.stem) and not _ACCOUNTS.search(path.stem):
         return False
-    return Path(name).suffix.lower() in LOG_KINDS or "tfevents" in name
+    return path.suffix.lower() in LOG_KINDS or path.name in _GRAPHS or "tfevents" in name
 
 
 def detect_place(

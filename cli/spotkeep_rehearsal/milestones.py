@@ -40,6 +40,9 @@ _NEAR, _FAR = 0.15, 0.5
 """Shares of what a training has learned. A run that begins anew is all of it away."""
 _FEWEST_OF_FLOATS = 4
 _FEWEST_OF_INTEGERS = 3
+_FEWEST_OF_A_REPLAY = 3
+_SHORTEST_OF_A_REPLAY_SECONDS = 1.0
+_SHARE_OF_A_REPLAY = 0.1
 _FEWEST_STEPS_OF_FLOATS = 3
 """An accuracy grows once, from 0.9 to 1."""
 
@@ -97,11 +100,13 @@ class Milestones:
         keys: The milestones, in the order of a run that is left alone.
         counters: The columns that count, by the shape of the line.
         times: The time of each milestone in the run left alone, in seconds since its start.
+        clocks: The columns that grow as time does, by the shape of the line.
     """
 
     keys: tuple[Key, ...] = ()
     counters: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     times: tuple[float, ...] = ()
+    clocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def key_of(self, text: str) -> Key | None:
         """Return the key of a line, None where it counts nothing."""
@@ -118,6 +123,17 @@ class Milestones:
         """Return the positions of the milestones that a life showed, in its order."""
         known = self.positions
         return [known[key] for line in lines if (key := self.key_of(line.text)) in known]
+
+    def without_replay(self, lines: Sequence[OutputLine]) -> Sequence[OutputLine]:
+        """Return the output of a life without a history of the lives before that it prints at once, as Chainer does."""
+        known, end = self.positions, 0
+        shown = [(number, known[key]) for number, line in enumerate(lines) if (key := self.key_of(line.text)) in known]
+        for number, position in shown[_FEWEST_OF_A_REPLAY - 1 :]:
+            usual = self.times[position] - self.times[shown[0][1]]
+            took = lines[number].seconds - lines[shown[0][0]].seconds
+            if usual >= _SHORTEST_OF_A_REPLAY_SECONDS and took <= _SHARE_OF_A_REPLAY * usual:
+                end = number + 1
+        return lines[end:]
 
 
 def find_milestones(lines: Sequence[OutputLine], others: Sequence[OutputLine] | None = None) -> Milestones:
@@ -144,7 +160,38 @@ def find_milestones(lines: Sequence[OutputLine], others: Sequence[OutputLine] | 
     if others is not None:
         also = {found.key_of(line.text) for line in others}
         times = {key: time for key, time in times.items() if key in also}
-    return Milestones(keys=tuple(times), counters=counters, times=tuple(times.values()))
+    clocks = {} if others is None else _clocks(lines, others)
+    return Milestones(keys=tuple(times), counters=counters, times=tuple(times.values()), clocks=clocks)
+
+
+def _clocks(lines: Sequence[OutputLine], others: Sequence[OutputLine]) -> dict[str, tuple[int, ...]]:
+    """Find the columns that grow as time does, in both runs."""
+    found: dict[str, set[int]] = {}
+    for number, output in enumerate((lines, others)):
+        rows: dict[str, list[tuple[float, ReadLine]]] = {}
+        for line in output:
+            read = read_line(line.text)
+            rows.setdefault(read.shape, []).append((line.seconds, read))
+        own = {
+            shape: {column for column in range(len(group[0][1].numbers)) if _is_clock(group, column)}
+            for shape, group in rows.items()
+        }
+        found = own if not number else {shape: columns & own.get(shape, set()) for shape, columns in found.items()}
+    return {shape: tuple(sorted(columns)) for shape, columns in found.items() if columns}
+
+
+def _is_clock(group: Sequence[tuple[float, ReadLine]], column: int) -> bool:
+    values = [value for _, line in group if (value := line.numbers[column]) is not None]
+    if len(values) < max(len(group), _FEWEST_OF_FLOATS) or not group[0][1].decimals[column]:
+        return False
+    steps = [
+        (after - before, later[0] - earlier[0])
+        for before, after, earlier, later in zip(values, values[1:], group, group[1:])
+    ]
+    return (
+        all(abs(grown - passed) <= 0.1 + 0.1 * passed for grown, passed in steps)
+        and sum(passed for _, passed in steps) >= _SHORTEST_OF_A_REPLAY_SECONDS
+    )
 
 
 def _by_shape(lines: Sequence[OutputLine]) -> dict[str, list[ReadLine]]:
@@ -188,9 +235,10 @@ def metrics_of(lines: Iterable[OutputLine], milestones: Milestones) -> dict[Key,
     for line in lines:
         read = read_line(line.text)
         columns = milestones.counters.get(read.shape, ())
+        left_out = (*columns, *milestones.clocks.get(read.shape, ()))
         key = (read.shape, tuple(read.numbers[column] for column in columns))
         measured = tuple(
-            number for column, number in enumerate(read.numbers) if column not in columns and number is not None
+            number for column, number in enumerate(read.numbers) if column not in left_out and number is not None
         )
         if measured:
             found[key] = measured

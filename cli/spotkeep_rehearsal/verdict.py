@@ -234,7 +234,7 @@ def _loss(facts: Facts, life: Life, after: Life | None) -> LossFacts:
     else:
         before = facts.milestones.positions_in(life.lines)
         at_step = max(before) + 1 if before else None
-        shown = facts.milestones.positions_in(after.lines) if after is not None else []
+        shown = [] if after is None else facts.milestones.positions_in(facts.milestones.without_replay(after.lines))
         if shown:
             resumed = shown[0]
         elif after is not None and after.done and at_step is not None:
@@ -480,7 +480,7 @@ def _failed(facts: Facts, losses: Sequence[LossFacts]) -> list[str]:
 def _result(facts: Facts) -> tuple[ModelJudgement, MetricComparison]:
     model = judge_files(facts.run, facts.alone, facts.again, compared=facts.compared, noise=facts.noise)
     metrics = compare_metrics(
-        facts.run.lives[-1].lines,
+        facts.milestones.without_replay(facts.run.lives[-1].lines),
         facts.alone.lives[-1].lines,
         facts.again.lives[-1].lines,
         facts.milestones,

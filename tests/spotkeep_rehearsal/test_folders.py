@@ -163,6 +163,8 @@ def test_a_folder_that_holds_source_is_no_checkpoint_folder(tmp_path: Path) -> N
         ("lightgbm-003.txt", False),
         ("state.json", False),
         ("step-8/manifest.json", False),
+        ("model/1/saved_model.pb", True),
+        ("model/1/variables/variables.data-00000-of-00001", False),
         ("checkpoint-5/trainer_state.json", True),
         ("model_config.json", True),
         ("runs/events.out.tfevents.17.host.3", True),

@@ -75,6 +75,30 @@ def test_a_measure_that_grew_once_counts_nothing() -> None:
     assert found.counters == {"# #": (0,)}
 
 
+def rows(noise: float, *, first: int = 0, burst: int = 0) -> list[OutputLine]:
+    """Print a table of epochs, the last column a clock. The first rows of a burst are those of the life before."""
+    return [
+        OutputLine(
+            0.0 if epoch < burst else epoch - first + 1.0, f"{epoch} {1 / (epoch + 1) + noise:.5f} {epoch + 7.3:g}"
+        )
+        for epoch in range(0 if burst else first, 10)
+    ]
+
+
+def test_rows_of_a_history_that_a_start_prints_at_once_are_no_training() -> None:
+    milestones = find_milestones(rows(0.0), rows(0.001))
+    assert milestones.positions_in(milestones.without_replay(rows(0.002, first=6, burst=6))) == [6, 7, 8, 9]
+    assert milestones.without_replay(rows(0.002)) == rows(0.002)
+    assert milestones.without_replay([]) == []
+
+
+def test_a_column_that_grows_as_time_does_measures_nothing() -> None:
+    milestones = find_milestones(rows(0.0), rows(0.001))
+    assert milestones.clocks == {"# # #": (2,)}
+    late = [OutputLine(line.seconds, f"{line.text}99") for line in rows(0.0)]
+    assert compare_metrics(late, rows(0.0), rows(0.0), find_milestones(rows(0.0), rows(0.0))).equal
+
+
 def test_batches_in_epochs_count_by_both_numbers() -> None:
     texts = [f"epoch {epoch} batch {batch}/300 loss 0.5" for epoch in range(3) for batch in (100, 200, 300)]
     found = find_milestones(output(texts), output(texts))

@@ -223,6 +223,14 @@ def test_a_first_line_that_the_other_run_left_alone_has_not_shows_no_middle() ->
     assert "did not begin at the beginning" not in verdict.headline
 
 
+def test_a_start_that_prints_its_history_went_on() -> None:
+    history = tuple(replace(line, seconds=0.1) for line in TAKEN.lines[:5])
+    after = replace(WENT_ON, lines=(*history, *WENT_ON.lines))
+    verdict = judge(facts(TAKEN, after))
+    assert verdict.status is Status.PASS
+    assert (verdict.losses[0].going, verdict.losses[0].resumed_from) == (Going.ON, 5)
+
+
 def test_runs_left_alone_that_find_each_other_are_not_judged() -> None:
     given = facts(TAKEN, WENT_ON)
     again = replace(given.again, lives=(replace(given.again.lives[0], lines=life(7, 10).lines),))
