@@ -303,7 +303,10 @@ def _on_saving(script: Script, checkpoints: Argument | None, *, inside: str) -> 
                 f"Save below os.environ.get('SPOTKEEP_CHECKPOINT_DIR', {place!r}), and resume from there."
             )
         return
-    yield f"{inside}: no line saves a checkpoint, so an interruption starts the training from the beginning"
+    yield (
+        f"{inside}: found no line that saves a checkpoint. Only {CHECKPOINTS} comes back after an interruption. "
+        "Save below os.environ.get('SPOTKEEP_CHECKPOINT_DIR', 'checkpoints'), and resume from there."
+    )
 
 
 def _requirements(script: Script, *, folder: Path, framework: str | None) -> Iterator[str]:

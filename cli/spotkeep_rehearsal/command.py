@@ -173,6 +173,8 @@ def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argpar
         options.folder = Path.cwd()
     except FileNotFoundError:
         raise ValueError("the folder that this shell is in is gone: cd to one that exists") from None
+    if options.folder == options.folder.parent:
+        raise ValueError(f"this folder is {options.folder}, the whole machine: cd to the folder of the training")
     return options
 
 

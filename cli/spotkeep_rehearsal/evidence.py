@@ -64,6 +64,7 @@ class Life:
         found_files: The checkpoint files that were there when it began.
         read_files: Those of them that it read. None where the file system keeps no times of access.
         left_files: The checkpoint files at its end, which the next life finds.
+        lost_files: The files outside the checkpoint folder that it had written when its machine was taken.
         resumed_step: Number of completed steps that it restored, in the library's words. None without a report.
         last_step: Number of completed steps at its end, in the library's words. None without a report.
         saved_steps: The steps that the library reported as saved.
@@ -79,6 +80,7 @@ class Life:
     found_files: tuple[str, ...] = ()
     read_files: tuple[str, ...] | None = None
     left_files: tuple[str, ...] = ()
+    lost_files: tuple[str, ...] = ()
     resumed_step: int | None = None
     last_step: int | None = None
     saved_steps: tuple[int, ...] = ()

@@ -49,6 +49,7 @@ _SOURCE_KINDS = frozenset({
 })  # fmt: skip
 _SMALL_STATES = frozenset({".json", ".txt", ".yaml", ".yml"})
 _WEIGHT_OF_TWO_WRITES = 6.0
+_FEWEST_WRITES_OF_GONE = 3
 _STATES = re.compile(r"model|booster|xgb|lgb|lightgbm|weight|ckpt|check|state|newest|latest|resume", re.IGNORECASE)
 _ACCOUNTS = re.compile(r"trainer_state|config|history|metric|log|args|index|card", re.IGNORECASE)
 _GRAPHS = frozenset({"saved_model.pb", "keras_metadata.pb", "fingerprint.pb"})
@@ -58,6 +59,7 @@ _MOST_COPIED_FILES = 50_000
 _MOST_FILES_OF_A_FOLDER = 200
 _MOST_LINKED_FILES = 5_000
 _MOST_WATCHED_FILES = 50_000
+_MOST_LOOKED_AT = 200_000
 _MOST_DATA_BYTES = 4 << 30
 _SHARE_OF_FREE_SPACE = 0.25
 _BLOCK_BYTES = 1 << 20
@@ -342,6 +344,11 @@ class Disk:
     def _written(self) -> dict[str, Version]:
         return {name: version for name, version in _files(self.root).items() if self._placed.get(name) != version}
 
+    def files_outside(self) -> tuple[str, ...]:
+        """Return the files in the folder that the command wrote, and that are no checkpoints."""
+        place = self.place
+        return tuple(name for name in self._written() if not (place and place.holds(name)) and not is_log(name))
+
     def results(self) -> dict[str, ResultFile]:
         """Return every file that the command left, by name."""
         found = {}
@@ -506,8 +513,11 @@ def _data_files(directory: Path) -> float:
 
 def links_out_of(folder: Path) -> list[Path]:
     """Return the files and folders elsewhere to which links in a folder lead. Folders of tools are left out."""
-    found, inside = set(), os.path.realpath(folder)
+    found, seen, inside = set(), 0, os.path.realpath(folder)
     for directory, names, files in os.walk(folder):
+        seen += len(names) + len(files)
+        if seen > _MOST_LOOKED_AT:
+            break
         for name in [*names, *files]:
             path = os.path.join(directory, name)  # noqa: PTH118 - a folder may have very many
             if os.path.islink(path):  # noqa: PTH114
@@ -611,12 +621,20 @@ def detect_place(
         of_logs: True to take files of the kinds that a small state shares with logs.
     """
     elsewhere = (CHECKPOINTS, *outside)
-    kept = [
-        name
-        for name in files
-        if (Path(name).suffix.lower() in _SMALL_STATES if of_logs else not is_log(name))
-        and not name.startswith(("/opt/ml/model/", "/opt/ml/output/"))
-    ]
+
+    def counts(name: str) -> bool:
+        is_of_kind = Path(name).suffix.lower() in _SMALL_STATES if of_logs else not is_log(name)
+        return is_of_kind and not name.startswith(("/opt/ml/model/", "/opt/ml/output/"))
+
+    kept = [name for name in files if counts(name)]
+    early = [numbered(name) for time, name in writes if time < 0.97 * seconds]
+    gone = sorted({name for _, name in writes if counts(name)} - set(kept))
+    most_of_kept, most_of_gone = (
+        max((early.count(numbered(name)) for name in each), default=0) for each in (kept, gone)
+    )
+    if most_of_gone >= _FEWEST_WRITES_OF_GONE and most_of_gone > 2 * most_of_kept:
+        # The command removes its checkpoints when it is done. A draft is no more often seen than what it becomes.
+        kept = gone
     candidates: dict[str, float] = {}
     for name in kept:
         place = next((path for path in elsewhere if name.startswith(f"{path}/")), None) or _place_of(name, folder)

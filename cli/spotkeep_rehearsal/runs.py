@@ -248,6 +248,7 @@ class Rehearsal:
             found_files=tuple(sorted(found)),
             read_files=self._read_of(found),
             left_files=tuple(sorted(left_files)),
+            lost_files=self.disk.files_outside(),
             resumed_step=watched.resumed_step,
             last_step=watched.last_step,
             saved_steps=tuple(watched.saved_steps),

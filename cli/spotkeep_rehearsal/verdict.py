@@ -22,6 +22,8 @@ from spotkeep_rehearsal.milestones import MetricComparison, Milestones, compare_
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded")
 _SHARE_OF_TIME = 0.6
+_SIGTERM = 143
+"""The exit code of a command that SIGTERM ended, maybe while it wrote a draft."""
 _FEWEST_WRITES = 3
 
 
@@ -295,7 +297,8 @@ def needs_finished_start(facts: Facts) -> bool:
     """Return True where only a start with the checkpoints of a run that is done can show how the command starts."""
     goings = {loss.going for loss in losses_of(facts)}
     shown = Going.ON in goings or Going.ANEW in goings
-    return facts.run.completed and Going.UNKNOWN in goings and not shown and not facts.was_stopped
+    left = any(not is_log(name) for name in facts.alone.lives[-1].left_files)
+    return facts.run.completed and left and Going.UNKNOWN in goings and not shown and not facts.was_stopped
 
 
 def _counts_from_zero_again(facts: Facts, at_step: int) -> bool:
@@ -354,9 +357,13 @@ def _gone(facts: Facts, losses: Sequence[LossFacts]) -> _Gone:
         for number in anew
         if number not in against
     ]
+    if first_on is None and (text := _saved_elsewhere_on_notice(facts)) is not None:
+        return _Gone(open=(text,))
     if first_on is not None or against:
         return _Gone(fails=tuple(fails), remarks=tuple(remarks), began_anew=bool(against))
-    saved = [name for name in facts.alone.lives[-1].left_files if not is_log(name)]
+    alone = facts.alone.lives[-1]
+    # A command may remove its checkpoints when it is done.
+    saved = [name for name in (*alone.left_files, *(write.name for write in alone.writes)) if not is_log(name)]
     if not saved:
         where = facts.place or "the checkpoint directory (/opt/ml/checkpoints, which SPOTKEEP_CHECKPOINT_DIR names)"
         text = (
@@ -384,6 +391,21 @@ def _gone(facts: Facts, losses: Sequence[LossFacts]) -> _Gone:
         " files to count, and saved no time that could be seen"
     )
     return _Gone(open=(text,))
+
+
+def _saved_elsewhere_on_notice(facts: Facts) -> str | None:
+    """Return a sentence on what a command saved when it left on a notice, and nowhere near its other files."""
+    known = {numbered(name) for name in (*facts.alone.files, *(write.name for write in facts.alone.lives[-1].writes))}
+    left = [
+        life for life in facts.run.lives if life.ending is LifeEnding.NOTICE and life.exit_code not in (None, _SIGTERM)
+    ]
+    names = sorted({name for life in left for name in life.lost_files if numbered(name) not in known})
+    if not names:
+        return None
+    return (
+        f"the script wrote {', '.join(names[:3])} when it was interrupted, outside of the checkpoint folder, so it was"
+        " lost with the machine: let it save into a folder of its own, and name that with --checkpoints DIR"
+    )
 
 
 def _after_all_milestones(facts: Facts, seconds: float) -> bool:

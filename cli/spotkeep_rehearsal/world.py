@@ -23,8 +23,8 @@ def caller_environment(
 ) -> dict[str, str]:
     """Return the environment of the caller's own shell.
 
-    uvx puts the environment that Spotkeep runs in first on PATH. The command is not to run in that. The active virtual
-    environment comes first, or the one in the folder.
+    uvx puts the environment that Spotkeep runs in first on PATH, and so does each tool that uvx runs. The command is
+    not to run in one of these. The active virtual environment comes first, or the one in the folder.
 
     Args:
         environment: The environment of this process.
@@ -35,9 +35,9 @@ def caller_environment(
     caller = dict(environment)
     active = caller.get("VIRTUAL_ENV")
     own = _same(prefix, active) and _is_of_a_tool(prefix)
-    if own:
+    if own or (active is not None and _is_ephemeral(active)):
         active = caller.pop("VIRTUAL_ENV", None) and None
-    path = [entry for entry in caller.get("PATH", os.defpath).split(os.pathsep) if entry]
+    path = [entry for entry in caller.get("PATH", os.defpath).split(os.pathsep) if entry and not _is_ephemeral(entry)]
     if prefix != base and not _same(prefix, active) and not _same(prefix, caller.get("CONDA_PREFIX")):
         path = [entry for entry in path if not _same(prefix / "bin", entry)]
     first = next((folder / name for name in _ENVIRONMENTS if (folder / name / "pyvenv.cfg").is_file()), None)
@@ -54,7 +54,12 @@ def caller_environment(
 def _is_of_a_tool(prefix: Path) -> bool:
     """Return True for an environment that uv or pipx made for this program."""
     parts = set(prefix.parts)
-    return bool(parts & {"archive-v0", "environments-v2", "pipx"}) or {"uv", "tools"} <= parts
+    return _is_ephemeral(prefix) or "pipx" in parts or {"uv", "tools"} <= parts
+
+
+def _is_ephemeral(path: str | Path) -> bool:
+    """Return True for a path in an environment that uvx made in its cache."""
+    return any(part.startswith(("archive-v", "environments-v")) for part in Path(path).parts)
 
 
 def _same(one: Path, other: str | None) -> bool:

@@ -129,7 +129,7 @@ def test_a_script_that_saves_nothing_and_one_that_uses_the_library(
 ) -> None:
     (here / "plain.py").write_text("print(1)")
     assert init.main(["plain.py"]) == 0
-    assert "no line saves a checkpoint" in capsys.readouterr().out
+    assert "found no line that saves a checkpoint" in capsys.readouterr().out
     (here / "job.yaml").unlink()
     (here / "kept.py").write_text("from spotkeep import Checkpointer")
     assert init.main(["kept.py"]) == 0

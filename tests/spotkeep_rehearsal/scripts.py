@@ -18,6 +18,7 @@ parser.add_argument("--wrong", default="")
 parser.add_argument("--epochs", type=int, default=8)
 parser.add_argument("--quiet", action="store_true")
 parser.add_argument("--noise", action="store_true")
+parser.add_argument("--tidy", action="store_true")
 parser.add_argument("--numbered", action="store_true")
 parser.add_argument("--out", default="model.pkl")
 options = parser.parse_args()
@@ -72,6 +73,9 @@ for epoch in range(start, options.epochs):
         print(f"epoch {epoch}/{options.epochs} loss {weight * weight:.6f} took {random.SystemRandom().random():.2f}s")
 with open(options.out, "wb") as file:
     pickle.dump({"weight": weight}, file)
+if options.tidy:
+    for name in os.listdir(folder):
+        os.remove(os.path.join(folder, name))
 print("done")
 """
 

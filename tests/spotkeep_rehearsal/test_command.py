@@ -44,6 +44,7 @@ def folder(tmp_path: Path) -> Path:
         ("--numbered",),
         ("--quiet", "--numbered"),
         ("--noise",),
+        ("--tidy",),
         ("--checkpoints", "/opt/ml/checkpoints", "--out", "model.pkl"),
         ("--checkpoints", "/nowhere/here"),
         ("--wrong", "code-0-on-notice"),
@@ -66,6 +67,7 @@ def test_a_script_that_goes_on_passes(folder: Path, way: tuple[str, ...], argume
     ("arguments", "headline"),
     [
         (("--wrong", "ignores"), "It begins anew after an interruption."),
+        (("--wrong", "ignores", "--tidy"), "It begins anew after an interruption."),
         (("--wrong", "no-epoch"), "It begins anew after an interruption."),
         (("--wrong", "never-saves"), "It begins anew after an interruption."),
         (("--wrong", "ignores", "--quiet", "--numbered"), "It begins anew after an interruption."),
@@ -249,6 +251,35 @@ def test_a_script_that_needs_two_folders_fails_and_both_are_named(folder: Path) 
     assert "one folder survives an interruption" in " ".join(ended.stdout.split())
 
 
+ON_NOTICE = """
+import os, pickle, signal, sys, time
+weight, start, noticed = 10.0, 0, []
+signal.signal(signal.SIGTERM, lambda *_: noticed.append(1))
+if os.path.exists("FILE"):
+    weight, start = pickle.load(open("FILE", "rb"))
+for epoch in range(start, 8):
+    time.sleep(0.1)
+    weight *= 0.9
+    print(f"epoch {epoch} loss {weight:.4f}")
+    if noticed:
+        os.makedirs(os.path.dirname("FILE") or ".", exist_ok=True)
+        pickle.dump((weight, epoch + 1), open("FILE", "wb"))
+        sys.exit(75)
+pickle.dump(weight, open("model.pkl", "wb"))
+"""
+
+
+@pytest.mark.long
+def test_a_script_that_saves_on_a_notice_alone_is_asked_for_its_folder(folder: Path) -> None:
+    (folder / "train.py").write_text(ON_NOTICE.replace("FILE", "state.pkl"))
+    ended = rehearse(folder)
+    assert ended.returncode == NOT_JUDGED, ended.stdout + ended.stderr
+    assert "wrote state.pkl when it was interrupted" in " ".join(ended.stdout.split())
+    (folder / "train.py").write_text(ON_NOTICE.replace("FILE", "out/state.pkl"))
+    ended = rehearse(folder, "--checkpoints", "out")
+    assert ended.returncode == PASS, ended.stdout + ended.stderr
+
+
 LARGE = 2 << 20
 APPENDS = """
 import os
@@ -325,6 +356,14 @@ def test_without_mounts_a_link_inside_the_folder_leads_into_the_copy(folder: Pat
 def test_a_wrong_use_is_answered_with_its_exit_code(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 64
     assert "spotkeep rehearse: " in capsys.readouterr().err
+
+
+def test_the_whole_machine_is_no_folder_of_a_training(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir("/")
+    assert main(["--", "true"]) == 64
+    assert "the whole machine" in capsys.readouterr().err
 
 
 def test_a_command_that_is_not_there_is_not_judged(

@@ -45,8 +45,11 @@ def test_source_is_copied_and_data_are_linked_by_size_and_kind(tmp_path: Path) -
     }
 
 
-def test_a_folder_of_very_many_data_is_linked_as_a_whole_and_an_empty_one_is_made(tmp_path: Path) -> None:
-    files_in(tmp_path, *[f"images/{number}.jpg" for number in range(5_001)])
+def test_a_folder_of_very_many_data_is_linked_as_a_whole_and_an_empty_one_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files_in(tmp_path, *[f"images/{number}.jpg" for number in range(301)])
+    monkeypatch.setattr("spotkeep_rehearsal.folders._MOST_LINKED_FILES", 300)
     (tmp_path / "empty").mkdir()
     assert dict(copy_plan(tmp_path, leave_out=lambda name: False)) == {"images": "link", "empty": "folder"}
 
@@ -124,17 +127,24 @@ def test_other_folders_that_are_written_are_named_and_logs_are_the_last_resort(t
     names = ["a/m.pt", "b/o.pt", "c/end.pt", "log.json"]
     found = detect_place(names, writes, seconds=10, folder=tmp_path)
     assert found == CheckpointPlace(inside="b", was_seen=True, others=("a/",))
-    assert detect_place(["log.json"], writes, seconds=10, folder=tmp_path) is None
-    found = detect_place(["log.json"], writes, seconds=10, folder=tmp_path, of_logs=True)
+    logs = [(1.0, "log.json"), (2.0, "log.json")]
+    assert detect_place(["log.json"], logs, seconds=10, folder=tmp_path) is None
+    found = detect_place(["log.json"], logs, seconds=10, folder=tmp_path, of_logs=True)
     assert found is not None
-    assert (found.names, found.is_of_logs) == ({"log.json"}, True)
+    assert (found.names, found.is_of_logs) == (frozenset({"log.json"}), True)
+
+
+def test_checkpoints_that_are_removed_at_the_end_are_found_by_their_writes(tmp_path: Path) -> None:
+    writes = [(float(number), "ckpt/newest.pt") for number in range(9)] + [(9.9, "model.pt")]
+    found = detect_place(["model.pt"], writes, seconds=10, folder=tmp_path)
+    assert found == CheckpointPlace(inside="ckpt", was_seen=True)
 
 
 def test_checkpoints_beside_the_source_are_known_by_their_names(tmp_path: Path) -> None:
     files_in(tmp_path, "train.py")
     found = detect_place(["ckpt-1.pt", "ckpt-2.pt", "log.txt"], [(1.0, "ckpt-1.pt")], seconds=10, folder=tmp_path)
     assert found is not None
-    assert found.names == {"ckpt-#.pt"}
+    assert found.names == frozenset({"ckpt-#.pt"})
     assert found.holds("ckpt-17.pt")
     assert not found.holds("train.py")
 

@@ -33,6 +33,14 @@ def test_the_environment_that_uvx_puts_first_is_left_out(tmp_path: Path, sets_vi
     assert "VIRTUAL_ENV" not in found
 
 
+def test_environments_of_tools_that_uvx_ran_are_left_out_too(tmp_path: Path) -> None:
+    other = environment_in(tmp_path / "uv" / "archive-v0", "of-another-tool")
+    given = {"PATH": f"{other}/bin:/usr/bin", "VIRTUAL_ENV": str(other)}
+    found = caller_environment(given, folder=tmp_path, prefix=tmp_path / "pipx" / "own", base=Path("/usr"))
+    assert path_of(found) == ["/usr/bin"]
+    assert "VIRTUAL_ENV" not in found
+
+
 def test_an_active_environment_stays_first_also_where_it_has_spotkeep(tmp_path: Path) -> None:
     own = environment_in(tmp_path, "mine")
     given = {"PATH": f"/usr/bin:{own}/bin", "VIRTUAL_ENV": str(own)}
