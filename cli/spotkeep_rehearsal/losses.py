@@ -155,7 +155,7 @@ def place(
         # A life that goes on has done the share before, and one that begins anew has something to read.
         share = (loss.at_fraction if loss.at_fraction is not None else 0.5) - fraction_before
         if len(writes) >= _FEWEST_WRITES:
-            number = max(1, min(int(share * len(writes)), len(writes) - 2))
+            number = _between_saves(writes, max(1, min(int(share * len(writes)), len(writes) - 2)))
             after = max(0.0, writes[number] - writes[number - 1])
             return PlacedLoss(position=None, seconds=after / 2, notice=loss.notice, in_life=True, writes=number)
         least = 0.0 if first_save_seconds is None else min(1.2 * first_save_seconds, 0.9 * seconds)
@@ -176,3 +176,12 @@ def place(
         position = reached[0]
     after = times[position + 1] - times[position] if position + 1 < len(times) else 0.0
     return PlacedLoss(position=position, seconds=after / 2, notice=loss.notice)
+
+
+def _between_saves(writes: Sequence[float], wanted: int) -> int:
+    """Return the number of files near the wanted one after which a pause comes. A save may be of several files."""
+    pauses = {number: writes[number] - writes[number - 1] for number in range(1, len(writes))}
+    usual = (writes[-1] - writes[0]) / len(pauses)
+    return min(
+        (number for number, pause in pauses.items() if pause >= 0.99 * usual), key=lambda number: abs(number - wanted)
+    )

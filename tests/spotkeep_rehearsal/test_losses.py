@@ -92,3 +92,13 @@ def test_where_nothing_is_printed_the_checkpoints_that_are_written_count_and_els
 @given(st.floats(0, 100_000))
 def test_the_time_of_a_notice_is_a_part_of_the_run_within_bounds(seconds: float) -> None:
     assert 3 <= notice_seconds_of(seconds) <= 10
+
+
+def test_files_of_one_save_are_not_torn_apart_by_a_loss_that_counts_them() -> None:
+    saves = [time + file / 100 for time in range(2, 12) for file in range(3)]
+    for share in (0.3, 0.5, 0.6, 0.7, 0.95):
+        found = place(PlannedLoss(at_fraction=share), times=(), seconds=13.0, first_save_seconds=2.0, writes=saves)
+        assert found is not None
+        assert found.writes is not None
+        assert (found.writes % 3, round(found.seconds, 2)) == (0, 0.49)
+        assert abs(found.writes - share * len(saves)) <= 3
