@@ -20,6 +20,8 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _NUMBER = re.compile(r"(?:(?<![\w.)])-)?(?<![\d.])(?:\d+(?:\.\d+)?(?:e[-+]?\d+)?|\bnan\b|\binf\b)", re.IGNORECASE)
 _BAR = re.compile(r"[|\u2580-\u259f=#>━╸╺·.\- ]{6,}")
 _BLANKS = re.compile(r"\s+")
+_PADDING = re.compile(r"(?<=[(\[=]) | (?=[)\]])")
+"""A blank that goes where a number grows a digit."""
 _PLACE = "\0"
 """Stands for a number until bars are gone, since a bar may be of `#`."""
 _TIME_BEHIND = re.compile(
@@ -82,7 +84,7 @@ def read_line(text: str) -> ReadLine:
     shape.append(text[end:])
     without_bars = _BAR.sub(" ", "".join(shape)).replace("#", " ")
     return ReadLine(
-        shape=_BLANKS.sub(" ", without_bars).strip().replace(_PLACE, "#"),
+        shape=_PADDING.sub("", _BLANKS.sub(" ", without_bars)).strip().replace(_PLACE, "#"),
         numbers=tuple(numbers),
         decimals=tuple(decimals),
         counts=tuple(counts),

@@ -31,6 +31,7 @@ def training(*, first: int = 0, last: int = 10, worse: float = 0.0) -> list[Outp
         "{{'loss': {loss:.4f}, 'learning_rate': 1e-05, 'epoch': {half}}}",
         "2026-11-29 10:13:0{digit},12{digit} INFO step={n} loss={loss:.3f} 31.{n} samples/s",
         "\x1b[32mIteration {n}\x1b[0m loss = {loss:.3e}",
+        "Epoch: [{n:2}][1/5]\tLoss {loss:.4e} ({loss:.4e})\tAcc@1 {digit:6.2f} ({n:5.2f})",
     ],
 )
 def test_a_line_that_counts_is_a_milestone_in_the_ways_in_which_libraries_print(form: str) -> None:
@@ -44,6 +45,7 @@ def test_a_line_that_counts_is_a_milestone_in_the_ways_in_which_libraries_print(
 
     found = find_milestones(printed(0.0), printed(0.01))
     assert len(found.keys) == 12
+    assert len(found.counters) == 1
     assert found.positions_in(printed(0.02)[5:]) == list(range(5, 12))
 
 
