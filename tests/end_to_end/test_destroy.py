@@ -78,7 +78,7 @@ def test_what_runs_and_what_waits_is_stopped_before_the_functions_that_could(own
         assert batch.describe_service_job(jobId=job_id)["status"] == "FAILED"
     assert batch.describe_job_queues()["jobQueues"] == []
     assert batch.describe_service_environments()["serviceEnvironments"] == []
-    [of_the_queue] = table.runs.attempts(in_the_queue)[0].training_jobs
+    [of_the_queue] = table.runs.attempts(in_the_queue)[0].training_jobs.listed
     for name in (f"{job}-1", of_the_queue.name):
         assert sagemaker.describe_training_job(TrainingJobName=name)["TrainingJobStatus"] == "Stopped"
-    assert table.runs.attempts(behind_it)[0].training_jobs == ()
+    assert table.runs.attempts(behind_it)[0].training_jobs.listed == ()

@@ -93,8 +93,8 @@ def test_an_error_of_sagemakers_own_is_an_interruption_and_the_service_job_goes_
     assert (ended.state, ended.attempt, ended.interruptions) == (RunState.COMPLETED, 1, 1)
     attempt = app.table.runs.attempt(job["run"], 1)
     assert attempt is not None
-    assert [each.failed_in_sagemaker for each in attempt.training_jobs] == [True, False]
-    names = [each.name for each in attempt.training_jobs]
+    assert [each.failed_in_sagemaker for each in attempt.training_jobs.listed] == [True, False]
+    names = [each.name for each in attempt.training_jobs.listed]
     described = [app.client("sagemaker").describe_training_job(TrainingJobName=name) for name in names]
     assert [each["TrainingJobStatus"] for each in described] == ["Failed", "Completed"]
     assert ended.cost is not None
@@ -117,7 +117,7 @@ def test_a_preempted_run_saves_goes_back_to_the_queue_and_ends_as_one_that_was_l
 
     attempt = app.table.runs.attempt(borrows, 1)
     assert attempt is not None
-    names = [job.name for job in attempt.training_jobs]
+    names = [job.name for job in attempt.training_jobs.listed]
     described = [app.client("sagemaker").describe_training_job(TrainingJobName=name) for name in names]
     assert not any(each["Environment"].keys() & WORDS.keys() for each in described), "they are in a file"
     assert [each["TrainingJobStatus"] for each in described] == ["Stopped", "Completed"]

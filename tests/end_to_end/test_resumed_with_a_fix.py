@@ -57,7 +57,7 @@ def test_a_run_that_failed_by_a_bug_completes_from_its_last_checkpoint_with_the_
     assert answer["ok"], answer
     ended = app.wait_until_ended(run)
     assert (ended.state, ended.attempt, ended.checkpoint_uri) == (RunState.COMPLETED, 2, failed.checkpoint_uri)
-    assert on_ec2.volumes(run) == volumes == ([failed.volume_id] if "backend" in where else [])
+    assert on_ec2.volumes(run) == volumes == ([failed.volume.id] if "backend" in where else [])
     timeline = app.table.runs.timeline(run)
     resumed = [entry.step for entry in timeline if entry.kind is TimelineKind.STEP_RESUMED]
     assert resumed[0] == 0
