@@ -36,6 +36,7 @@ _COUNTER_BEFORE = re.compile(
     r"\W{0,4}$",
     re.IGNORECASE,
 )
+_PATH_BEFORE = re.compile(r"[A-Za-z_.-]/[\w.-]*$")
 _POWER = 4.0
 _TIMES_THE_NOISE = 3.0
 _NEAR, _FAR = 0.15, 0.5
@@ -58,19 +59,21 @@ class ReadLine:
         numbers: Its numbers. None for one that is a time or a speed.
         decimals: The digits behind the point of each.
         counts: True for each number behind a word such as `epoch`.
+        in_paths: True for each number of a path, such as that of a process.
     """
 
     shape: str
     numbers: tuple[float | None, ...]
     decimals: tuple[int, ...]
     counts: tuple[bool, ...]
+    in_paths: tuple[bool, ...] = ()
 
 
 def read_line(text: str) -> ReadLine:
     """Take a line of output apart."""
     text = _ESCAPES.sub("", text).replace(_PLACE, " ").strip()
     numbers: list[float | None] = []
-    decimals, counts, shape, end = [], [], [], 0
+    decimals, counts, in_paths, shape, end = [], [], [], [], 0
     for found in _NUMBER.finditer(text):
         before, behind = text[max(0, found.start() - 24) : found.start()], text[found.end() : found.end() + 12]
         is_time = bool(_TIME_BEHIND.match(behind) or _TIME_BEFORE.search(before))
@@ -79,6 +82,7 @@ def read_line(text: str) -> ReadLine:
         mantissa = found[0].lower().partition("e")[0]
         decimals.append(len(mantissa.partition(".")[2]))
         counts.append(_COUNTER_BEFORE.search(before) is not None)
+        in_paths.append(_PATH_BEFORE.search(before) is not None)
         shape += [text[end : found.start()], _PLACE]
         end = found.end()
     shape.append(text[end:])
@@ -88,6 +92,7 @@ def read_line(text: str) -> ReadLine:
         numbers=tuple(numbers),
         decimals=tuple(decimals),
         counts=tuple(counts),
+        in_paths=tuple(in_paths),
     )
 
 
@@ -240,7 +245,9 @@ def metrics_of(lines: Iterable[OutputLine], milestones: Milestones) -> dict[Key,
         left_out = (*columns, *milestones.clocks.get(read.shape, ()))
         key = (read.shape, tuple(read.numbers[column] for column in columns))
         measured = tuple(
-            number for column, number in enumerate(read.numbers) if column not in left_out and number is not None
+            number
+            for column, number in enumerate(read.numbers)
+            if column not in left_out and number is not None and not read.in_paths[column]
         )
         if measured:
             found[key] = measured

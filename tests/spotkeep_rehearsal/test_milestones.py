@@ -101,6 +101,14 @@ def test_a_column_that_grows_as_time_does_measures_nothing() -> None:
     assert compare_metrics(late, rows(0.0), rows(0.0), find_milestones(rows(0.0), rows(0.0))).equal
 
 
+def test_a_number_of_a_path_measures_nothing() -> None:
+    def saved(rank: int) -> list[OutputLine]:
+        return output([f"saved for epoch 5 at checkpoints/{rank}/last.pt, loss 0.5"])
+
+    milestones = find_milestones(saved(0), saved(0))
+    assert compare_metrics(saved(1), saved(0), saved(0), milestones).equal
+
+
 def test_batches_in_epochs_count_by_both_numbers() -> None:
     texts = [f"epoch {epoch} batch {batch}/300 loss 0.5" for epoch in range(3) for batch in (100, 200, 300)]
     found = find_milestones(output(texts), output(texts))
