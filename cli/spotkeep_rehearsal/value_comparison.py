@@ -15,6 +15,7 @@ Sources:
     https://pytorch.org/docs/stable/generated/torch.load.html (weights_only)
     https://keras.io/guides/serialization_and_saving (a zip of config.json, model.weights.h5 and metadata.json)
     https://github.com/catboost/catboost/blob/master/catboost/libs/model/model.cpp (a flatbuffer behind `CBM1`)
+    https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/protobuf/tensor_bundle.proto (.index, .data-)
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import io
 import json
 import os
 import pickle
+import re
 import resource
 import struct
 import sys
@@ -54,6 +56,16 @@ _OF_THE_TRAINING = ("catboost_version_info", "model_guid", "output_options", "pa
 
 No prediction follows from it.
 """
+
+
+_BUNDLE = re.compile(r"\.(index|data-\d{5}-of-\d{5})$")
+_BUNDLE_END = 0xDB4775248B80FB57.to_bytes(8, "little")
+_BUNDLE_TYPES = {
+    1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 5: "<i2", 6: "i1", 9: "<i8", 10: "?", 17: "<u2", 19: "<f2", 22: "<u4",
+    23: "<u8",
+}  # fmt: skip
+_SAVES = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
+"""TensorFlow's number of saves, which is one higher where a start saves what it has loaded."""
 
 
 class IncomparableError(Exception):
@@ -224,6 +236,8 @@ def _values_of(path: str, *, most_bytes: int, trusted: bool) -> Iterator[tuple[s
         yield from _torch(path, trusted=trusted)
     elif begins.startswith(b"PK\x03\x04"):
         yield from _zipped(path, most_bytes=most_bytes, trusted=trusted)
+    elif _BUNDLE.search(path):
+        yield from _tensorflow(Path(_BUNDLE.sub(".index", path)))
     elif begins.startswith(b"CBM1"):
         yield from _catboost(path)
     elif begins[8:9] == b"{" and struct.unpack("<Q", begins[:8])[0] <= Path(path).stat().st_size:
@@ -350,6 +364,88 @@ def _hdf5(source: Any, *, most_bytes: int) -> Iterator[tuple[str, Any]]:
             if item.is_virtual or item.external:
                 raise IncomparableError(f"its {name} is kept in another file")
             yield name, Tensor(numpy.asarray(item[()]))
+
+
+def _tensorflow(index: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the values of a checkpoint of TensorFlow. Its index is a table of LevelDB without compression."""
+    table = index.read_bytes()
+    if table[-8:] != _BUNDLE_END:
+        raise IncomparableError("its index is none of TensorFlow's")
+    _, _, offset, size = _numbers(table, len(table) - 48, count=4)
+    shards = 1
+    for _, handle in _block(table, offset, size):
+        start, length = _numbers(handle, 0, count=2)
+        for key, entry in _block(table, start, length):
+            fields = dict(_fields(entry))
+            if not key:
+                shards = fields.get(1, 1)
+                continue
+            name = key.decode("utf-8", "replace")
+            if name == _SAVES:
+                continue
+            if 7 in fields:
+                raise IncomparableError(f"its {name} is in slices")
+            shard = index.with_suffix(f".data-{fields.get(3, 0):05d}-of-{shards:05d}")
+            with shard.open("rb") as file:
+                file.seek(fields.get(4, 0))
+                content = file.read(fields.get(5, 0))
+            kind = _BUNDLE_TYPES.get(fields.get(1, 0))
+            if kind is None:
+                yield name, content
+            else:
+                sizes = [dict(_fields(each)).get(1, 0) for number, each in _fields(fields.get(2, b"")) if number == 2]
+                yield name, Tensor(_module("numpy").frombuffer(content, dtype=kind).reshape(sizes))
+
+
+def _numbers(content: bytes, place: int, *, count: int) -> list[int]:
+    """Read variable-length numbers."""
+    found: list[int] = []
+    while len(found) < count:
+        number, place = _number(content, place)
+        found.append(number)
+    return found
+
+
+def _number(content: bytes, place: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = content[place]
+        number, shift, place = number | (byte & 0x7F) << shift, shift + 7, place + 1
+        if byte < 0x80:
+            return number, place
+
+
+def _block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the keys and values of a block of LevelDB. A key begins with the shared part of the one before."""
+    if table[offset + size]:
+        raise IncomparableError("its index is compressed")
+    block, place, key = table[offset : offset + size], 0, b""
+    end = size - 4 - 4 * int.from_bytes(block[-4:], "little")
+    while place < end:
+        shared, place = _number(block, place)
+        own, place = _number(block, place)
+        length, place = _number(block, place)
+        key = key[:shared] + block[place : place + own]
+        place += own
+        yield key, block[place : place + length]
+        place += length
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield the numbers and values of a protocol buffer's fields."""
+    place = 0
+    while place < len(message):
+        tag, place = _number(message, place)
+        number, kind = tag >> 3, tag & 7
+        if kind == 0:
+            value, place = _number(message, place)
+            yield number, value
+        elif kind == 2:
+            length, place = _number(message, place)
+            yield number, message[place : place + length]
+            place += length
+        else:
+            place += 4 if kind == 5 else 8
 
 
 def _catboost(path: str) -> Iterator[tuple[str, Any]]:
