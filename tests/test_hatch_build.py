@@ -11,18 +11,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SOURCES = ("training", "lambda", "cli", "local", "planner")
+LEFT_OUT = ("docs/", "examples/", "findings/", "tests/")
+"""Folders that no wheel needs."""
 LIBRARIES = [f"spotkeep/native/copy_and_add-linux-{architecture}.so" for architecture in ("aarch64", "x86_64")]
 
 
 @pytest.mark.long
 def test_a_wheel_holds_the_libraries_that_this_checkout_has(tmp_path: Path) -> None:
     checkout, wheels = tmp_path / "elsewhere", tmp_path / "wheels"
-    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "NOTICE", ".gitignore"):
-        checkout.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, checkout)
-    for name in SOURCES:
-        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in listed.strip("\0").split("\0"):
+        if not name.startswith(LEFT_OUT):
+            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, checkout / name)
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels)]
     ended = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
