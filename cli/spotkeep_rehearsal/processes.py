@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import IO
 
 from spotkeep.notices.notice import Notice, write_notice
+from spotkeep.runner.process_table import PROCESSES, descendants_of, known_processes
 from spotkeep.runner.supervision import receivers_behind
 from spotkeep_rehearsal.evidence import RehearsalError
 
 MARK_VARIABLE = "SPOTKEEP_REHEARSAL"
-_PROCESSES = Path("/proc")
 _ENDS = re.compile(rb"[\r\n]")
 _MOST_LINE_BYTES = 65_536
 _BLOCK_BYTES = 65_536
@@ -54,7 +54,7 @@ class RunningCommand:
         self._mark = f"{MARK_VARIABLE}={mark}".encode()
         self._queue: queue.SimpleQueue[tuple[float, str]] = queue.SimpleQueue()
         self._adopts = _adopt_orphans()
-        self._before = {pid for pid, parent, _, _ in _listed() if parent == os.getpid()}
+        self._before = {pid for pid, process in known_processes().items() if process.parent == os.getpid()}
         self.started = time.monotonic()
         try:
             self._process = subprocess.Popen(
@@ -129,32 +129,24 @@ class RunningCommand:
 
     def _living(self) -> set[int]:
         """Return the processes of its session, its descendants, and those with its mark. Zombies are left out."""
-        session: set[int] = {self._process.pid}
-        children: dict[int, list[int]] = {}
-        states: dict[int, str] = {}
-        for pid, parent, group, state in _listed():
-            children.setdefault(parent, []).append(pid)
-            states[pid] = state
-            is_child = parent == os.getpid() and pid not in self._before
+        known = known_processes()
+        session = {self._process.pid}
+        for pid, process in known.items():
+            is_child = process.parent == os.getpid() and pid not in self._before
             adopted = self._adopts and is_child and pid != self._process.pid
-            if adopted and state == "Z":
+            if adopted and process.has_ended:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
-            elif adopted or group == self._process.pid or self._is_marked(pid):
+            elif adopted or process.session == self._process.pid or self._is_marked(pid):
                 session.add(pid)
         if self._process.poll() is not None:
             session.discard(self._process.pid)
-        found, open_ends = set(), list(session)
-        while open_ends:
-            pid = open_ends.pop()
-            if pid not in found:
-                found.add(pid)
-                open_ends += children.get(pid, [])
-        return {pid for pid in found if states.get(pid, "Z") != "Z"} - {os.getpid()}
+        found = session.union(*(descendants_of(pid, known) for pid in session)) - {os.getpid()}
+        return {pid for pid in found if pid in known and not known[pid].has_ended}
 
     def _is_marked(self, pid: int) -> bool:
         try:
-            return self._mark in (_PROCESSES / str(pid) / "environ").read_bytes().split(b"\0")
+            return self._mark in (PROCESSES / str(pid) / "environ").read_bytes().split(b"\0")
         except OSError:
             return False
 
@@ -181,23 +173,6 @@ def _adopt_orphans() -> bool:
         with contextlib.suppress(OSError, AttributeError):
             return not ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     return False
-
-
-def _listed() -> Iterator[tuple[int, int, int, str]]:
-    """Yield id, parent, session and state of each process on this machine. macOS shows groups in place of sessions."""
-    if _PROCESSES.is_dir():
-        for folder in _PROCESSES.iterdir():
-            if folder.name.isdigit():
-                try:
-                    words = (folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-                    yield int(folder.name), int(words[1]), int(words[3]), words[0]
-                except (OSError, ValueError, IndexError):
-                    continue  # It has ended meanwhile.
-        return
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,pgid=,state="], capture_output=True, check=False).stdout
-    for row in listed.decode("utf-8", "replace").splitlines():
-        pid, parent, group, state = row.split(None, 3)
-        yield int(pid), int(parent), int(group), state[0]
 
 
 def _send(pid: int, signum: int) -> None:

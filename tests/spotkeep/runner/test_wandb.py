@@ -1,6 +1,6 @@
 """One run of Weights & Biases through all attempts, with its real client and a stand-in of its API on this machine.
 
-Offline the client asks nobody whether a run is there, so only a server shows that an attempt goes on with it. The
+Offline the client asks no server for its run, so only a server shows that an attempt goes on with it. The
 stand-in answers what the client asks of it: the state of a run (`RunResumeStatus`), its creation (`UpsertBucket`), and
 the lines of its history (`file_stream`).
 """

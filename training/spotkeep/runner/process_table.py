@@ -17,11 +17,13 @@ class Process:
 
     Attributes:
         parent: The process id of its parent.
+        session: The id of its session. `ps` gives its process group instead, since macOS shows no sessions.
         name: The name of its program.
         state: The kernel's letter for its state, for example `T` for a stopped one.
     """
 
     parent: int
+    session: int
     name: str
     state: str
 
@@ -44,8 +46,10 @@ def known_processes(processes: Path = PROCESSES) -> dict[int, Process]:
         if folder.name.isdigit():
             try:
                 head, _, rest = (folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")
-                state, parent = rest.split()[:2]
-                known[int(folder.name)] = Process(parent=int(parent), name=head.partition("(")[2], state=state)
+                state, parent, _, session = rest.split()[:4]
+                known[int(folder.name)] = Process(
+                    parent=int(parent), session=int(session), name=head.partition("(")[2], state=state
+                )
             except (OSError, ValueError, IndexError):
                 continue  # It has ended meanwhile.
     return known
@@ -71,13 +75,14 @@ def descendants_of(pid: int, known: Mapping[int, Process]) -> set[int]:
 
 
 def _known_to_ps() -> dict[int, Process]:
+    command = ["ps", "-A", "-o", "pid=,ppid=,pgid=,state=,comm="]
     try:
-        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,state=,comm="], capture_output=True, check=False).stdout
+        listed = subprocess.run(command, capture_output=True, check=False).stdout
     except OSError:
         return {}
-    rows = (line.split(None, 3) for line in listed.decode("utf-8", "replace").splitlines())
+    rows = (line.split(None, 4) for line in listed.decode("utf-8", "replace").splitlines())
     return {
-        int(row[0]): Process(parent=int(row[1]), name=PurePosixPath(row[3]).name, state=row[2])
+        int(row[0]): Process(parent=int(row[1]), session=int(row[2]), name=PurePosixPath(row[4]).name, state=row[3])
         for row in rows
-        if len(row) == 4
+        if len(row) == 5
     }
