@@ -87,7 +87,7 @@ def _parts(folder: Folder) -> Iterator[str]:
         for name in inner.files | inner.links:
             if _IN_EACH.fullmatch(name) and not _OF_ANOTHER_PROCESS.search(folder.name_of(inner.path / name)):
                 yield folder.name_of(inner.path / name)
-        if inner.path.name == _DATA and not all(_length_in(inner, name) for name in inner.files):
+        if inner.path.name == _DATA and any(_holds_data(inner, name) for name in inner.files):
             yield f"{folder.name_of(inner.path)}/<arrays>"
 
 
@@ -126,6 +126,11 @@ def _length_in(folder: Folder, name: str) -> int | None:
     if not head.startswith(_LEADS_ON):
         return None
     return struct.unpack_from("<Q", head, 4)[0] if len(head) == 12 else 12
+
+
+def _holds_data(folder: Folder, name: str) -> bool:
+    """Say whether packed bytes of arrays are in the file. A node may stand before them in the same file."""
+    return (folder.path / name).stat().st_size > (_length_in(folder, name) or 0)
 
 
 def _holds_arrays(item: dict[str, object]) -> bool:
