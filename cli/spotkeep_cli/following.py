@@ -200,18 +200,28 @@ class _Poll:
 _SHARES = 10
 
 
-class SparseProgress:
-    """Selects the progress events that are worth a line.
+_METRICS_SECONDS = 10.0
+"""Seconds between two lines about metrics. A job reports each of its first values, and more rarely later."""
 
-    They are the first one, one each tenth of the way, the first after going back, and the last. Without a total number
-    of steps, every event is shown. The job reports at most one every few seconds.
+
+class SparseProgress:
+    """Selects the events of steps and metrics that are worth a line.
+
+    Of progress events they are the first one, one each tenth of the way, the first after going back, and the last.
+    Without a total number of steps, every one is shown. The job reports at most one every few seconds.
     """
 
     def __init__(self) -> None:
         self._last_share: int | None = None
+        self._last_metrics: float | None = None
 
     def worth_a_line(self, event: JobEvent) -> bool:
-        """Return True for a progress event to show. Each is asked about once, in order."""
+        """Return True for an event to show. Each is asked about once, in order."""
+        if event.kind is JobEventKind.METRICS:
+            if self._last_metrics is not None and 0 <= event.at - self._last_metrics < _METRICS_SECONDS:
+                return False
+            self._last_metrics = event.at
+            return True
         total = total_steps(event)
         if total is None:
             return True
@@ -221,6 +231,7 @@ class SparseProgress:
         return new
 
 
+_FREQUENT = frozenset({JobEventKind.PROGRESS, JobEventKind.METRICS})
 _QUIET = frozenset(
     {
         *(JobEventKind.SAVED, JobEventKind.UPLOADED, JobEventKind.DOWNLOADED, JobEventKind.SCHEDULE),
@@ -294,7 +305,7 @@ class FollowView(AbstractContextManager["FollowView"]):
     def _show_event(self, event: JobEvent) -> None:
         if event.kind is JobEventKind.PROGRESS:
             self._show_progress(event)
-        elif event.kind not in _QUIET:
+        elif event.kind not in _QUIET and (event.kind not in _FREQUENT or self._sparse.worth_a_line(event)):
             self._line(Text(f"           {event_text(event)}"))
 
     def _show_progress(self, event: JobEvent) -> None:
@@ -450,7 +461,7 @@ class LogPrinter:
                 self._print(line, coloured(line.text))
             case Reported(line=line) if self._raw:
                 self._print(line, coloured(line.text))
-            case Reported(event=event) if event.kind is JobEventKind.PROGRESS and not self._sparse.worth_a_line(event):
+            case Reported(event=event) if event.kind in _FREQUENT and not self._sparse.worth_a_line(event):
                 self.printed += 1
             case Reported(event=event, line=line):
                 self._print(line, Text(f"spotkeep: {event_text(event)}", style=_STYLES.get(event.kind, "dim")))
