@@ -36,6 +36,8 @@ def _text(event: JobEvent) -> str:
             return f"kept the packages in {fields.get('what', 'S3')}{_saved_details(fields)}"
         case JobEventKind.ENVIRONMENT_NOT_CACHED:
             problem = fields.get("problem", "no reason given")
+            if fields.get("reason") == "installed anew":
+                return f"installs the packages anew: {problem}"
             return f"the packages are not kept in {fields.get('what', 'S3')}: {problem}"
         case JobEventKind.SET_UP:
             return f"setup is done{_saved_details(fields)}"
