@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import itertools
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,14 @@ from spotkeep_cli.errors import JobFileError, LocatedProblem, UsageError
 from spotkeep_cli.launching.job_schema import FieldSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from spotkeep_jobs.errors import Problem
 
 FieldPath = tuple[str | int, ...]
+_ALIASES: Mapping[FieldPath, FieldPath] = {("instance_types",): ("instance_type",)}
+"""Fields that a file may give by another name."""
 
 MAX_JOB_FILE_BYTES = 256 * 1024
 """A job file is a page of text. More is a mistaken argument. (An invocation carries at most 6 MB.)"""
@@ -65,7 +68,7 @@ class JobDocument:
                 return None
             if path in self.lines:
                 return self.lines[path]
-            path = path[:-1]
+            path = path[:-1] or _ALIASES.get(path, ())
         return None
 
     def is_overridden(self, field_name: str) -> bool:
