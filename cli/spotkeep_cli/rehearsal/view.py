@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rich.console import Group
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -91,6 +91,7 @@ class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
                 BarColumn(bar_width=None),
                 TextColumn("{task.fields[count]}"),
                 TextColumn("{task.fields[text]}"),
+                TimeElapsedColumn(),
                 console=console,
                 transient=True,
                 expand=True,
