@@ -1,5 +1,6 @@
 """Commands that show runs: `spotkeep ps`, `describe`, `logs` and `best`."""
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -207,7 +208,7 @@ def best(context: typer.Context, sweep_name: SweepName, *, export: Export = None
     from spotkeep_cli.rendering.columns import facts
     from spotkeep_cli.rendering.metric_list import at_step
     from spotkeep_cli.rendering.progress_bars import showing_bytes
-    from spotkeep_cli.sweeps.best_trial import export_trial
+    from spotkeep_cli.sweeps.best_trial import CHECKPOINTS, export_trial
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()
@@ -246,6 +247,12 @@ def best(context: typer.Context, sweep_name: SweepName, *, export: Export = None
                 f"The checkpoint is of step {exported.step:,}: of step {found.step} none is kept. "
                 "keep_best of the Checkpointer keeps it."
             )
+        objects = ", ".join(f'"{name}": {name}' for name in exported.state)
+        folder = json.dumps(str((export / CHECKPOINTS).resolve()))
+        terminal.show(
+            "Back into the objects of the script (a scikit-learn estimator stands in EstimatorState):",
+            f"  spotkeep.Checkpointer({{{objects}}}, {folder}).restore()",
+        )
         return
     terminal.show_next(
         NextStep(command=invocation.command(f"best {sweep.sweep} --export best"), what="fetch it"),

@@ -49,9 +49,23 @@ def stop(context: typer.Context, name: RunOrSweepName, *, yes: AssumeYes = False
     if as_json:
         terminal.give_json(answer)
         return
-    terminal.show(f"{run.run} is stopping: it has two minutes to save. Its checkpoints stay.")
+    terminal.show(f"{run.run} is stopping. {_until_it_ends(run)} Its checkpoints stay.")
     later = [] if run.adopted else [NextStep(command=invocation.command(f"resume {run.run}"), what="go on later")]
     terminal.show_next(NextStep(command=invocation.command(f"describe {run.run}"), what="see it end"), *later)
+
+
+def _until_it_ends(run: "Run") -> str:
+    """Say what the end of a run that is stopped waits for."""
+    from spotkeep_jobs.record.states import RunState
+
+    if run.state is not RunState.TRAINING:
+        return "It does not train now, so there is nothing to save."
+    if run.place.backend == "ec2":
+        return "The agent sends SIGTERM, and the script has two minutes to save."
+    return (
+        "SageMaker sends SIGTERM, and the script has two minutes to save. The job ends after them, and once SageMaker "
+        "has uploaded what the script left."
+    )
 
 
 def end_trials(

@@ -174,6 +174,15 @@ def test_json_is_alone_on_standard_output(a_week: Any, spotkeep: Any, command: s
     json.loads(result.stdout)
 
 
+def test_a_stop_says_what_the_end_waits_for(a_week: Any, spotkeep: Any, make: Any) -> None:
+    a_week.answers["stop"] = {"ok": True}
+    a_week.dynamodb.add(make.run("trains-1"))
+    trains = " ".join(spotkeep("stop", "trains-1", "-y").output.split())
+    assert "SageMaker sends SIGTERM, and the script has two minutes to save. The job ends after them" in trains
+    waits = spotkeep("stop", "resnet", "-y").output
+    assert "It does not train now, so there is nothing to save." in " ".join(waits.split())
+
+
 def test_ps_json_is_the_record(a_week: Any, spotkeep: Any) -> None:
     listed = json.loads(spotkeep("ps", "--json").stdout)
     assert [run["run"] for run in listed] == ["digits-1a2b3c4d", "resnet50-cifar10-9f8e7d6c", "bert-base-77665544"]
