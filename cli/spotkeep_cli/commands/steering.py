@@ -8,6 +8,7 @@ from spotkeep_cli.commands.parameters import (
     AsJson,
     AssumeYes,
     Detach,
+    NewestRunOrSweepName,
     Overrides,
     RunName,
     RunOrSweepName,
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.sweep import Sweep
 
 
-def stop(context: typer.Context, name: RunOrSweepName, *, yes: AssumeYes = False, as_json: AsJson = False) -> None:
+def stop(
+    context: typer.Context, name: NewestRunOrSweepName = None, *, yes: AssumeYes = False, as_json: AsJson = False
+) -> None:
     """End a run, or a sweep with its trials. It saves a checkpoint first, and can be resumed."""
     from spotkeep_cli.launching.answers import ask_launcher
     from spotkeep_cli.rendering.lists import where
@@ -33,7 +36,7 @@ def stop(context: typer.Context, name: RunOrSweepName, *, yes: AssumeYes = False
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()
-    run = find_run_or_sweep(deployment.table, name, command=invocation.options.command)
+    run = find_run_or_sweep(deployment.table, name, command=invocation.options.command, at_work=True)
     if isinstance(run, Sweep):
         end_trials(run, action="stop", deployment=deployment, invocation=invocation, yes=yes, as_json=as_json)
         return

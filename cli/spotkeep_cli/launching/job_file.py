@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import itertools
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -107,6 +108,12 @@ def read_job_file(path: Path, *, overrides: Sequence[str] = ()) -> JobDocument:
         JobFileError: The file is missing, too large, not YAML, or not a mapping. The error names the line.
         UsageError: An override cannot be understood.
     """
+    if path.suffix == ".py":
+        script = shlex.quote(str(path))
+        raise JobFileError(
+            f"{path} is a script, and this command takes a job file",
+            hint=f"spotkeep init {script} writes one. spotkeep rehearse -- python {script} needs none",
+        )
     fields, lines = _parse(_read(path), path=path)
     fields, overridden = with_overrides(fields, overrides)
     return JobDocument(path=path, fields=fields, lines=lines, overridden=frozenset(overridden))

@@ -371,3 +371,11 @@ def test_both_spellings_of_a_position_are_one_path(parts: list[str | int]) -> No
     dotted = ".".join(str(part) for part in parts)
     bracketed = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
     assert parse_field_path(dotted) == parse_field_path(bracketed) == tuple(parts)
+
+
+def test_a_script_in_the_place_of_a_job_file_is_offered_one(tmp_path: Path) -> None:
+    with pytest.raises(JobFileError) as refused:
+        read_job_file(tmp_path / "train.py")
+    assert "is a script, and this command takes a job file" in refused.value.message
+    assert "spotkeep init " in refused.value.hint
+    assert "spotkeep rehearse -- python " in refused.value.hint
