@@ -6,6 +6,7 @@ import difflib
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spotkeep_cli.errors import RunNotFoundError
+from spotkeep_cli.rendering.lists import is_rehearsal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,15 +17,8 @@ if TYPE_CHECKING:
 
 FoundT = TypeVar("FoundT")
 
-REHEARSAL_TOKEN = "rehearsal-"  # noqa: S105 - it names a launch, and is no secret
-"""The beginning of the idempotency tokens of rehearsed runs and sweeps."""
 MOST_RUNS = 500
 """Abbreviations are looked up among so many of the newest runs. One that cannot be read has none (`ps` names it)."""
-
-
-def is_rehearsal(of: Run | Sweep) -> bool:
-    """Return True for a run or a sweep that a rehearsal launched."""
-    return of.token.startswith(REHEARSAL_TOKEN)
 
 
 def find_run(table: RunTable, text: str | None, *, command: str) -> Run:

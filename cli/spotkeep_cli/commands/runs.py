@@ -9,7 +9,7 @@ import typer
 
 from spotkeep_cli.commands.parameters import AsJson, NewestRunName, NewestRunOrSweepName, SweepName, invocation_of
 from spotkeep_cli.errors import RunNotFoundError, UsageError
-from spotkeep_cli.run_names import MOST_RUNS, find_run, find_run_or_sweep, find_sweep, is_rehearsal
+from spotkeep_cli.run_names import MOST_RUNS, find_run, find_run_or_sweep, find_sweep
 from spotkeep_cli.seams import Invocation
 from spotkeep_cli.terminal import NextStep, Terminal
 
@@ -31,7 +31,7 @@ def ps(
 ) -> None:
     """List the runs and sweeps: those at work, and those that ended in the last day."""
     from spotkeep_cli.next_steps import steps_for_run, steps_for_sweep
-    from spotkeep_cli.rendering.lists import run_list, worth_listing
+    from spotkeep_cli.rendering.lists import is_rehearsal, run_list, worth_listing
     from spotkeep_cli.sweeps.sweep_view import sweep_list
 
     invocation = invocation_of(context)

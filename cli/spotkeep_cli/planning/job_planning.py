@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.errors import CommandLineError, MissingExtraError, NoConnectionError, UsageError
-from spotkeep_cli.run_names import is_rehearsal
+from spotkeep_cli.rendering.lists import is_rehearsal
 from spotkeep_jobs.document.capacity import fallbacks_of
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.times import DEFAULT_RESTART_SECONDS, format_duration, parse_duration

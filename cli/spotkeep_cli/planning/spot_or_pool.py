@@ -14,7 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from spotkeep_cli.rendering import quantities
-from spotkeep_cli.run_names import is_rehearsal
+from spotkeep_cli.rendering.lists import is_rehearsal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

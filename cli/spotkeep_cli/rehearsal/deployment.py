@@ -18,7 +18,7 @@ from spotkeep_cli.errors import UsageError
 from spotkeep_cli.launching.answers import read_answer
 from spotkeep_cli.launching.preparation import prepare, send
 from spotkeep_cli.rehearsal.view import Stage
-from spotkeep_cli.run_names import REHEARSAL_TOKEN
+from spotkeep_cli.rendering.lists import REHEARSAL_TOKEN
 from spotkeep_fleet.secret_references import read_reference
 from spotkeep_local import cdk, lifecycle
 from spotkeep_local.lifecycle import LocalAws
