@@ -270,7 +270,11 @@ def _crontab_weekdays(field: str) -> list[int]:
 
 
 def _weekday_number(text: str) -> int:
-    return _WEEKDAYS.index(text.upper()) if text.upper() in _WEEKDAYS else int(text)
+    if text.upper() in _WEEKDAYS:
+        return _WEEKDAYS.index(text.upper())
+    if not re.fullmatch("[0-7]", text):
+        raise ValueError(text)
+    return int(text)
 
 
 def _numbers(field: str, *, what: str, low: int, high: int, names: Sequence[str] = ()) -> tuple[int, ...]:
