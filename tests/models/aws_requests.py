@@ -245,6 +245,9 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
         "DescribeInstances": {"InstanceIds": ["i-1", "i-2"], "MaxResults": 5},
         "DescribeLaunchTemplateVersions": {"LaunchTemplateId": "lt-1", "Versions": ["$Default"]},
         "DescribeLaunchTemplates": {"LaunchTemplateIds": ["lt-1"]},
+        "CreateNetworkInterface": {"SubnetId": "subnet-1", "Groups": ["sg-1"], "ClientToken": "once"},
+        "DeleteNetworkInterface": {"NetworkInterfaceId": "eni-1"},
+        "DescribeNetworkInterfaces": {"NetworkInterfaceIds": ["eni-1"]},
         "DescribeRouteTables": {"Filters": [{"Name": "vpc-id", "Values": ["vpc-1"]}]},
         "DescribeSecurityGroups": {"GroupIds": ["sg-1"]},
         "DescribeSnapshots": {"OwnerIds": ["self"]},
@@ -503,6 +506,18 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
         "PutSecretValue": {"SecretId": "hook", "SecretString": "b", **_ONCE},
         "RestoreSecret": {"SecretId": "hook"},
         "GetSecretValue": {"SecretId": "hook", "VersionStage": "AWSCURRENT"},
+    },
+    "efs": {
+        "CreateFileSystem": {"Tags": _TAGS, "CreationToken": "once"},
+        "CreateMountTarget": {"FileSystemId": "fs-0123abcd", "SubnetId": "subnet-0123abcd"},
+        "DeleteFileSystem": {"FileSystemId": "fs-0123abcd"},
+        "DescribeMountTargetSecurityGroups": {"MountTargetId": "fsmt-0123abcd"},
+        "DescribeMountTargets": {"FileSystemId": "fs-0123abcd"},
+    },
+    "fsx": {
+        "CreateFileSystem": {"FileSystemType": "LUSTRE", "SubnetIds": ["subnet-0123abcd"], "Tags": _TAGS, **_ONCE},
+        "DeleteFileSystem": {"FileSystemId": "fs-0123abcd", **_ONCE},
+        "DescribeFileSystems": {"FileSystemIds": ["fs-0123abcd"]},
     },
     "service-quotas": {"ListServiceQuotas": {"ServiceCode": "sagemaker"}},
     "sns": {
