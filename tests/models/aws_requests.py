@@ -245,6 +245,8 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
         "DescribeInstances": {"InstanceIds": ["i-1", "i-2"], "MaxResults": 5},
         "DescribeLaunchTemplateVersions": {"LaunchTemplateId": "lt-1", "Versions": ["$Default"]},
         "DescribeLaunchTemplates": {"LaunchTemplateIds": ["lt-1"]},
+        "AuthorizeSecurityGroupEgress": {"GroupId": "sg-1", "IpPermissions": [{"IpProtocol": "-1"}]},
+        "AuthorizeSecurityGroupIngress": {"GroupId": "sg-1", "IpPermissions": [{"IpProtocol": "-1"}]},
         "CreateNetworkInterface": {"SubnetId": "subnet-1", "Groups": ["sg-1"], "ClientToken": "once"},
         "DeleteNetworkInterface": {"NetworkInterfaceId": "eni-1"},
         "DescribeNetworkInterfaces": {"NetworkInterfaceIds": ["eni-1"]},

@@ -75,13 +75,13 @@ class NetworkFacts:
     """AWS's answers about the file systems of a request and the network of its jobs.
 
     Attributes:
-        file_systems: File systems by id. None for one that the service does not know.
+        file_systems: File systems by service, `fsx` or `efs`, and id. None for one that the service does not know.
         subnets: The subnets of jobs.
         groups: The security groups of jobs.
         others: The security groups of the file systems, by id.
     """
 
-    file_systems: Mapping[str, FileSystem | None]
+    file_systems: Mapping[tuple[str, str], FileSystem | None]
     subnets: tuple[PlacedSubnet, ...]
     groups: tuple[SecurityGroup, ...] = ()
     others: Mapping[str, SecurityGroup] = field(default_factory=dict)
@@ -153,15 +153,14 @@ class FileSystemChecks:
         )
 
     def _facts(self, channels: Sequence[FileSystemChannel], *, with_groups: bool) -> NetworkFacts:
-        lustre = {each.fsx for each in channels if each.fsx is not None}
-        described = {name: self._lustre(name) for name in sorted(lustre)} | {
-            name: self._mount_targets(name) for name in sorted({each.efs for each in channels if each.efs is not None})
-        }
+        asking = {"fsx": self._lustre, "efs": self._mount_targets}
+        named = sorted({(_service(each), each.file_system) for each in channels})
+        described = {(service, name): asking[service](name) for service, name in named}
         theirs = {place for each in described.values() for place in (each or {}).get("subnets", ())}
         subnets = {each.id: each for each in self.ec2.placed_subnets({*self.subnet_ids, *theirs})}
         file_systems = {
-            name: None if each is None else self._file_system(each, subnets=subnets, with_groups=with_groups)
-            for name, each in described.items()
+            key: None if each is None else self._file_system(each, subnets=subnets, with_groups=with_groups)
+            for key, each in described.items()
         }
         group_ids = {
             group for each in file_systems.values() if each for place in each.places for group in place.group_ids
@@ -262,7 +261,7 @@ def judge(channels: Sequence[FileSystemChannel], facts: NetworkFacts, *, region:
     warnings: list[str] = []
     ready: dict[str, FileSystem] = {}
     for channel in channels:
-        found = facts.file_systems[channel.file_system]
+        found = facts.file_systems[_service(channel), channel.file_system]
         mistakes = list(_mistakes(channel, found, region=region))
         problems += mistakes
         if found is None or mistakes:
@@ -288,8 +287,12 @@ def judge(channels: Sequence[FileSystemChannel], facts: NetworkFacts, *, region:
     return Checked(problems=tuple(problems), warnings=tuple(warnings))
 
 
+def _service(channel: FileSystemChannel) -> str:
+    return "efs" if channel.fsx is None else "fsx"
+
+
 def _field(channel: FileSystemChannel) -> str:
-    return f"channels.{channel.name}.{'efs' if channel.fsx is None else 'fsx'}"
+    return f"channels.{channel.name}.{_service(channel)}"
 
 
 def _mistakes(channel: FileSystemChannel, found: FileSystem | None, *, region: str) -> Iterator[Problem]:

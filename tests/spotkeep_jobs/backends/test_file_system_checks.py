@@ -130,6 +130,12 @@ def test_a_file_system_of_efs_without_a_mount_target_in_a_zone_of_the_jobs(site:
     assert "is no file system of Amazon EFS in us-east-1" in the_problem(site, more=MORE)[1]
 
 
+def test_an_id_under_the_other_services_field_is_named_beside_the_right_one(site: FileSystemSite) -> None:
+    field, said = the_problem(site, train=TRAIN, more={"efs": LUSTRE, "path": "/"})
+    assert field == "channels.more.efs"
+    assert f"fsx: {LUSTRE}" in said
+
+
 def test_two_file_systems_of_different_zones_share_no_job(site: FileSystemSite) -> None:
     site.add_lustre(OTHER, subnet="subnet-b")
     field, said = the_problem(site, train=TRAIN, other={"fsx": OTHER, "path": "/abcdefgh"})

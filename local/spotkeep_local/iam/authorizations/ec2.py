@@ -306,6 +306,8 @@ def _launch(
 
 _RULES: Final[Rules] = {
     "AttachVolume": _attach_volume,
+    "AuthorizeSecurityGroupEgress": _each("AuthorizeSecurityGroupEgress", "security-group", "GroupId"),
+    "AuthorizeSecurityGroupIngress": _each("AuthorizeSecurityGroupIngress", "security-group", "GroupId"),
     "CreateFleet": _create_fleet,
     "CreateLaunchTemplate": _create_template,
     "CreateLaunchTemplateVersion": _on_template("CreateLaunchTemplateVersion"),
