@@ -43,6 +43,7 @@ from spotkeep_rehearsal.milestones import Milestones, find_milestones
 from spotkeep_rehearsal.page import page_of
 from spotkeep_rehearsal.report import document_of, junit_of, next_command, run_document, text_of
 from spotkeep_rehearsal.runs import Plan, Rehearsal
+from spotkeep_rehearsal.status_line import StatusLine
 from spotkeep_rehearsal.verdict import Facts, Verdict, judge, judge_alone, needs_finished_start, not_judged
 from spotkeep_rehearsal.world import absolute_paths, asked_of, caller_environment, interpreter_of
 
@@ -226,6 +227,7 @@ class _Command:
         self._folder: Path = options.folder
         self._environment = caller_environment(os.environ, folder=self._folder)
         self._began = time.monotonic()
+        self._output = StatusLine(sys.stderr if options.json else sys.stdout, began=self._began)
         self._shown_lines = 0
         self._shows_output = False
         self._remarks: list[str] = []
@@ -513,7 +515,9 @@ class _Command:
         names = {"alone": "left alone", "again": "left alone again", "interrupted": "interrupted"}
         names["finished"] = "started with the checkpoints of a run that is done"
         self._say(f"{names[plan.name]} ...")
-        run = rehearsal.run(plan)
+        alone = None if not self._runs else sum(life.seconds for life in self._runs[0].lives)
+        with self._output.showing(names[plan.name], expected_seconds=alone):
+            run = rehearsal.run(plan)
         seconds = sum(life.seconds for life in run.lives)
         last = run.lives[-1]
         ended = "completed" if last.done else "stopped" if last.ending is LifeEnding.LIMIT else _ended(last)
@@ -550,9 +554,9 @@ class _Command:
         seconds = time.monotonic() - self._began
         command, purpose = next_command(verdict, words=self._words, options=self._given)
         for line in [*text_of(verdict), "", f"Next: {command}", f"      {purpose}"]:
-            self._print(line)
+            self._output.write(line)
         if self._options.keep is not None:
-            self._print(f"Kept: {self._options.keep}")
+            self._output.write(f"Kept: {self._options.keep}")
         if self._options.html is not None:
             checkpoints, when = self._facts.get("checkpoints"), datetime.now(timezone.utc)
             text = page_of(
@@ -565,7 +569,7 @@ class _Command:
                 footer=f"Written by spotkeep rehearse in {self._folder} on {when:%Y-%m-%d %H:%M} UTC",
             )
             self._options.html.write_text(text, encoding="utf-8")
-            self._print(f"Page: {self._options.html}")
+            self._output.write(f"Page: {self._options.html}")
         if self._options.junit is not None:
             self._options.junit.write_bytes(junit_of(verdict, words=self._words, seconds=seconds))
         if self._options.json:
@@ -580,17 +584,13 @@ class _Command:
 
     def _say(self, text: str) -> None:
         self._shown_lines = 0
-        self._print(f"{time.monotonic() - self._began:6.1f} s  {text}")
+        self._output.write(f"{time.monotonic() - self._began:6.1f} s  {text}")
 
     def _show(self, text: str) -> None:
+        self._output.said(text)
         if self._shows_output and self._shown_lines < _MOST_SHOWN_LINES:
             self._shown_lines += 1
-            self._print(f"          | {text[:_LONGEST_SHOWN]}")
-
-    def _print(self, text: str) -> None:
-        stream = sys.stderr if self._options.json else sys.stdout
-        stream.write(printable(text) + "\n")
-        stream.flush()
+            self._output.write(f"          | {text[:_LONGEST_SHOWN]}")
 
 
 def _way(disk: Disk) -> str:
