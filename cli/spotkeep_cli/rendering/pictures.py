@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from spotkeep_cli.errors import CommandLineError, MissingExtraError
+from spotkeep_cli.extras import install_command
 from spotkeep_cli.rendering.printable import printable_line
-from spotkeep_pages.elements import element
+from spotkeep_pages.elements import code, element, notice, paragraph
 from spotkeep_pages.plots import SERIES, TEXT, plot_style, svg
 
 if TYPE_CHECKING:
@@ -151,6 +152,18 @@ def require_drawing(what: str) -> None:
         raise MissingExtraError("planner", what=what, error=error) from None
 
 
+def lacking_pictures() -> ET.Element:
+    """Return the notice of a page for readers without matplotlib."""
+    return notice(paragraph("Pictures need matplotlib. This command installs it: ", code(install_command("planner"))))
+
+
+def laid_out(pictures: Sequence[Picture]) -> list[ET.Element]:
+    """Return pictures as parts of a page, usual ones side by side."""
+    usual = [picture.element() for picture in pictures if not picture.wide]
+    wide = [picture.element() for picture in pictures if picture.wide]
+    return [*([element("div", *usual, class_="plots")] if usual else []), *wide]
+
+
 @contextmanager
 def drawing(*, width: float = WIDTH, height: float = HEIGHT) -> Iterator[Figure]:
     """Give a figure to draw into, in the style of all pictures.
@@ -213,15 +226,28 @@ def curves_picture(
             if curve.labelled and len(drawn) > 1:
                 labels.append((*points[-1], curve.name, colour))
         for x, text in marks:
-            axes.axvline(x, color=MARKED, linewidth=1, linestyle=(0, (3, 3)), zorder=1)
-            axes.annotate(
-                printable_line(text), (x, 1), xycoords=("data", "axes fraction"), rotation=90, ha="right", va="top",
-                fontsize=9, color=MARKED, xytext=(-2, -2), textcoords="offset points",
-            )  # fmt: skip
+            mark_place(axes, x, text)
         axes.set_xlabel(x_label)
         axes.set_ylabel(printable_line(y_label, longest=40))
         label_ends(axes, labels)
     return Picture(name=name, title=title, description=description, figure=figure, names=names)
+
+
+def mark_place(axes: Axes, x: float, text: str, *, at_top: bool = True) -> None:
+    """Mark a place on the horizontal axis, such as a deadline, with its name beside the line.
+
+    Args:
+        axes: The picture.
+        x: The place.
+        text: Its name.
+        at_top: False to write the name at the bottom.
+    """
+    axes.axvline(x, color=MARKED, linewidth=1.2, linestyle=(0, (3, 3)), zorder=1)
+    axes.annotate(
+        printable_line(text), (x, float(at_top)), xycoords=("data", "axes fraction"), rotation=90, ha="right",
+        va="top" if at_top else "bottom", fontsize=9.5, color=MARKED, xytext=(-2, -2 if at_top else 4),
+        textcoords="offset points", in_layout=False,
+    )  # fmt: skip
 
 
 def label_ends(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from spotkeep_cli.extras import install_command
 from spotkeep_cli.next_steps import steps_for_best, steps_for_sweep
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import Fact, page_facts, page_table
 from spotkeep_cli.rendering.metric_list import at_step
-from spotkeep_cli.rendering.pictures import can_draw
+from spotkeep_cli.rendering.pictures import can_draw, lacking_pictures, laid_out
 from spotkeep_cli.sweeps.sweep_plots import DrawnSweep, sweep_pictures
 from spotkeep_cli.sweeps.sweep_view import (
     in_order,
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from datetime import datetime
     from xml.etree import ElementTree as ET
 
-    from spotkeep_cli.rendering.pictures import Picture
     from spotkeep_cli.seams import Invocation
     from spotkeep_jobs.record.run_store import RunStore
     from spotkeep_jobs.record.sweep import Sweep, Trial
@@ -200,9 +198,7 @@ def sweep_sections(story: SweepStory, *, invocation: Invocation) -> list[Section
         commands = [command(step.command, purpose=step.what) for step in steps]
         sections.append(Section("The best trial", [page_facts([("run", best.run), *names]), *commands]))
     if not can_draw():
-        hint = install_command("planner")
-        lacking = notice(paragraph("Pictures need matplotlib. This command installs it: ", code(hint)), tone="neutral")
-        sections.append(Section("Pictures", [lacking]))
+        sections.append(Section("Pictures", [lacking_pictures()]))
     elif drawn is not None and drawn.measured:
         sections += _picture_sections(drawn)
     if story.trials:
@@ -222,13 +218,7 @@ def _picture_sections(drawn: DrawnSweep) -> Iterator[Section]:
         if "cost" in names and "cost" not in pictures and drawn.ended:
             remark = paragraph("The cost of a trial is not known, so no picture shows the objective over money.")
         if shown:
-            yield Section(heading, [*_laid_out(shown), remark])
-
-
-def _laid_out(pictures: Sequence[Picture]) -> list[ET.Element]:
-    if any(picture.wide for picture in pictures):
-        return [picture.element() for picture in pictures]
-    return [element("div", *(picture.element() for picture in pictures), class_="plots")]
+            yield Section(heading, [*laid_out(shown), remark])
 
 
 def _table(story: SweepStory, *, invocation: Invocation) -> Iterator[ET.Element]:
