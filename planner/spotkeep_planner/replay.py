@@ -346,9 +346,7 @@ def replay(job: PlannedJob, windows: ReplayedCapacity, policy: Policy, *, times:
     if not seen:
         return outcomes
     at_s, done_s, cost_usd = zip(*seen, strict=True)
-    return replace(
-        outcomes, course=Course(at_s=np.array(at_s), done_s=np.stack(done_s), cost_usd=np.stack(cost_usd))
-    )
+    return replace(outcomes, course=Course(at_s=np.array(at_s), done_s=np.stack(done_s), cost_usd=np.stack(cost_usd)))
 
 
 class _Fleet:

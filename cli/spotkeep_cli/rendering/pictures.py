@@ -260,7 +260,7 @@ def label_ends(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> N
     if not labels:
         return
     to_axes = (axes.transData + axes.transAxes.inverted()).transform
-    height = axes.figure.get_figheight() * _DPI * 0.75
+    height = size_of(axes)[1]
     wanted = [float(to_axes((x, y))[1]) * height for x, y, _, _ in labels]
     rising = sorted(range(len(labels)), key=wanted.__getitem__)
     for at, place in zip(rising, spread([wanted[at] for at in rising], gap=_LABEL_GAP, room=height), strict=True):
@@ -270,6 +270,12 @@ def label_ends(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> N
             color=colour, fontsize=10, va="center", ha="left", annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "alpha": 0.6, "shrinkA": 1, "shrinkB": 2},
         )  # fmt: skip
+
+
+def size_of(axes: Axes) -> tuple[float, float]:
+    """Return about the width and the height of a picture without its labels, in pixels."""
+    width, height = axes.bbox.size
+    return float(width), float(height)
 
 
 def spread(places: Sequence[float], *, gap: float, room: float = math.inf) -> list[float]:
@@ -327,7 +333,8 @@ def number_axis(axis: Axis, values: Sequence[float], *, log: bool, margin: float
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     low, high = min(values), max(values)
-    axes, of_x = axis.axes, axis.axis_name == "x"
+    axes = axis.axes
+    of_x = axis is axes.xaxis
     if log:
         (axes.set_xscale if of_x else axes.set_yscale)("log")
         decades = math.log10(high / low) if high > low else 0.0

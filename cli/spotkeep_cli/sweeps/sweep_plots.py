@@ -25,6 +25,7 @@ from spotkeep_cli.rendering.pictures import (
     number_axis,
     number_text,
     require_drawing,
+    size_of,
     spans_powers_of_ten,
     time_unit,
     value_axis,
@@ -268,8 +269,7 @@ class _Numbered:
 
 def _number_points(axes: Axes, points: Sequence[_Numbered]) -> None:
     """Write the numbers of points beside them, as long as no number covers another. The first ones come first."""
-    figure = axes.figure
-    width, height = figure.get_figwidth() * 72 * 0.8, figure.get_figheight() * 72 * 0.75
+    width, height = size_of(axes)
     to_axes = (axes.transData + axes.transAxes.inverted()).transform
     taken: list[tuple[float, float, float]] = []
     for point in points:
