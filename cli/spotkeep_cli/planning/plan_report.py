@@ -77,16 +77,16 @@ def _lead(planned: PlannedJobFile, *, steps: Sequence[NextStep]) -> Iterator[Con
     on_demand = on_demand_cost(planned) / planned.instances
     yield figures(
         [
-            ("costs", money(best.cost_usd.p50), between(best.cost_usd, money)),
-            ("saved", f"{1 - best.cost_usd.mean / on_demand:.0%}", f"on demand it costs {money(on_demand)}"),
-            ("done after", quantities.duration(best.finish_s.p50), between(best.finish_s, quantities.duration)),
-            ("interruptions", f"{best.interruptions.p50:.0f}", between(best.interruptions, "{:.0f}".format)),
-            ("needs on-demand", f"{best.chance_of_on_demand:.0%}", "of the futures"),
+            ("Costs", money(best.cost_usd.p50), between(best.cost_usd, money)),
+            ("Saved", f"{1 - best.cost_usd.mean / on_demand:.0%}", f"on demand it costs {money(on_demand)}"),
+            ("Done after", quantities.duration(best.finish_s.p50), between(best.finish_s, quantities.duration)),
+            ("Interruptions", f"{best.interruptions.p50:.0f}", between(best.interruptions, "{:.0f}".format)),
+            ("Needs on-demand", f"{best.chance_of_on_demand:.0%}", "of the futures"),
         ]
     )
     yield paragraph("Ranges hold in eight of ten futures.", class_="soft")
     for step in steps:
-        yield command(step.command, purpose=step.what)
+        yield command(step.command, purpose=step.what[:1].upper() + step.what[1:])
 
 
 def _pictures(planned: PlannedJobFile) -> Iterator[Section]:

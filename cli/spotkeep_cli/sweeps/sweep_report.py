@@ -127,7 +127,11 @@ def sweep_html(story: SweepStory, *, invocation: Invocation, now: datetime) -> s
 def _commands(story: SweepStory, *, invocation: Invocation) -> list[ET.Element]:
     about_best = {step.command for step in steps_for_best(story.sweep, invocation=invocation)}
     steps = steps_for_sweep(story.sweep, invocation=invocation, after="describe")
-    return [command(step.command, purpose=step.what) for step in steps if step.command not in about_best]
+    return [
+        command(step.command, purpose=step.what[:1].upper() + step.what[1:])
+        for step in steps
+        if step.command not in about_best
+    ]
 
 
 def _lead(story: SweepStory, *, now: datetime) -> Iterator[Content]:
@@ -156,19 +160,19 @@ def _tiles(story: SweepStory, *, now: datetime) -> Iterator[tuple[str, str, str]
     sweep, objective = story.sweep, story.request.objective
     if sweep.best is not None and objective is not None:
         goal = "higher" if objective.goal == "maximize" else "lower"
-        yield f"best {objective.metric}", f"{sweep.best.value:.4g}", f"trial {sweep.best.number}; {goal} is better"
+        yield f"Best {objective.metric}", f"{sweep.best.value:.4g}", f"trial {sweep.best.number}; {goal} is better"
     counts = ", ".join(f"{count} {state}" for state, count in sweep.counts.model_dump().items() if count)
-    yield "trials", f"{sweep.counts.chosen:,}", counts
+    yield "Trials", f"{sweep.counts.chosen:,}", counts
     length = ((sweep.ended_at or now) - sweep.created_at).total_seconds()
-    yield "time", quantities.duration(length), "from launch to end" if sweep.ended_at else "since the launch"
+    yield "Time", quantities.duration(length), "from launch to end" if sweep.ended_at else "since the launch"
     if sweep.cost is not None and sweep.cost.billed_usd is not None:
         saved = sweep.cost.saved_usd
         remark = "" if saved is None else f"{quantities.percent(sweep.cost.saved_percent)} less than on demand"
-        yield "cost", quantities.dollars(sweep.cost.billed_usd), remark
+        yield "Cost", quantities.dollars(sweep.cost.billed_usd), remark
     taken = sum(story.interruptions.values())
     if taken:
         hit = sum(count > 0 for count in story.interruptions.values())
-        yield "interruptions", f"{taken:,}", f"of {quantities.counted(hit, 'trial')}"
+        yield "Interruptions", f"{taken:,}", f"of {quantities.counted(hit, 'trial')}"
 
 
 def _facts(story: SweepStory) -> list[Fact]:
@@ -183,19 +187,19 @@ def _facts(story: SweepStory) -> list[Fact]:
     return [*rows, *money_facts(sweep.cost, limit=sweep.document.get("max_cost"))]
 
 
-def sweep_sections(story: SweepStory, *, invocation: Invocation) -> list[Section]:
+def sweep_sections(story: SweepStory, *, invocation: Invocation | None) -> list[Section]:
     """Return the best trial, the pictures and the table of trials as sections of a page.
 
     Args:
         story: The records of the sweep.
-        invocation: The words that `spotkeep` was called with.
+        invocation: The words that `spotkeep` was called with. None for a sweep that is gone, with no next command.
     """
     sections = []
     best, drawn = story.sweep.best, story.drawn
     if best is not None:
         names = [(name, value_text(value)) for name, value in best.parameters.items()]
-        steps = steps_for_best(story.sweep, invocation=invocation)
-        commands = [command(step.command, purpose=step.what) for step in steps]
+        steps = [] if invocation is None else steps_for_best(story.sweep, invocation=invocation)
+        commands = [command(step.command, purpose=step.what[:1].upper() + step.what[1:]) for step in steps]
         sections.append(Section("The best trial", [page_facts([("run", best.run), *names]), *commands]))
     if not can_draw():
         sections.append(Section("Pictures", [lacking_pictures()]))
@@ -221,11 +225,15 @@ def _picture_sections(drawn: DrawnSweep) -> Iterator[Section]:
             yield Section(heading, [*laid_out(shown), remark])
 
 
-def _table(story: SweepStory, *, invocation: Invocation) -> Iterator[ET.Element]:
+def _table(story: SweepStory, *, invocation: Invocation | None) -> Iterator[ET.Element]:
     ordered = in_order(story.trials, story.request)
     shown = ordered[:MOST_ROWS]
     caption = "The best trial first" if story.request.objective is not None else "In the order of their numbers"
     yield page_table(trial_columns(shown, story.request, interruptions=story.interruptions), caption=caption)
     if len(shown) < len(ordered):
-        everything = invocation.command(f"describe {story.sweep.sweep} --all")
-        yield paragraph(f"And {len(ordered) - len(shown):,} more. This command lists them: ", code(everything))
+        more = f"And {len(ordered) - len(shown):,} more."
+        if invocation is None:
+            yield paragraph(more)
+        else:
+            everything = invocation.command(f"describe {story.sweep.sweep} --all")
+            yield paragraph(f"{more} This command lists them: ", code(everything))
