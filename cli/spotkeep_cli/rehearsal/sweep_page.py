@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from spotkeep_cli.rehearsal.evidence import ProcessEnding
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 _MOST_LANES = 40
 _MEANINGS = {
     "trained": "trained",
-    "repeated": "trained again, from a checkpoint",
+    "repeated": "trained steps again",
     "waited": "waited for capacity, or paused",
     "interrupted": "lost its capacity",
 }
@@ -69,36 +68,41 @@ def _over_time(evidence: SweepEvidence) -> Iterator[Content]:
 
 
 def _lane(each: RehearsedTrial, *, begin: float) -> Lane:
-    lives = sorted(each.lives, key=lambda life: life.started_at)
-    spans = [_span(life, begin=begin, is_first=not at) for at, life in enumerate(lives)]
-    for before, after in pairwise(lives):
-        length = quantities.duration(after.started_at - before.ended_at)
-        spans.append(
-            Span(
-                begin=before.ended_at - begin, end=after.started_at - begin, kind="waited",
-                text=f"waited for capacity, or paused, for {length}",
-            )
-        )  # fmt: skip
+    spans: list[Span] = []
+    before: RehearsedProcess | None = None
+    for life in sorted(each.lives, key=lambda life: life.started_at):
+        if before is not None:
+            length = quantities.duration(life.started_at - before.ended_at)
+            text = f"waited for capacity, or paused, for {length}"
+            spans.append(Span(before.ended_at - begin, life.started_at - begin, "waited", text))
+        spans += _spans(life, before=before, begin=begin)
+        before = life
     marks = [
-        Mark(
-            at=life.ended_at - begin, kind="interrupted",
-            text=f"lost its capacity {'after' if life.ending is ProcessEnding.NOTICE else 'without'} a notice",
-        )
-        for life in lives
+        Mark(life.ended_at - begin, "interrupted", f"lost its capacity {_NOTICES[life.ending]}")
+        for life in each.lives
         if life.was_taken
-    ]  # fmt: skip
-    return Lane(
-        name=f"trial {each.trial.number}, {each.trial.state.value.lower()}",
-        spans=sorted(spans, key=lambda span: span.begin),
-        marks=marks,
-    )
+    ]
+    return Lane(name=f"trial {each.trial.number}, {each.trial.state.value.lower()}", spans=spans, marks=marks)
 
 
-def _span(life: RehearsedProcess, *, begin: float, is_first: bool) -> Span:
-    went_on = "" if is_first or life.resumed_from_step is None else f" from step {life.resumed_from_step:,}"
-    to = "" if life.last_step is None else f" to step {life.last_step:,}"
-    kind = "trained" if is_first else "repeated"
-    return Span(begin=life.started_at - begin, end=life.ended_at - begin, kind=kind, text=f"trained{went_on}{to}")
+_NOTICES = {ProcessEnding.NOTICE: "after a notice", ProcessEnding.NO_NOTICE: "without a notice"}
+
+
+def _spans(life: RehearsedProcess, *, before: RehearsedProcess | None, begin: float) -> Iterator[Span]:
+    """Return the parts of a life. The first one is for the steps that the life before had trained already."""
+    first, last = life.resumed_from_step, life.last_step
+    start, end = life.started_at - begin, life.ended_at - begin
+    if before is not None and first is not None and last is not None and last > first:
+        again = min(max(0, (before.last_step or 0) - first), last - first)
+        middle = start + (end - start) * again / (last - first)
+        if again:
+            yield Span(
+                start, middle, "repeated", f"trained {quantities.counted(again, 'step')} again, from step {first:,}"
+            )
+            start, first = middle, first + again
+    if start < end:
+        went_on = "" if before is None or first is None else f" from step {first:,}"
+        yield Span(start, end, "trained", f"trained{went_on}" + ("" if last is None else f" to step {last:,}"))
 
 
 def _comparison(evidence: SweepEvidence) -> Content:

@@ -10,6 +10,7 @@ import pytest
 
 from spotkeep_cli.rehearsal.sweep_page import rehearsed_sweep_sections
 from spotkeep_cli.rehearsal.sweep_verdict import SweepEvidence
+from spotkeep_cli.sweeps import sweep_report
 from spotkeep_jobs.record.states import TrialState
 from spotkeep_pages.page import page
 from tests.spotkeep_cli.rehearsal.test_sweep_verdict import GOOD, QUEUED
@@ -39,11 +40,19 @@ def html(of: SweepEvidence) -> str:
     return page(kind="Rehearsal", title="s", lead=[], sections=sections, footer="spotkeep rehearse-sweep")
 
 
+@pytest.fixture(autouse=True)
+def without_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages are written as without matplotlib, which is quicker, unless a browser looks at them."""
+    if "browser" not in request.fixturenames:
+        monkeypatch.setattr(sweep_report, "can_draw", lambda: False)
+
+
 def test_a_loss_of_capacity_is_on_the_bar_of_its_trial() -> None:
     shown = html(evidence(GOOD))
     assert "trial 1, paused" in shown
     assert shown.count("lost its capacity without a notice") >= 1
-    assert "trained from step 1" in shown
+    assert "trained 1 step again, from step 1" in shown
+    assert "trained from step 2 to step 3" in shown
     assert "trained from step 3 to step 5" in shown
 
 
