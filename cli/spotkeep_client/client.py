@@ -24,13 +24,10 @@ from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.job_event import event_text
 from spotkeep_cli.rendering.lists import reason_text, where
 from spotkeep_cli.rendering.metric_list import at_step, sparkline
-from spotkeep_cli.rendering.pictures import Pictures
 from spotkeep_cli.rendering.printable import printable_line
 from spotkeep_cli.rendering.run_description import RunStory
 from spotkeep_cli.run_names import find_run, find_sweep
 from spotkeep_cli.seams import Invocation, Seams
-from spotkeep_cli.sweeps.sweep_plots import drawable_pictures
-from spotkeep_cli.sweeps.sweep_report import SweepStory
 from spotkeep_cli.sweeps.sweep_view import states_in_words
 from spotkeep_jobs.document.request import kind_of
 from spotkeep_jobs.errors import Problem
@@ -129,19 +126,6 @@ class SweepHandle:
                 hint="trials() says where each is",
             )
         return found
-
-    def plot(self) -> Pictures:
-        """Return its pictures, which Jupyter shows, with `save(folder)` and a matplotlib `figure` in each.
-
-        They show its objective over time and money, the curves of its trials, and their parameters side by side.
-
-        Raises:
-            UsageError: There is no objective, or no trial with a value yet.
-            MissingExtraError: matplotlib is not installed.
-        """
-        table, sweep = self._deployment.table, self._record()
-        story = SweepStory.read(sweep, table.sweeps.with_trials(self.id)[1], runs=table.runs)
-        return Pictures(shown=drawable_pictures(story.drawn))
 
     def stop(self) -> SweepHandle:
         """Ask its trials to end. They save first, and the sweep can be resumed.

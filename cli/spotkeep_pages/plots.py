@@ -87,11 +87,6 @@ def log_scale(axes: Axes, axis: Literal["x", "y"]) -> None:
     scaled.set_minor_formatter(NullFormatter())
 
 
-def light_variables() -> str:
-    """Return the colours as declarations of CSS, for a place without the style sheet of a page."""
-    return "; ".join(f"{variable[len('var(') : -1]}: {colour}" for colour, variable in _PAGE_COLOURS.items())
-
-
 def svg(figure: Figure, *, name: str, title: str, description: str) -> ET.Element:
     """Return a figure as an element of a page.
 

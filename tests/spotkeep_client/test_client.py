@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable
 from datetime import date
@@ -30,8 +29,7 @@ from spotkeep_client import (
 from spotkeep_jobs.record.record import Metric, ScriptMetrics
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState
 from spotkeep_jobs.record.sweep import TrialCounts
-from tests.browser import Browser
-from tests.spotkeep_cli.sweeps.test_sweep_commands import NOW, REQUEST, SWEEP, TRIALS, add_run, sweep
+from tests.spotkeep_cli.sweeps.test_sweep_commands import NOW, REQUEST, SWEEP, TRIALS, sweep
 
 from .conftest import RUN
 
@@ -372,32 +370,6 @@ def test_trials_are_a_frame_by_number_and_the_best_one_is_a_run(
     assert (best.number, best.value, best.parameters["depth"]) == (2, 0.31, 34)
     deployment.dynamodb.add(make.run(run=best.run))
     assert client.run(best.run).id == frame.loc[2, "run"]
-
-
-@pytest.mark.long
-def test_jupyter_shows_the_pictures_of_a_sweep(
-    deployment: Any, found: SweepHandle, make: Any, tmp_path: Path, browser: Browser
-) -> None:
-    add_run(deployment, make, 2)
-    pictures = found.plot()
-    assert [picture.name for picture in pictures] == ["objective", "cost", "curves", "rungs", "parameters"]
-    assert [path.name for path in pictures.save(tmp_path / "drawn")] == [f"{each.name}.png" for each in pictures]
-    shown = pictures._repr_html_()
-    # Two cells of one notebook share no name.
-    again = pictures._repr_html_()
-    assert not set(re.findall(r' id="([^"]+)"', shown)) & set(re.findall(r' id="([^"]+)"', again))
-    cell = tmp_path / "cell.html"
-    heading = "<!DOCTYPE html><html lang=en><meta charset=utf-8><title>Cell</title><main><h1>Cell</h1>"
-    cell.write_text(f"{heading}{shown}{again}</main>", encoding="utf-8")
-    with browser.open_page(cell, name="notebook-sweep") as opened:
-        for width, dark in ((1280, False), (1280, True)):
-            assert opened.look(width=width, dark=dark).axe == []
-
-
-def test_a_sweep_without_values_has_no_pictures(deployment: Any, client: Spotkeep) -> None:
-    deployment.dynamodb.add_sweep(sweep(best=None))
-    with pytest.raises(UsageError, match="no trial has reported the objective yet"):
-        client.sweep(SWEEP).plot()
 
 
 def test_a_sweep_that_has_measured_nothing_has_no_best_trial(deployment: Any, client: Spotkeep) -> None:

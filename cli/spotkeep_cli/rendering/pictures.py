@@ -9,12 +9,10 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
@@ -22,9 +20,11 @@ from spotkeep_cli.errors import CommandLineError, MissingExtraError
 from spotkeep_cli.extras import install_command
 from spotkeep_cli.rendering.printable import printable_line
 from spotkeep_pages.elements import code, element, notice, paragraph
-from spotkeep_pages.plots import GROUND, SERIES, TEXT, light_variables, plot_style, svg
+from spotkeep_pages.plots import SERIES, TEXT, plot_style, svg
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
@@ -38,11 +38,6 @@ WIDTH, HEIGHT = 430.0, 290.0
 """The size of a usual picture, in the pixels of a page."""
 _SHRINKS, _GROWS = 0.9, 1.5
 """The factors of a wide picture at the least and at the most. On a narrower page it scrolls."""
-_SHEET = (
-    "display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 1rem; "
-    f"padding: 0.75rem; background: {GROUND}; color: {TEXT}; font-family: sans-serif"
-)
-_WHOLE_ROW = "; grid-column: 1 / -1"
 _PLACES = frozenset({"d", "x", "y", "transform"})
 _FINE = re.compile(r"(\d\.\d\d)\d+")
 """Digits below a hundredth of a pixel, which would be half of the page's bytes."""
@@ -76,16 +71,11 @@ class Picture:
     names: Mapping[str, str] = field(default_factory=dict)
     wide: bool = False
 
-    def element(self, *, name: str | None = None) -> ET.Element:
-        """Return it as a part of a page, with its title, its text alternative and the names of its parts.
-
-        Args:
-            name: Its name in the page. None for its own.
-        """
-        name = name or self.name
-        drawn = svg(self.figure, name=name, title=self.title, description=printable_line(self.description))
+    def element(self) -> ET.Element:
+        """Return it as a part of a page, with its title, its text alternative and the names of its parts."""
+        drawn = svg(self.figure, name=self.name, title=self.title, description=printable_line(self.description))
         for part in drawn.iter():
-            says = self.names.get(part.get("id", "").removeprefix(f"{name}-"))
+            says = self.names.get(part.get("id", "").removeprefix(f"{self.name}-"))
             if says is not None:
                 part.insert(0, element("title", printable_line(says)))
             for key in part.attrib.keys() & _PLACES:
@@ -116,41 +106,6 @@ class Picture:
         finally:
             title.set_text("")
         return path
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Pictures:
-    """Pictures of one subject, which a notebook shows below a cell.
-
-    Attributes:
-        shown: The pictures.
-    """
-
-    shown: Sequence[Picture]
-
-    def __iter__(self) -> Iterator[Picture]:
-        """Return the pictures, one after the other. Each has its matplotlib `figure`."""
-        return iter(self.shown)
-
-    def save(self, folder: str | Path) -> list[Path]:
-        """Write them into PNG files, and return the files.
-
-        Args:
-            folder: The folder. It is made where it is missing.
-
-        Raises:
-            CommandLineError: A file cannot be written.
-        """
-        return [picture.save(Path(folder) / f"{picture.name}.png") for picture in self.shown]
-
-    def _repr_html_(self) -> str:
-        """Return them for Jupyter, on light paper. A notebook shows others beside them, so names are new each time."""
-        sheet = element("div", style=f"{light_variables()}; {_SHEET}")
-        for picture in self.shown:
-            figure = picture.element(name=f"{picture.name}-{secrets.token_hex(4)}")
-            figure.set("style", f"margin: 0; min-width: 0; overflow-x: auto{_WHOLE_ROW if picture.wide else ''}")
-            sheet.append(figure)
-        return ET.tostring(sheet, encoding="unicode", method="html")
 
 
 @dataclass(frozen=True, kw_only=True)

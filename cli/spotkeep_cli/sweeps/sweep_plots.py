@@ -128,25 +128,12 @@ def save_plots(drawn: DrawnSweep | None, *, folder: Path) -> list[Path]:
         MissingExtraError: matplotlib is not installed.
         CommandLineError: A file cannot be written.
     """
-    return [picture.save(folder / f"{picture.name}.png") for picture in drawable_pictures(drawn)]
-
-
-def drawable_pictures(drawn: DrawnSweep | None) -> list[Picture]:
-    """Return the pictures of a sweep that has some.
-
-    Args:
-        drawn: The sweep. None for one without an objective.
-
-    Raises:
-        UsageError: There is no objective, or no trial with a value yet.
-        MissingExtraError: matplotlib is not installed.
-    """
     require_drawing("a picture")
     if drawn is None:
         raise UsageError("this sweep has no objective to draw", hint="`spotkeep describe` lists its trials")
     if not drawn.measured:
         raise UsageError("no trial has reported the objective yet", hint="try again when one has")
-    return sweep_pictures(drawn)
+    return [picture.save(folder / f"{picture.name}.png") for picture in sweep_pictures(drawn)]
 
 
 def sweep_pictures(drawn: DrawnSweep) -> list[Picture]:
