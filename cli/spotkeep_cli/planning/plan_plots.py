@@ -202,7 +202,13 @@ def _draw_bars(axes: Axes, values: np.ndarray, *, label: str, limit: float, limi
     axes.plot([p10, p90], [top * 1.08] * 2, color=TEXT, linewidth=1.4, solid_capstyle="butt")
     axes.plot([p50], [top * 1.08], "o", color=TEXT, markersize=4.5)
     axes.annotate(
-        "8 in 10", ((p10 + p90) / 2, top * 1.08), xytext=(0, 5), textcoords="offset points", ha="center", fontsize=9, color=TEXT
+        "8 in 10",
+        ((p10 + p90) / 2, top * 1.08),
+        xytext=(0, 5),
+        textcoords="offset points",
+        ha="center",
+        fontsize=9,
+        color=TEXT,
     )
     axes.set_xlabel(label)
     axes.set_ylabel("futures (%)")

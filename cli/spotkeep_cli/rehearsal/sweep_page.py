@@ -1,4 +1,4 @@
-"""The parts of a page that only the rehearsal of a sweep has. It shows the losses of the trials over time. Pure."""
+"""The parts of a page that only the rehearsal of a sweep has. It shows the losses of the trials over time."""
 
 from __future__ import annotations
 
