@@ -124,10 +124,9 @@ def describe(
         )
         return
     from spotkeep_cli.next_steps import steps_for_run
+    from spotkeep_cli.rendering.quantities import moment
     from spotkeep_cli.rendering.run_description import RunStory, run_description
 
-    if as_page:
-        raise UsageError("pages are of sweeps", hint="leave --html out")
     if plots is not None:
         raise UsageError("pictures are of sweeps", hint="leave --plots out: the page of a run draws its metrics")
     unreadable: dict[str, str] = {}
@@ -135,11 +134,21 @@ def describe(
     story = RunStory.read(run, runs=table.runs, region=region, unreadable=unreadable)
     terminal = Terminal(as_json=as_json)
     terminal.remark_unreadable(unreadable)
+    now, steps = invocation.seams.now(), steps_for_run(run, invocation=invocation, after="describe")
+    page: Path | None = None
+    if as_page:
+        from spotkeep_cli.rendering.run_page import run_page
+
+        source = f"{invocation.command(f'describe {run.run} --html')}, {moment(now)} UTC"
+        commands = [(step.command, step.what) for step in steps]
+        page = write_page(run_page(story, now=now, steps=commands, footer=source), name=run.run)
     if as_json:
-        terminal.give_json(story.as_document())
+        terminal.give_json({**story.as_document(), **({} if page is None else {"page": str(page)})})
         return
-    terminal.show(run_description(story, now=invocation.seams.now(), width=terminal.people.width))
-    terminal.show_next(*steps_for_run(run, invocation=invocation, after="describe"))
+    terminal.show(run_description(story, now=now, width=terminal.people.width))
+    if page is not None:
+        terminal.remark(f"page: {page}")
+    terminal.show_next(*steps)
 
 
 def _describe_sweep(
