@@ -73,6 +73,12 @@ class Picture:
 
     def element(self) -> ET.Element:
         """Return it as a part of a page, with its title, its text alternative and the names of its parts."""
+        engine = self.figure.get_layout_engine()
+        if engine is not None:
+            # Laid out here it is drawn once. matplotlib itself would draw it a second time for its layout.
+            with plot_style():
+                engine.execute(self.figure)
+            self.figure.set_layout_engine("none")
         drawn = svg(self.figure, name=self.name, title=self.title, description=printable_line(self.description))
         for part in drawn.iter():
             says = self.names.get(part.get("id", "").removeprefix(f"{self.name}-"))
@@ -96,6 +102,7 @@ class Picture:
         Raises:
             CommandLineError: The file cannot be written.
         """
+        self.figure.set_layout_engine("constrained")
         title = self.figure.suptitle(printable_line(self.title), fontsize=11, fontweight="bold", color=TEXT)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
