@@ -19,6 +19,7 @@ from spotkeep_cli.sweeps.sweep_view import (
     trials_in_words,
     value_text,
 )
+from spotkeep_jobs.errors import UnreadableRecordError, in_words
 from spotkeep_jobs.record.states import SweepState
 from spotkeep_jobs.sweeps.document import SweepRequest
 from spotkeep_pages.elements import badge, code, command, element, figures, notice, paragraph
@@ -65,18 +66,35 @@ class SweepStory:
     interruptions: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, sweep: Sweep, trials: Sequence[Trial], *, runs: RunStore) -> SweepStory:
+    def read(
+        cls,
+        sweep: Sweep,
+        trials: Sequence[Trial],
+        *,
+        runs: RunStore,
+        unreadable: dict[str, str] | None = None,
+    ) -> SweepStory:
         """Read the runs of the best trials.
 
         Args:
             sweep: Its item.
             trials: Its trials.
             runs: The run table that holds their runs.
+            unreadable: Takes the runs that cannot be read. None to raise at the first.
+
+        Raises:
+            UnreadableRecordError: A run cannot be read, and nothing takes it.
         """
         request = SweepRequest.model_validate(sweep.document["sweep"])
         curves, interruptions = {}, {}
         for trial in in_order(trials, request)[:MOST_CURVES]:
-            run, metrics, _ = runs.with_metrics_and_notifications(trial.run)
+            try:
+                run, metrics, _ = runs.with_metrics_and_notifications(trial.run)
+            except UnreadableRecordError as error:
+                if unreadable is None:
+                    raise
+                unreadable[error.what] = in_words(error)
+                continue
             if run is None or not trial.has(run):
                 continue
             interruptions[trial.number] = run.interruptions

@@ -166,6 +166,20 @@ def test_of_many_trials_the_runs_of_the_best_are_read(
     assert sorted(SweepStory.read(sweep(), TRIALS, runs=table.runs).curves) == [2, 4]
 
 
+def test_the_run_of_a_trial_that_cannot_be_read_is_left_out_of_the_page_and_said(
+    with_sweep: Any, make: Any, spotkeep: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sweep_report, "can_draw", lambda: False)
+    for number in (1, 2):
+        add_run(with_sweep, make, number)
+    with_sweep.dynamodb.items[f"run#{SWEEP}-2", "item"]["form"] = {"N": "2"}
+    result = spotkeep("describe", SWEEP, "--html")
+    assert result.exit_code == ExitCode.DONE, result.output
+    assert f"! 1 record could not be read:\n  (record of run {SWEEP}-2): was written by a newer" in result.stderr
+    assert Path(f"{SWEEP}.html").is_file()
+
+
 def test_a_page_that_cannot_be_written_is_said(
     with_sweep: Any, spotkeep: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
