@@ -173,12 +173,15 @@ def _describe_sweep(
         from spotkeep_cli.sweeps.sweep_plots import save_plots
         from spotkeep_cli.sweeps.sweep_report import SweepStory, sweep_html
 
-        with terminal.remarks.status("reading the trials' curves"):
-            story = SweepStory.read(sweep, trials, runs=table.runs)
-        if plots is not None:
-            drawn = save_plots(story.drawn, folder=plots)
-        if as_page:
-            page = write_page(sweep_html(story, invocation=invocation, now=now), name=sweep.sweep)
+        with terminal.remarks.status("reading the trials' curves") as status:
+            unreadable: dict[str, str] = {}
+            story = SweepStory.read(sweep, trials, runs=table.runs, unreadable=unreadable)
+            status.update("drawing")
+            if plots is not None:
+                drawn = save_plots(story.drawn, folder=plots)
+            if as_page:
+                page = write_page(sweep_html(story, invocation=invocation, now=now), name=sweep.sweep)
+        terminal.remark_unreadable(unreadable)
     if as_json:
         terminal.give_json(
             {
