@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -39,6 +40,7 @@ from spotkeep_rehearsal.folders import (
 from spotkeep_rehearsal.known_of_libraries import this_machine_has_a_gpu, what_is_not_rehearsed
 from spotkeep_rehearsal.losses import PlacedLoss, PlannedLoss, notice_seconds_of, place, planned_losses
 from spotkeep_rehearsal.milestones import Milestones, find_milestones
+from spotkeep_rehearsal.page import page_of
 from spotkeep_rehearsal.report import document_of, junit_of, next_command, run_document, text_of
 from spotkeep_rehearsal.runs import Plan, Rehearsal
 from spotkeep_rehearsal.status_line import StatusLine
@@ -52,6 +54,7 @@ _MOST_RESULTS = 2
 _MOST_SHOWN_LINES = 30
 _LONGEST_SHOWN = 100
 _USAGE, _OUR_FAULT = 64, 70
+_PAGE = "rehearsal.html"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -100,7 +103,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="spotkeep rehearse",
         usage="spotkeep rehearse [options] -- COMMAND ...",
         description="Run a training command here, take its machine away, and judge whether it comes back.",
-        epilog="exit codes: 0 PASS, 1 FAIL, 2 NOT JUDGED, 64 wrong use. Nothing is written into this folder.",
+        epilog="exit codes: 0 PASS, 1 FAIL, 2 NOT JUDGED, 64 wrong use. This folder gets no file but those that"
+        " options name.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -132,6 +136,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--timeout", metavar="15m", default="15m", help="the longest time of one run. Default: 15m")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--junit", metavar="FILE", type=Path, help="write a JUnit file")
+    parser.add_argument(
+        "--html",
+        metavar="FILE",
+        nargs="?",
+        const=Path(_PAGE),
+        type=Path,
+        help=f"write the report as a page for a browser. Default: {_PAGE}",
+    )
     parser.add_argument("--keep", metavar="DIR", type=Path, help="keep what the runs left in this new folder")
     parser.add_argument(
         "--no-mounts", action="store_true", help="copy the folder and rewrite paths, as on macOS, in place of mounts"
@@ -168,8 +180,10 @@ def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argpar
             raise ValueError(f"--keep takes a new folder, and {options.keep} is a file")
         if any(options.keep.iterdir()):
             raise ValueError(f"--keep takes a new folder, and {options.keep} has something in it")
-    if options.junit is not None and (options.junit.is_dir() or not options.junit.absolute().parent.is_dir()):
-        raise ValueError(f"--junit takes a file in a folder that exists, found {options.junit}")
+    for name in ("junit", "html"):
+        file = getattr(options, name)
+        if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
+            raise ValueError(f"--{name} takes a file in a folder that exists, found {file}")
     try:
         options.folder = Path.cwd()
     except FileNotFoundError:
@@ -543,6 +557,19 @@ class _Command:
             self._output.write(line)
         if self._options.keep is not None:
             self._output.write(f"Kept: {self._options.keep}")
+        if self._options.html is not None:
+            checkpoints, when = self._facts.get("checkpoints"), datetime.now(timezone.utc)
+            text = page_of(
+                verdict,
+                words=self._words,
+                runs=self._runs,
+                seconds=seconds,
+                checkpoints=None if checkpoints is None else str(checkpoints),
+                next_step=(command, purpose),
+                footer=f"Written by spotkeep rehearse in {self._folder} on {when:%Y-%m-%d %H:%M} UTC",
+            )
+            self._options.html.write_text(text, encoding="utf-8")
+            self._output.write(f"Page: {self._options.html}")
         if self._options.junit is not None:
             self._options.junit.write_bytes(junit_of(verdict, words=self._words, seconds=seconds))
         if self._options.json:
