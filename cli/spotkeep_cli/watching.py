@@ -17,7 +17,7 @@ from rich.text import Text
 from spotkeep_cli.errors import NoConnectionError, RunNotFoundError
 from spotkeep_cli.following import Unreachable, polls
 from spotkeep_cli.rendering import quantities
-from spotkeep_cli.rendering.lists import run_list, where, worth_listing
+from spotkeep_cli.rendering.lists import is_rehearsal, run_list, where, worth_listing
 from spotkeep_cli.rendering.run_bar import RunStatus, status_bar
 from spotkeep_cli.rendering.run_description import RunStory, run_description
 from spotkeep_cli.signals import CtrlC
@@ -98,16 +98,28 @@ class RunsAndSweeps:
         runs: The runs of the list.
         sweeps: The sweeps of the list.
         found: Number of runs that were found, also those that ended long ago.
+        rehearsals_left_out: True when those of rehearsals are not in the list.
         unreadable: The reason of each record that cannot be read.
     """
 
     runs: Sequence[Run]
     sweeps: Sequence[Sweep]
     found: int
+    rehearsals_left_out: bool
     unreadable: Mapping[str, str]
 
     @classmethod
-    def read(cls, table: RunTable, *, everything: bool, owner: str | None, limit: int, now: datetime) -> RunsAndSweeps:
+    def read(
+        cls,
+        table: RunTable,
+        *,
+        everything: bool,
+        owner: str | None,
+        limit: int,
+        rehearsals: bool,
+        most_read: int,
+        now: datetime,
+    ) -> RunsAndSweeps:
         """Read the list.
 
         Args:
@@ -115,15 +127,20 @@ class RunsAndSweeps:
             everything: True to list those too that ended over a day ago.
             owner: Only those of this owner. None for all owners.
             limit: At most so many of each.
+            rehearsals: True to list those of rehearsals, too.
+            most_read: Number of the newest runs to choose from.
             now: The time.
         """
         unreadable: dict[str, str] = {}
-        found = table.runs.list(owner=owner, limit=limit, unreadable=unreadable)
+        known = table.runs.list(owner=owner, limit=most_read, unreadable=unreadable)
+        found = [run for run in known if rehearsals or not is_rehearsal(run)][:limit]
         sweeps = table.sweeps.list(owner=owner, limit=limit, unreadable=unreadable)
+        sweeps = [each for each in sweeps if rehearsals or not is_rehearsal(each)]
         return cls(
             runs=[run for run in found if everything or worth_listing(run, now=now)],
             sweeps=[each for each in sweeps if everything or worth_listing(each, now=now)],
             found=len(found),
+            rehearsals_left_out=len(known) > len(found),
             unreadable=unreadable,
         )
 
@@ -158,7 +175,7 @@ def watched_list(
     Raises:
         NoConnectionError: The deployment stayed out of reach for many readings.
     """
-    newest = RunsAndSweeps(runs=(), sweeps=(), found=0, unreadable={})
+    newest = RunsAndSweeps(runs=(), sweeps=(), found=0, rehearsals_left_out=False, unreadable={})
 
     def snapshot() -> Snapshot:
         nonlocal newest

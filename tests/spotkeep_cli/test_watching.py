@@ -68,7 +68,15 @@ class World:
     def list(self, console: Console) -> RunsAndSweeps:
         def read() -> RunsAndSweeps:
             now = self.invocation.seams.now()
-            return RunsAndSweeps.read(self.deployment.table, everything=False, owner=None, limit=20, now=now)
+            return RunsAndSweeps.read(
+                self.deployment.table,
+                everything=False,
+                owner=None,
+                limit=20,
+                rehearsals=False,
+                most_read=20,
+                now=now,
+            )
 
         return watched_list(read, console=console, deployment=self.deployment, invocation=self.invocation)
 
