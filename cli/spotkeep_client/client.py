@@ -442,13 +442,16 @@ class Listed(list[HandleT]):
 
     Args:
         handles: The handles.
-        headings: The headings of the table.
+        caption: The name of the table.
+        headings: Its headings.
         rows: Its rows, a text a column.
     """
 
-    def __init__(self, handles: Iterable[HandleT], *, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    def __init__(
+        self, handles: Iterable[HandleT], *, caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]]
+    ) -> None:
         super().__init__(handles)
-        self._headings, self._rows = headings, rows
+        self._caption, self._headings, self._rows = caption, headings, rows
 
     def __repr__(self) -> str:
         """Return a line each."""
@@ -458,7 +461,7 @@ class Listed(list[HandleT]):
 
     def _repr_html_(self) -> str:
         """Return them as a table for Jupyter."""
-        return html_table(self._headings, self._rows, caption=f"{len(self)} listed")
+        return html_table(self._headings, self._rows, caption=self._caption)
 
 
 def _or_problem(say: Callable[[], str], *, name: str) -> str:
@@ -582,6 +585,7 @@ class Spotkeep:
         found = [run for run in read if not is_rehearsal(run)][:limit]
         return Listed(
             [RunHandle(run.run, deployment=self._deployment, invocation=self._invocation) for run in found],
+            caption="the newest runs",
             headings=("run", "state", "on", "age", "owner"),
             rows=[
                 (run.run, run.state.value.lower(), where(run), quantities.age(run.created_at, now=now), run.owner or "")
@@ -601,6 +605,7 @@ class Spotkeep:
         found = [sweep for sweep in read if not is_rehearsal(sweep)]
         return Listed(
             [SweepHandle(each.sweep, deployment=self._deployment, invocation=self._invocation) for each in found],
+            caption="the newest sweeps",
             headings=("sweep", "state", "trials", "best", "age", "owner"),
             rows=[
                 (
