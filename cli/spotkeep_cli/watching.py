@@ -157,8 +157,8 @@ class RunsAndSweeps:
 
     def lines(self) -> Mapping[Hashable, str]:
         """Return a line for each of them, by its id."""
-        of_sweeps = {each.sweep: _sweep_line(each) for each in self.sweeps}
-        return of_sweeps | {run.run: f"{run.run}  {run.state.value.lower()}  {where(run)}" for run in self.runs}
+        lines: dict[Hashable, str] = {each.sweep: _sweep_line(each) for each in self.sweeps}
+        return lines | {run.run: f"{run.run}  {run.state.value.lower()}  {where(run)}" for run in self.runs}
 
 
 def watched_list(
@@ -183,7 +183,7 @@ def watched_list(
         return Snapshot(
             draw=lambda: listed.draw(now=invocation.seams.now(), width=console.width),
             lines=listed.lines(),
-            ended=all(each.state.ended for each in (*listed.sweeps, *listed.runs)),
+            ended=all(run.state.ended for run in listed.runs) and all(each.state.ended for each in listed.sweeps),
         )
 
     watch(snapshot, console=console, deployment=deployment, invocation=invocation)

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record import sweep as sweep_record
 
 
-HandleT = TypeVar("HandleT", "RunHandle", "SweepHandle")
+HandleT = TypeVar("HandleT")
 
 
 class SweepHandle:

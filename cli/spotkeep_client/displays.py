@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
@@ -125,10 +126,9 @@ def showing(now: Callable[[], Shown], *, wanted: bool | None) -> Iterator[Callab
 
 
 def _shown_in_notebook(now: Callable[[], Shown]) -> Callable[[], None]:
-    from IPython.display import display
-
+    display: Any = importlib.import_module("IPython.display")
     newest = now()
-    handle: Any = display(newest, display_id=True)
+    handle = display.display(newest, display_id=True)
 
     def draw_again() -> None:
         nonlocal newest

@@ -107,7 +107,7 @@ def written(console: Console) -> str:
 
 def print_in(world: World, *lines: str) -> list[tuple[float, str]]:
     """Let the run's job print, and give what it has printed."""
-    stream = world.deployment.logs.streams.setdefault(f"{RUN}-1/algo-1-1", [])
+    stream: list[tuple[float, str]] = world.deployment.logs.streams.setdefault(f"{RUN}-1/algo-1-1", [])
     stream += [(world.make.now.timestamp() * 1_000, line) for line in lines]
     return stream
 
