@@ -30,6 +30,7 @@ from spotkeep_cli.rendering.pictures import require_drawing
 from spotkeep_cli.rendering.printable import printable_line
 from spotkeep_cli.rendering.run_bar import RunStatus
 from spotkeep_cli.rendering.run_description import RunStory
+from spotkeep_cli.rendering.run_pictures import metric_pictures
 from spotkeep_cli.run_names import MOST_RUNS, find_run, find_sweep
 from spotkeep_cli.seams import Invocation, Seams
 from spotkeep_cli.sweeps.sweep_plots import sweep_pictures
@@ -39,12 +40,12 @@ from spotkeep_client.displays import (
     Plots,
     html_table,
     run_line,
-    run_page,
+    run_table,
     showing,
     shown_run,
     shown_sweep,
     sweep_line,
-    sweep_page,
+    sweep_tables,
 )
 from spotkeep_jobs.document.request import kind_of
 from spotkeep_jobs.errors import Problem
@@ -203,7 +204,7 @@ class SweepHandle:
     def _repr_html_(self) -> str:
         """Return it as a page for Jupyter, with its best trials."""
         found, trials = self._deployment.table.sweeps.with_trials(self.id)
-        return sweep_page(self._record() if found is None else found, trials)
+        return sweep_tables(self._record() if found is None else found, trials)
 
     def _record(self) -> sweep_record.Sweep:
         found = self._deployment.table.sweeps.get(self.id)
@@ -360,6 +361,18 @@ class RunHandle:
             )
         return Measurement(metric=metric, step=found.best_step, value=found.best)
 
+    def plot(self) -> Plots:
+        """Draw its metrics, with the steps from which its jobs went on.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        require_drawing("plot()")
+        runs = self._deployment.table.runs
+        metrics, timeline = runs.metrics(self.id), runs.timeline(self.id, unreadable={})
+        pictures = () if metrics is None else tuple(metric_pictures(metrics, timeline=timeline))
+        return Plots(of=self.id, pictures=pictures)
+
     def stop(self) -> RunHandle:
         """Ask it to end. It saves first, and can be resumed.
 
@@ -399,7 +412,7 @@ class RunHandle:
     def _repr_html_(self) -> str:
         """Return it as a page for Jupyter."""
         now = self._invocation.seams.now()
-        return run_page(self._record(), metrics=self._deployment.table.runs.metrics(self.id), now=now)
+        return run_table(self._record(), metrics=self._deployment.table.runs.metrics(self.id), now=now)
 
     def download_model(self, folder: str | Path | None = None) -> Path:
         """Download its model, and return the path of the archive. An earlier download is replaced.

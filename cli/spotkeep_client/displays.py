@@ -204,7 +204,7 @@ def run_line(run: Run, *, now: datetime) -> str:
     return printable_line(f"{run.run}: {', '.join(part for part in parts if part)}")
 
 
-def run_page(run: Run, *, metrics: ScriptMetrics | None, now: datetime) -> str:
+def run_table(run: Run, *, metrics: ScriptMetrics | None, now: datetime) -> str:
     """Return HTML without scripts and without styles of its own.
 
     Args:
@@ -239,7 +239,7 @@ def run_page(run: Run, *, metrics: ScriptMetrics | None, now: datetime) -> str:
     return f"{bar}{_facts(run.run, rows)}"
 
 
-def sweep_page(sweep: Sweep, trials: Sequence[Trial]) -> str:
+def sweep_tables(sweep: Sweep, trials: Sequence[Trial]) -> str:
     """Return a sweep and its best trials as HTML without scripts and without styles of its own.
 
     Args:

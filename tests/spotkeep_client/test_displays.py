@@ -18,7 +18,7 @@ from spotkeep_jobs.record.sweep import TrialCounts
 from tests.spotkeep_cli.sweeps.test_sweep_commands import SWEEP, TRIALS, sweep
 
 from .conftest import RUN
-from .test_client import event
+from .test_client import MEASURED, event
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m"
 
@@ -164,6 +164,16 @@ def test_the_page_of_a_sweep_has_its_best_trials_and_runs_nothing_of_a_stranger(
     assert Page(page).tags == {"table", "caption", "thead", "tbody", "tr", "th", "td"}
     assert "<td>2</td>" in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[31m" in page
+
+
+def test_the_pictures_of_a_run_are_its_metrics(deployment: Any, client: Spotkeep, make: Any) -> None:
+    pytest.importorskip("matplotlib")
+    deployment.dynamodb.add(make.completed(), metrics=MEASURED, timeline=make.timeline())
+    plots = client.run(RUN).plot()
+    assert repr(plots) == f"<Plots of {RUN}: loss, rate>"
+    assert plots._repr_html_().count("data:image/png;base64,iVBORw0KGgo") == 2
+    deployment.dynamodb.add(make.run("digits-2"))
+    assert "nothing to draw yet" in client.run("digits-2").plot()._repr_html_()
 
 
 def test_the_pictures_of_a_sweep_are_shown_and_saved(found: SweepHandle, tmp_path: Any) -> None:

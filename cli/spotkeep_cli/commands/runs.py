@@ -128,20 +128,32 @@ def describe(
             as_page=as_page,
         )
         return
-    if as_page:
-        raise UsageError("pages are of sweeps", hint="leave --html out")
     if plots not in (None, Path(IN_THE_TERMINAL)):
         raise UsageError("a folder of pictures is of sweeps", hint="--plots without a folder draws the curves here")
     _describe_run(
-        run, deployment=deployment, invocation=invocation, terminal=terminal, watch=watch, draws=plots is not None
+        run,
+        deployment=deployment,
+        invocation=invocation,
+        terminal=terminal,
+        watch=watch,
+        draws=plots is not None,
+        as_page=as_page,
     )
 
 
 def _describe_run(
-    run: "Run", *, deployment: "DeploymentClient", invocation: Invocation, terminal: Terminal, watch: bool, draws: bool
+    run: "Run",
+    *,
+    deployment: "DeploymentClient",
+    invocation: Invocation,
+    terminal: Terminal,
+    watch: bool,
+    draws: bool,
+    as_page: bool,
 ) -> None:
     from spotkeep_cli.next_steps import steps_for_run
     from spotkeep_cli.rendering.curves import metric_curves
+    from spotkeep_cli.rendering.quantities import moment
     from spotkeep_cli.rendering.run_bar import status_bar
     from spotkeep_cli.rendering.run_description import RunStory, run_description
     from spotkeep_cli.watching import log_of, metrics_now, status_of, watched_run
@@ -152,11 +164,18 @@ def _describe_run(
     region = None if invocation.options.local else deployment.region
     story = RunStory.read(run, runs=deployment.table.runs, region=region, unreadable=unreadable)
     terminal.remark_unreadable(unreadable)
+    now, steps = invocation.seams.now(), steps_for_run(run, invocation=invocation, after="describe")
+    page: Path | None = None
+    if as_page:
+        from spotkeep_cli.rendering.run_page import run_page
+
+        source = f"{invocation.command(f'describe {run.run} --html')}, {moment(now)} UTC"
+        commands = [(step.command, step.what) for step in steps]
+        page = write_page(run_page(story, now=now, steps=commands, footer=source), name=run.run)
     if terminal.as_json:
-        terminal.give_json(story.as_document())
+        terminal.give_json({**story.as_document(), **({} if page is None else {"page": str(page)})})
         return
-    now, width = invocation.seams.now(), terminal.people.width
-    log = log_of(run, deployment=deployment)
+    width, log = terminal.people.width, log_of(run, deployment=deployment)
     bar = None if run.state.ended else status_bar(status_of(run, log=log), now=now)
     terminal.show(run_description(story, now=now, width=width, bar=bar))
     if draws:
@@ -165,7 +184,9 @@ def _describe_run(
             terminal.remark("No curves: its script has logged no metric so far.")
         else:
             terminal.show(metric_curves(metrics, width=width))
-    terminal.show_next(*steps_for_run(run, invocation=invocation, after="describe"))
+    if page is not None:
+        terminal.remark(f"page: {page}")
+    terminal.show_next(*steps)
 
 
 def _describe_sweep(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from spotkeep_jobs.record.record import Attempt, Cost, Hangs, Plan, Run, ScriptMetrics, TimelineEntry
+    from spotkeep_jobs.record.record import Attempt, Cost, Hangs, Notification, Plan, Run, ScriptMetrics, TimelineEntry
     from spotkeep_jobs.record.run_store import RunStore
 
 _MARKS = {
@@ -57,8 +57,23 @@ def bill(run: Run, *, prices: str | None = None) -> RenderableType:
         prices: The source of the prices, where they are not those of the reader's account.
     """
     if run.cost is None:
-        return Text("  nothing was billed" if run.state.ended else "  not known before the attempt ends", style="dim")
-    cost = run.cost
+        return Text(f"  {no_bill(run)}", style="dim")
+    return facts(bill_facts(run, run.cost, prices=prices))
+
+
+def no_bill(run: Run) -> str:
+    """Return the reason that a run has no bill."""
+    return "nothing was billed" if run.state.ended else "not known before the attempt ends"
+
+
+def bill_facts(run: Run, cost: Cost, *, prices: str | None = None) -> list[Fact]:
+    """Return the bill of a run as facts, a line each.
+
+    Args:
+        run: The run.
+        cost: Its bill.
+        prices: The source of the prices, where they are not those of the reader's account.
+    """
     at_most = "at most " if cost.redone_seconds is None else ""
     billed_seconds = cost.training_seconds if run.place.backend == "ec2" else cost.billed_seconds
     rows: list[Fact] = [
@@ -80,7 +95,7 @@ def bill(run: Run, *, prices: str | None = None) -> RenderableType:
         rows.append(("price", f"of {run.place.instance_type} not known: in instance time"))
     if prices is not None and cost.billed_usd is not None:
         rows.append(("prices", prices))
-    return facts(rows)
+    return rows
 
 
 def _saved(cost: Cost) -> str:
@@ -136,6 +151,7 @@ class RunStory:
         attempts: Its attempts.
         timeline: Its events, oldest first.
         metrics: The metrics of its script. None where it measures nothing.
+        notifications: Its notifications, sent or not, oldest first.
         plan: The plan that steers it. None for no plan.
         page: The address of its page in the AWS console. None where there is none.
     """
@@ -144,6 +160,7 @@ class RunStory:
     attempts: Sequence[Attempt]
     timeline: Sequence[TimelineEntry]
     metrics: ScriptMetrics | None
+    notifications: Sequence[Notification] = ()
     plan: Plan | None
     page: str | None
 
@@ -157,11 +174,13 @@ class RunStory:
             region: The deployment's. None for the local AWS, which has no console.
             unreadable: Takes the entries of the timeline that cannot be read.
         """
+        _, metrics, notifications = runs.with_metrics_and_notifications(run.run)
         return cls(
             run=run,
             attempts=runs.attempts(run.run),
             timeline=runs.timeline(run.run, unreadable=unreadable),
-            metrics=runs.metrics(run.run),
+            metrics=metrics,
+            notifications=notifications,
             plan=None if run.deadline_at is None else runs.plan(run.run),
             page=None if region is None else console_page(run, region=region),
         )
@@ -173,6 +192,7 @@ class RunStory:
             "attempts": [without_launch_id(attempt) for attempt in self.attempts],
             "timeline": [entry.model_dump(mode="json") for entry in self.timeline],
             "metrics": {} if self.metrics is None else self.metrics.model_dump(mode="json")["metrics"],
+            "notifications": [each.model_dump(mode="json") for each in self.notifications],
             "console_url": self.page,
             **({} if self.plan is None else {"plan": self.plan.model_dump(mode="json")}),
         }
@@ -192,11 +212,13 @@ def run_description(
     """
     run, attempts, metrics = story.run, story.attempts, story.metrics
     bars = [] if bar is None else [Padding(bar, (0, 0, 0, 2))]
-    parts: list[RenderableType] = [_headline(run), *bars, _facts(run, page=story.page, now=now)]
+    parts: list[RenderableType] = [_headline(run), *bars, facts(run_facts(run, page=story.page, now=now))]
     if len(attempts) > 1 or any(attempt.interruptions for attempt in attempts):
-        parts += [_heading("Attempts"), _attempts(attempts, width=width)]
+        table = table_that_fits(attempt_columns(attempts), width=width - 2)
+        parts += [_heading("Attempts"), Padding(table, (0, 0, 0, 2), expand=False)]
     if run.deadline_at is not None:
-        parts += [_heading("Deadline"), facts(_deadline(run, deadline_at=run.deadline_at, plan=story.plan, now=now))]
+        deadline = deadline_facts(run, deadline_at=run.deadline_at, plan=story.plan, now=now)
+        parts += [_heading("Deadline"), facts(deadline)]
     if metrics is not None and metrics.metrics:
         parts += [_heading("Metrics"), metric_list(metrics, width=width)]
         if metrics.left_out:
@@ -237,7 +259,14 @@ def _headline(run: Run) -> Text:
     return line
 
 
-def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
+def run_facts(run: Run, *, page: str | None, now: datetime) -> list[Fact]:
+    """Return the facts about a run, a line each.
+
+    Args:
+        run: The run.
+        page: The address of its page in the AWS console. None where there is none.
+        now: The time.
+    """
     rows: list[Fact] = [("runs on", where(run).replace(f" {run.place.capacity}", f", {run.place.capacity}"))]
     if run.group is not None:
         rows.append(
@@ -291,7 +320,7 @@ def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
         rows.append(("its log", run.log_warning))
     if run.ending is not None and run.ending.no_more_jobs_because:
         rows.append(("no job follows", run.ending.no_more_jobs_because))
-    return facts(rows)
+    return rows
 
 
 def _hangs(hangs: Hangs, *, now: datetime | None) -> str:
@@ -304,7 +333,15 @@ def _hangs(hangs: Hangs, *, now: datetime | None) -> str:
     return f"{often}{again if hangs.restarts else ''}{still}"
 
 
-def _deadline(run: Run, *, deadline_at: datetime, plan: Plan | None, now: datetime) -> list[Fact]:
+def deadline_facts(run: Run, *, deadline_at: datetime, plan: Plan | None, now: datetime) -> list[Fact]:
+    """Return the facts about the deadline of a run, a line each.
+
+    Args:
+        run: The run.
+        deadline_at: Its deadline.
+        plan: The plan that steers it. None for no plan.
+        now: The time.
+    """
     until = (deadline_at - (run.ended_at or now if run.state.ended else now)).total_seconds()
     kept = f"{quantities.duration(abs(until))} {'before it' if until >= 0 else 'late'}"
     left = f"in {quantities.duration(until)}" if until >= 0 else f"{quantities.duration(-until)} ago"
@@ -356,9 +393,10 @@ def _newest_job(attempt: Attempt) -> str:
     return next(iter(attempt.log_names[-1:]), "none yet")
 
 
-def _attempts(attempts: Sequence[Attempt], *, width: int) -> RenderableType:
+def attempt_columns(attempts: Sequence[Attempt]) -> list[Column]:
+    """Return the table of a run's attempts."""
     trained = [attempt.usage.training_seconds if attempt.usage else None for attempt in attempts]
-    columns = [
+    return [
         Column(heading="#", cells=[str(attempt.attempt) for attempt in attempts], justify="right"),
         Column(heading="STATE", cells=[state_text(RunState(attempt.state.value)) for attempt in attempts]),
         Column(
@@ -375,4 +413,3 @@ def _attempts(attempts: Sequence[Attempt], *, width: int) -> RenderableType:
         Column(heading="TRAINED", cells=[quantities.duration(time) for time in trained], importance=1, justify="right"),
         Column(heading="LOST", cells=[f"{attempt.interruptions}x" for attempt in attempts], justify="right"),
     ]
-    return Padding(table_that_fits(columns, width=width - 2), (0, 0, 0, 2), expand=False)
