@@ -330,7 +330,8 @@ class RunHandle:
     def metrics(self) -> pd.DataFrame:
         """Return the curves of its metrics, with a column a metric and an index of steps.
 
-        Up to 60 values of a metric are all there. Of more, 30 to 60 are, the first and the last among them.
+        Up to 60 values of a metric are all there. Of more, 30 to 63 are. The first, the last, the least and the
+        greatest are among them.
 
         Raises:
             UsageError: pandas is not installed.

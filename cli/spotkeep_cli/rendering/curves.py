@@ -32,7 +32,7 @@ _ROWS, _COLUMNS = 4, 2
 _HEIGHT = 8
 _WIDEST = 100
 _NARROWEST = 16
-_LOGARITHMIC_FROM = 100.0
+_LOGARITHMIC_FROM = 30.0
 """Values above zero are drawn on a logarithmic axis where the greatest is so many times the least."""
 
 
@@ -75,8 +75,10 @@ def curve(points: Sequence[Point], *, width: int, unit: str = "step") -> Iterato
     heights = [math.log(value) if is_logarithmic else value for value in values]
     steps = [step for step, _ in points]
     rows = _canvas(steps, heights, columns=columns)
+    # A curve without a slope is one line in the middle, and has one label there.
+    labelled = {0: labels[0], len(rows) - 1: labels[1]} if least < greatest else {len(rows) // 2: labels[0]}
     for number, row in enumerate(rows):
-        label = labels[0] if number == 0 else labels[1] if number == len(rows) - 1 else ""
+        label = labelled.get(number, "")
         yield Text.assemble((f"{label.rjust(margin)} ┤" if label else f"{'':{margin}} │", "dim"), (row, "cyan"))
     first, last = f"{steps[0]:,}", f"{steps[-1]:,}"
     unit = f"{unit}, logarithmic values" if is_logarithmic else unit

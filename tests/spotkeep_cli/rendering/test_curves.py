@@ -31,9 +31,14 @@ def test_a_line_that_falls_leads_from_the_upper_left_to_the_lower_right() -> Non
 
 
 def test_losses_over_many_magnitudes_are_logarithmic_and_others_are_not() -> None:
-    assert "step, logarithmic values" in drawn([(1, 100.0), (2, 1.0)])[-1]
-    assert "logarithmic" not in drawn([(1, 99.0), (2, 1.0)])[-1]
+    assert "step, logarithmic values" in drawn([(1, 30.0), (2, 1.0)])[-1]
+    assert "logarithmic" not in drawn([(1, 29.0), (2, 1.0)])[-1]
     assert "logarithmic" not in drawn([(1, 100.0), (2, 0.0)])[-1]
+
+
+def test_a_curve_without_a_slope_has_one_label() -> None:
+    rows = drawn([(1, 0.25), (100, 0.25)])
+    assert [row.strip() for row in rows[:8] if "┤" in row] == ["0.25 ┤" + "⠉" * 52]
 
 
 def test_of_values_without_a_step_there_is_no_curve() -> None:
