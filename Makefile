@@ -167,7 +167,7 @@ check-dates: setup ## Until when AWS patches the images that Spotkeep names; war
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/vermin --quiet --no-tips --violations -t=3.9- training cli/spotkeep_cli/__init__.py cli/spotkeep_cli/entry.py cli/spotkeep_cli/extras.py cli/spotkeep_cli/init.py cli/spotkeep_cli/script_job.py constructs/spotkeep_constructs/__init__.py constructs/spotkeep_constructs/carried.py cli/spotkeep_rehearsal
+	$(BIN)/vermin --quiet --no-tips --violations -t=3.9- training cli/spotkeep_cli/__init__.py cli/spotkeep_cli/entry.py cli/spotkeep_cli/extras.py cli/spotkeep_cli/init.py cli/spotkeep_cli/script_job.py constructs/spotkeep_constructs/__init__.py constructs/spotkeep_constructs/carried.py cli/spotkeep_pages cli/spotkeep_rehearsal
 
 types: setup
 	$(BIN)/mypy app.py hatch_build.py stacks constructs lambda training cli local planner benchmarks docs/site tests/models tests/permissions tests/upgrades tests/torture/checkpoint tests/torture/control

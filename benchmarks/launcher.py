@@ -61,6 +61,8 @@ def measure_initialisation(*, project_dir: Path, rounds: int, warmups: int = 1) 
         warmups: Uncounted rounds before them.
     """
     environment = {**os.environ, **_SETTINGS}
+    # The uncounted round writes the byte code of both. Otherwise the figure depends on the runs before it.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     launcher, bare = paired.in_turn(
         paired.process([sys.executable, "-c", _LAUNCHER], environment=environment, directory=project_dir),
         paired.process([sys.executable, "-c", _BARE_CLIENT], environment=environment, directory=project_dir),

@@ -22,6 +22,7 @@ from spotkeep_constructs.archives import python_sources, sha256
 from spotkeep_local import lifecycle
 from spotkeep_local.options import ServerOptions
 from tests.answers import check_every_answer
+from tests.browser import browser  # noqa: F401 - a fixture
 from tests.discarding import discard
 from tests.forked_scripts import make_runs  # noqa: F401 - a fixture
 

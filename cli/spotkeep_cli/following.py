@@ -10,8 +10,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from spotkeep_cli.aws.job_log import LogLine
@@ -19,9 +17,10 @@ from spotkeep_cli.errors import NoConnectionError, RunFailedError, RunNotFoundEr
 from spotkeep_cli.next_steps import steps_for_run
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import facts
-from spotkeep_cli.rendering.job_event import event_text, progress_text, total_steps
+from spotkeep_cli.rendering.job_event import event_text, total_steps
 from spotkeep_cli.rendering.lists import reason_text, state_text
 from spotkeep_cli.rendering.printable import coloured
+from spotkeep_cli.rendering.run_bar import RunBar
 from spotkeep_cli.rendering.run_description import bill, timeline_cells
 from spotkeep_cli.signals import CtrlC
 from spotkeep_cli.terminal import NextStep
@@ -31,12 +30,14 @@ from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from datetime import datetime
     from types import TracebackType
 
     from rich.console import Console
 
     from spotkeep_cli.aws.deployment import DeploymentClient
     from spotkeep_cli.aws.job_log import AttemptLog
+    from spotkeep_cli.rendering.run_bar import RunStatus
     from spotkeep_cli.seams import Invocation
     from spotkeep_cli.terminal import Terminal
 
@@ -200,18 +201,28 @@ class _Poll:
 _SHARES = 10
 
 
-class SparseProgress:
-    """Selects the progress events that are worth a line.
+_METRICS_SECONDS = 10.0
+"""Seconds between two lines about metrics. A job reports each of its first values, and more rarely later."""
 
-    They are the first one, one each tenth of the way, the first after going back, and the last. Without a total number
-    of steps, every event is shown. The job reports at most one every few seconds.
+
+class SparseProgress:
+    """Selects the events of steps and metrics that are worth a line.
+
+    Of progress events they are the first one, one each tenth of the way, the first after going back, and the last.
+    Without a total number of steps, every one is shown. The job reports at most one every few seconds.
     """
 
     def __init__(self) -> None:
         self._last_share: int | None = None
+        self._last_metrics: float | None = None
 
     def worth_a_line(self, event: JobEvent) -> bool:
-        """Return True for a progress event to show. Each is asked about once, in order."""
+        """Return True for an event to show. Each is asked about once, in order."""
+        if event.kind is JobEventKind.METRICS:
+            if self._last_metrics is not None and 0 <= event.at - self._last_metrics < _METRICS_SECONDS:
+                return False
+            self._last_metrics = event.at
+            return True
         total = total_steps(event)
         if total is None:
             return True
@@ -221,6 +232,7 @@ class SparseProgress:
         return new
 
 
+_FREQUENT = frozenset({JobEventKind.PROGRESS, JobEventKind.METRICS})
 _QUIET = frozenset(
     {
         *(JobEventKind.SAVED, JobEventKind.UPLOADED, JobEventKind.DOWNLOADED, JobEventKind.SCHEDULE),
@@ -232,81 +244,54 @@ _QUIET = frozenset(
 
 
 class FollowView(AbstractContextManager["FollowView"]):
-    """Shows updates as they come.
+    """Shows updates as they come, above the bar of the run.
 
     Args:
         console: The console to write to.
-        with_log: True to show the job's own lines.
+        now: Returns the time.
     """
 
-    def __init__(self, console: Console, *, with_log: bool = True) -> None:
+    def __init__(self, console: Console, *, now: Callable[[], datetime]) -> None:
         self._console = console
-        self._with_log = with_log
         self._unreachable = False
         self._sparse = SparseProgress()
-        self._progress: Progress | None = None
-        self._task: TaskID | None = None
-        if console.is_terminal and not console.is_dumb_terminal:
-            self._progress = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=None),
-                TextColumn("{task.percentage:>3.0f}%"),
-                TimeRemainingColumn(compact=True),
-                console=console,
-                transient=True,
-                expand=True,
-            )
+        self._bar = RunBar(console, now=now)
 
     def __enter__(self) -> FollowView:
-        if self._progress is not None:
-            self._progress.start()
+        self._bar.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._progress is not None:
-            self._progress.stop()
+        self._bar.__exit__(kind, error, trace)
 
     def show(self, update: Update) -> None:
         """Show one update."""
+        take(update, status=self._bar.status)
+        if not isinstance(update, LogLine | Unreachable):
+            self._reachable_again()
         match update:
             case TimelineEntry(kind=TimelineKind.STEP_RESUMED):
-                self._reachable_again()  # the job's own event said so already, and sooner
+                pass  # the job's own event said so already, and sooner
             case TimelineEntry() as entry:
-                self._reachable_again()
                 _, _, clock = quantities.moment(entry.at).partition(" ")
                 when, mark, text = timeline_cells(entry, clock=clock)
                 self._line(Text(" ").join([when, mark, text]))
             case Reported(event=event):
-                self._reachable_again()
                 self._show_event(event)
             case LogLine() as line:
-                if self._with_log:
-                    self._line(Text(f"           {line.text}", style="dim"))
+                self._line(Text(f"           {line.text}", style="dim"))
             case Unreachable(problem=problem):
                 if not self._unreachable:
                     self._line(Text(f"  {problem}; the run goes on, trying again", style="yellow"))
                 self._unreachable = True
-            case Run():
-                self._reachable_again()
 
     def _show_event(self, event: JobEvent) -> None:
-        if event.kind is JobEventKind.PROGRESS:
-            self._show_progress(event)
-        elif event.kind not in _QUIET:
-            self._line(Text(f"           {event_text(event)}"))
-
-    def _show_progress(self, event: JobEvent) -> None:
-        step, total = event.step or 0, total_steps(event)
-        if self._progress is not None:
-            description = escape(progress_text(event))
-            if self._task is None:
-                self._task = self._progress.add_task(description, total=total)
-            self._progress.update(self._task, description=description, completed=step, total=total)
+        if event.kind in _QUIET or (event.kind in _FREQUENT and self._bar.is_drawn):
             return
-        if self._sparse.worth_a_line(event):
-            self._line(Text(f"           {progress_text(event)}"))
+        if event.kind not in _FREQUENT or self._sparse.worth_a_line(event):
+            self._line(Text(f"           {event_text(event)}"))
 
     def _reachable_again(self) -> None:
         if self._unreachable:
@@ -315,6 +300,22 @@ class FollowView(AbstractContextManager["FollowView"]):
 
     def _line(self, text: Text) -> None:
         self._console.print(text, highlight=False, soft_wrap=True)
+
+
+def take(update: Update, *, status: RunStatus) -> None:
+    """Bring the facts of a run's bar up to date.
+
+    Args:
+        update: An update of the run.
+        status: The facts.
+    """
+    match update:
+        case Run():
+            status.take_run(update)
+        case Reported(event=event):
+            status.take_event(event)
+        case LogLine(text=text):
+            status.take_line(text)
 
 
 def follow_to_the_end(
@@ -370,7 +371,7 @@ def _watch(
     """Return the run as it ended, or None when the user left with Ctrl-C."""
     last: Run | None = None
     try:
-        with CtrlC(invocation.pause) as ctrl_c, FollowView(terminal.people) as view:
+        with CtrlC(invocation.pause) as ctrl_c, FollowView(terminal.people, now=invocation.seams.now) as view:
             for update in follow(deployment, run, pause=ctrl_c.pause, from_attempt=attempt):
                 view.show(update)
                 if isinstance(update, Run):
@@ -450,7 +451,7 @@ class LogPrinter:
                 self._print(line, coloured(line.text))
             case Reported(line=line) if self._raw:
                 self._print(line, coloured(line.text))
-            case Reported(event=event) if event.kind is JobEventKind.PROGRESS and not self._sparse.worth_a_line(event):
+            case Reported(event=event) if event.kind in _FREQUENT and not self._sparse.worth_a_line(event):
                 self.printed += 1
             case Reported(event=event, line=line):
                 self._print(line, Text(f"spotkeep: {event_text(event)}", style=_STYLES.get(event.kind, "dim")))

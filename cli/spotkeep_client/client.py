@@ -309,7 +309,9 @@ class RunHandle:
         return "\n".join(line for update in updates if (line := _line(update)) is not None)
 
     def metrics(self) -> pd.DataFrame:
-        """Return the curves of its metrics, with a column a metric and an index of steps. At most 60 points each.
+        """Return the curves of its metrics, with a column a metric and an index of steps.
+
+        Up to 60 values of a metric are all there. Of more, 30 to 60 are, the first and the last among them.
 
         Raises:
             UsageError: pandas is not installed.

@@ -39,6 +39,7 @@ _NPM_LINES = 4
 _UNTIL_KILLED_SECONDS = 10.0
 _FIX = "add it: pip install 'spotkeep[cdk]'"
 _NPM_OPTIONS = (
+    "--omit=dev",
     "--no-fund",
     "--no-audit",
     "--no-update-notifier",
@@ -400,7 +401,7 @@ def npm_package(name: str) -> Path:
 
 
 def _pinned_version() -> str:
-    version: str = json.loads(carried("package.json").read_text())["devDependencies"]["aws-cdk"]
+    version: str = json.loads(carried("package.json").read_text())["dependencies"]["aws-cdk"]
     return version
 
 

@@ -285,9 +285,8 @@ class OnEc2:
             environment={"SPOTKEEP_PROGRESS_SECONDS": "10", **(environment or {})},
             backend="ec2",
             instance_types=["m5.large", "m6i.large"],
-            notify=["completed", "failed", "stopped", "interrupted", "resumed"],
             volume={"size_gb": 1, "when_done": "delete"},
-            **fields,
+            **{"notify": ["completed", "failed", "stopped", "interrupted", "resumed"], **fields},
         )
         return str(self.app.launch(**document)["run"])
 

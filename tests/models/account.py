@@ -53,18 +53,18 @@ class Account(SageMaker):
     """
 
     def __init__(self) -> None:
-        super().__init__(self._counted)
+        super().__init__(self.counted)
         self.dynamodb = InMemoryDynamoDb(directly)
         self.published: Counter[str] = Counter()
         self.excused: Counter[str] = Counter()
         self.topic = Topic(directly)
-        self.dead_letters = SqsQueue(self._counted)
+        self.dead_letters = SqsQueue(self.counted)
         self.calls: Counter[str] = Counter()
         self.before_publish: Callable[[str], None] = lambda _notification_id: None
-        self.schedules = Schedules(self._counted, now=self.now)
-        self.objects = Objects(self._counted, now=self.now)
-        self.functions = Functions(self._counted)
-        self.batch = Batch(self, self._counted)
+        self.schedules = Schedules(self.counted, now=self.now)
+        self.objects = Objects(self.counted, now=self.now)
+        self.functions = Functions(self.counted)
+        self.batch = Batch(self, self.counted)
         self.unsureness: Unsureness | None = None
         self.unreadable: dict[Key, Damage] = {}
         self.overwritten: list[Key] = []
@@ -77,7 +77,7 @@ class Account(SageMaker):
     def publish(self, **message: Any) -> dict[str, str]:
         """Publish a notification, as SNS's client."""
         notification_id = message["MessageAttributes"]["notification_id"]["StringValue"]
-        answer: dict[str, str] = self._counted(
+        answer: dict[str, str] = self.counted(
             "Publish", lambda: self._publish(notification_id, message), hands=notification_id
         )
         return answer
@@ -96,7 +96,7 @@ class Account(SageMaker):
             answer = act(**parameters)
             return self._as_a_newer_version_wrote_it(answer, parameters) if self.unreadable else answer
 
-        return lambda **parameters: self._counted(operation, lambda: answered(parameters))
+        return lambda **parameters: self.counted(operation, lambda: answered(parameters))
 
     def is_written_by_a_newer_version(
         self, key: Key, change: Mapping[str, Any], *, may_write: Sequence[Process]
@@ -128,7 +128,8 @@ class Account(SageMaker):
         damage = self.unreadable.get(key_of(item))
         return item if damage is None else {**item, **damage.change}
 
-    def _counted(self, operation: str, act: Callable[[], Any], *, hands: str | None = None) -> Any:
+    def counted(self, operation: str, act: Callable[[], Any], *, hands: str | None = None) -> Any:
+        """Make a call of a process, which may be held, throttled or killed there."""
         self.calls[operation] += 1
         process = Process.current()
         if process is None:

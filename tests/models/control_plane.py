@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from spotkeep_jobs.backends.job_files import SpecStore
 from spotkeep_jobs.backends.sagemaker.training_job import JobPlatform
+from spotkeep_jobs.cost.prices import KnownPrices
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.queue import Queue, Share
 from spotkeep_jobs.orphans.collector import orphan_collector
-from spotkeep_jobs.record.deployment_records import OrphanReport
+from spotkeep_jobs.record.deployment_records import OrphanReport, PriceBook, StoragePrices
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.stack_deletion.shutdown import Shutdown
 from spotkeep_jobs.stack_deletion.stack_requests import Stacks
 from spotkeep_jobs.sweeps.advance import Sweeps
 from tests.models.account import Account
-from tests.models.deployment import controller_on, launcher_on
+from tests.models.clock import NOON
+from tests.models.deployment import LAUNCHER, controller_on, launcher_on
+from tests.models.ec2 import TEMPLATE, Ec2
 from tests.models.s3 import BUCKET
 
 PRICES: Final = {"ml.m5.xlarge": 0.23, "ml.g5.xlarge": 1.4}
+FLEET_PRICES: Final = {"g5.xlarge": 1.0, "g6.xlarge": 0.8}
+FLEET_STORAGE: Final = StoragePrices(ebs_gp3=0.0876, ebs_gp3_throughput=40.96, ebs_snapshot=0.073)
+"""The prices of a deployment with fleets."""
 PLATFORM: Final = JobPlatform(
     deployment="spotkeep",
     checkpoint_bucket=BUCKET,
@@ -48,16 +55,22 @@ class ControlPlane:
         record: The run table, for who judges: its calls are not counted and meet no fault.
         controller: The deployment, as its controller sees it.
         launcher: The deployment, as its launcher sees it.
+        ec2: EC2, where the deployment has fleets.
     """
 
     def __init__(
-        self, service: Account | None = None, *, sleep: Callable[[float], None] = lambda _seconds: None
+        self,
+        service: Account | None = None,
+        *,
+        sleep: Callable[[float], None] = lambda _seconds: None,
+        has_fleets: bool = False,
     ) -> None:
         """Make the deployment.
 
         Args:
             service: The account; None for one of its own.
             sleep: Lets a function wait for so many seconds.
+            has_fleets: Whether the deployment has fleets.
         """
         self.service = service or Account()
         self.table = RunTable.of(client=self.service, table_name="runs")  # type: ignore[arg-type]
@@ -72,14 +85,29 @@ class ControlPlane:
             "sns": service,
             "sqs": service.dead_letters,
         }
-        settings = {"checkpoint_bucket": BUCKET, "queues": QUEUES}
+        settings: dict[str, Any] = {"checkpoint_bucket": BUCKET, "queues": QUEUES}
+        prices, defaults, made = PRICES, DEFAULTS, {}
+        self.ec2 = Ec2(service.counted, time=service.time)
+        if has_fleets:
+            user_data = base64.b64encode(LAUNCHER.training_bundle_uri.encode()).decode()
+            self.ec2.versions[1]["LaunchTemplateData"]["UserData"] = user_data
+            clients["ec2"] = self.ec2
+            prices = KnownPrices(PRICES | FLEET_PRICES, region="us-east-1")
+            prices.book = PriceBook(region="us-east-1", fetched_at=NOON, storage=FLEET_STORAGE)
+            defaults = replace(DEFAULTS, prices=prices, fleet_instance_types=tuple(FLEET_PRICES))
+            settings |= {
+                "launch_template_id": TEMPLATE,
+                "fleet_subnets": {"subnet-a": "us-east-1a", "subnet-b": "us-east-1b"},
+                "fleet_instance_types": tuple(FLEET_PRICES),
+            }
+            made = {"fleet_checks": None}
         self.controller = controller_on(
             self.table,
             service,
             settings=settings | {"deployment_metrics": False},
             clients=clients,
             now=service.clock,
-            prices=PRICES,
+            prices=prices,
         )
         self.launcher = launcher_on(
             self.table,
@@ -89,9 +117,10 @@ class ControlPlane:
             now=service.clock,
             sleep=sleep,
             platform=PLATFORM,
-            defaults=DEFAULTS,
-            prices=PRICES,
+            defaults=defaults,
+            prices=prices,
             specs=SpecStore(lambda: service.objects),  # type: ignore[arg-type, return-value]
+            **made,
         )
 
     def shutdown(self, stacks: Stacks) -> Shutdown:

@@ -99,7 +99,7 @@ class SimulatedAccount(Account):
 
     # Calls
 
-    def _counted(self, operation: str, act: Callable[[], Any], *, hands: str | None = None) -> Any:
+    def counted(self, operation: str, act: Callable[[], Any], *, hands: str | None = None) -> Any:
         for attempt in range(CREATE_ATTEMPTS):
             self.waits(DYNAMODB_CALL_SECONDS if SERVICES[operation] == "dynamodb" else CALL_SECONDS)
             if self.rates.takes(operation, at=self.seconds):
@@ -108,7 +108,7 @@ class SimulatedAccount(Account):
             if attempt + 1 == CREATE_ATTEMPTS:
                 raise throttle_of(operation)
             self.waits(min(self._chance.random() * 2**attempt, _LONGEST_BACKOFF_SECONDS))
-        answer = super()._counted(operation, act, hands=hands)
+        answer = super().counted(operation, act, hands=hands)
         if operation in ("Query", "GetItem"):
             found = answer.get("Items", [answer["Item"]] if "Item" in answer else [])
             size = sum(self._item_bytes.get(_key_of(item), 0) for item in found)
@@ -124,7 +124,7 @@ class SimulatedAccount(Account):
         units = len(parameters["TransactItems"]) - len(items)
         units += sum(-(-size // _WRITE_UNIT_BYTES) for size in sizes.values())
         self.write_units += _UNITS_OF_A_TRANSACTED_WRITE * units
-        self._counted("TransactWriteItems", lambda: self.dynamodb.transact_write_items(**parameters))
+        self.counted("TransactWriteItems", lambda: self.dynamodb.transact_write_items(**parameters))
         self._item_bytes |= sizes
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from spotkeep.notices.notice import NOTICE_SECONDS_VARIABLE
 from spotkeep_cli.aws.connection import (
     LOCAL_STATE_VARIABLE,
+    app_to_deploy,
     connect,
     local_state_directory,
     project_directory,
@@ -35,7 +36,7 @@ from spotkeep_cli.errors import (
 )
 from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.rehearsal import engine
-from spotkeep_cli.rehearsal.command import activation, judged_app
+from spotkeep_cli.rehearsal.command import activation, judged_here
 from spotkeep_cli.rehearsal.deployment import RehearsedDeployment, secret_settings
 from spotkeep_cli.rehearsal.engine import RehearsalPlan
 from spotkeep_cli.rehearsal.fleet import fleet_scenario
@@ -157,7 +158,9 @@ def prove_permissions(
         RehearsalFailedError: A rehearsal did not pass, a grant is without proof and reason, or a bound does not hold.
     """
     parts = _rehearsed(job_file, fleet_job_file, sweep_file)
-    project_dir, *_ = [judged_app(part.document(), invocation=invocation) for part in parts]
+    for part in parts:
+        judged_here(part.document(), invocation=invocation)
+    project_dir = app_to_deploy()
     terminal.show("Proving the deployment's permissions by taking each away: the real app, nothing billed.\n")
     started = time.monotonic()
     try:

@@ -17,6 +17,7 @@ import pytest
 
 from spotkeep_constructs.archives import is_sealed, keep, seal
 from spotkeep_constructs.dependency_layer import LambdaTarget
+from spotkeep_local import cdk
 from tests.infrastructure.conftest import ROOT
 from tests.infrastructure.test_dependency_layer import RecordedBuilds, place
 
@@ -51,6 +52,12 @@ def test_every_npm_package_has_a_hash_and_no_registry_is_named() -> None:
     for name, package in locked.items():
         assert package["integrity"].startswith("sha512-"), name
         assert "resolved" not in package, name
+
+
+def test_a_first_deployment_installs_the_cdk_command_line_and_nothing_that_only_tests_need() -> None:
+    packages = json.loads((ROOT / "package-lock.json").read_text())["packages"]
+    assert [name for name, package in packages.items() if name and not package.get("dev")] == ["node_modules/aws-cdk"]
+    assert "--omit=dev" in cdk._NPM_OPTIONS
 
 
 @pytest.mark.parametrize("sealed_again", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 
 import spotkeep
 from spotkeep import events
+
+VALUES_OF_A_CURVE = 60
 
 
 def test_nothing_is_printed_when_a_script_runs_by_hand(capsys):
@@ -68,21 +71,67 @@ def test_a_script_with_checkpoints_of_its_own_can_tell_of_them(job_events):
     assert (saved["event"], saved["step"], saved["bytes"], saved["reason"]) == ("saved", 8, 100, "script")
 
 
-def test_what_is_measured_between_two_reports_goes_out_with_the_second(job_events, monkeypatch):
-    now = 1000.0
+@pytest.fixture
+def in_ten_seconds(monkeypatch):
+    """One progress event goes out, and no other before the clock is moved by ten seconds."""
+    now = [1000.0]
     monkeypatch.setattr(events, "_last_progress", None)
-    monkeypatch.setattr(events.time, "monotonic", lambda: now)
+    monkeypatch.setattr(events, "_values_reported", {})
+    monkeypatch.setattr(events.time, "monotonic", lambda: now[0])
     monkeypatch.setenv("SPOTKEEP_PROGRESS_SECONDS", "10")
-    spotkeep.report_progress(step=1, loss=9)
+    return now
+
+
+def values_of(name, said):
+    return [(event["step"], event["metrics"][name]) for event in said if name in event["metrics"]]
+
+
+def test_all_values_of_a_short_training_go_out(job_events, in_ten_seconds):
+    for step in range(1, 61):
+        spotkeep.report_progress(step=step, loss=1 / step)
+    said = job_events()
+    assert values_of("loss", said) == [(step, 1 / step) for step in range(1, 61)]
+    assert [event["event"] for event in said] == ["progress", *["metrics"] * 59]
+
+
+def test_of_a_long_training_ever_fewer_values_go_out_between_two_reports(job_events, in_ten_seconds):
+    for step in range(100_000):
+        spotkeep.report_progress(step=step, loss=step, accuracy=step)
+    steps = [step for step, _ in values_of("loss", job_events())]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(steps)]
+    assert gaps == sorted(gaps)
+    assert gaps[:59] == [1] * 59
+    assert len(steps) <= VALUES_OF_A_CURVE + VALUES_OF_A_CURVE // 2 * (100_000 // VALUES_OF_A_CURVE).bit_length()
+
+
+@given(doubling=st.integers(0, 40), number=st.integers(0, 2**20))
+def test_after_as_many_values_as_a_curve_holds_half_of_them_go_out_then_a_quarter(doubling, number):
+    assert events.belongs_to_curve(number % VALUES_OF_A_CURVE)
+    begin, each = VALUES_OF_A_CURVE << doubling, 2 << doubling
+    value = begin + number % begin
+    assert events.belongs_to_curve(value) == (value % each == 0)
+
+
+def test_the_newest_of_the_other_values_goes_out_with_the_second_report(job_events, in_ten_seconds):
+    for _ in range(61):
+        spotkeep.report_progress(step=0, loss=10, accuracy=0, validation_loss=10)
+    earlier = len(job_events())
     spotkeep.report_progress(step=2, loss=8, accuracy=0.1)
-    spotkeep.report_progress(step=3, loss=7, accuracy=0.2)
-    spotkeep.report_progress(step=4, validation_loss=6)
-    now += 10.0
+    spotkeep.report_progress(step=3, validation_loss=6)
+    in_ten_seconds[0] += 10.0
     spotkeep.report_progress(step=5, loss=5)
-    said = [(event["event"], event["step"], event["metrics"]) for event in job_events()]
+    said = [(event["event"], event["step"], event["metrics"]) for event in job_events()[earlier:]]
     assert said == [
-        ("progress", 1, {"loss": 9}),
-        ("metrics", 3, {"accuracy": 0.2}),
-        ("metrics", 4, {"validation_loss": 6}),
+        ("metrics", 2, {"accuracy": 0.1}),
+        ("metrics", 3, {"validation_loss": 6}),
         ("progress", 5, {"loss": 5}),
     ]
+
+
+def test_a_value_of_the_curve_takes_the_place_of_an_earlier_one_that_waits(job_events, in_ten_seconds):
+    for step in range(63):
+        spotkeep.report_progress(step=step, loss=step)
+    earlier = len(job_events())
+    in_ten_seconds[0] += 10.0
+    spotkeep.report_progress(step=63)
+    assert [(event["event"], event["metrics"]) for event in job_events()[earlier:]] == [("progress", {})]

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from spotkeep_cli.aws.job_log import LogLine
 from spotkeep_cli.errors import NoConnectionError, RunNotFoundError
-from spotkeep_cli.following import LOST_CONNECTION_TRIES, Reported, Unreachable, follow
+from spotkeep_cli.following import LOST_CONNECTION_TRIES, Reported, SparseProgress, Unreachable, follow
+from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
 from spotkeep_jobs.record.record import Run, TimelineEntry
 from spotkeep_jobs.record.states import RunState
 
@@ -49,6 +50,12 @@ def test_what_earlier_attempts_did_is_left_out(deployment: Any, make: Any) -> No
     deployment.dynamodb.add(make.completed(attempt=2), timeline=[*timeline, *second])
     entries = [update for update in followed(deployment, from_attempt=2) if isinstance(update, TimelineEntry)]
     assert entries == second
+
+
+def test_of_the_metrics_that_a_job_reports_at_once_one_in_ten_seconds_has_a_line() -> None:
+    sparse = SparseProgress()
+    reported = [JobEvent(kind=JobEventKind.METRICS, at=100.0 + second / 4, step=second) for second in range(100)]
+    assert [event.step for event in reported if sparse.worth_a_line(event)] == [0, 40, 80]
 
 
 def test_a_record_that_is_gone_is_said(deployment: Any) -> None:

@@ -49,11 +49,12 @@ Call = dict[str, Any]
 """A call of a function that changed AWS, with `service`, `method` and `arguments`."""
 _ADA: Final = Caller(arn="arn:aws:sts::123456789012:assumed-role/Vision/ada", name="ada", verified=True)
 _CHANGES: Final = ("create_", "submit_", "put_", "copy_", "stop_", "delete_", "terminate_", "update_", "invoke")
+_PRICES: Final = PRICES | {"g6.xlarge": 0.8}
 _DEFAULTS: Final = DeploymentDefaults(
     image="image",
     instance_type="ml.m5.xlarge",
     checkpoint_bucket=BUCKET,
-    prices=PRICES,
+    prices=_PRICES,
     fleet_instance_types=("g5.xlarge",),
     limits=SpendingLimits(runs_in_flight_limit=20),
 )
@@ -109,7 +110,7 @@ class Site:
             "fleet_subnets": {"subnet-a": "us-east-1a"},
             "fleet_instance_types": ("g5.xlarge",),
         }
-        on: dict[str, Any] = {"clients": clients, "now": self.account.now, "prices": PRICES}
+        on: dict[str, Any] = {"clients": clients, "now": self.account.now, "prices": _PRICES}
         self.controller = controller_on(
             self.record, self.account, settings=settings | {"deployment_metrics": False}, **on
         )

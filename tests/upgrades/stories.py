@@ -387,17 +387,22 @@ def _reports(site: Site, run: str, **training: object) -> None:
     site.fleets.write_record(replace(record, training=report), now=now)
 
 
+def _takes_up(site: Site, run: str) -> None:
+    """Let the instance i-1 take lease and volume of a run, and train."""
+    record = site.fleets.record(run)
+    assert record is not None
+    now = site.account.now()
+    volume = CurrentVolume(id="vol-1", zone="us-east-1a", size_gb=100)
+    lease = Lease("i-1", 1, now.timestamp() + 600)
+    site.fleets.write_record(replace(record, volume=volume, lease=lease, fence=1), now=now)
+    _reports(site, run, state="training", step=70, durable_step=60)
+
+
 def _on_ec2(site: Site) -> None:
     _launches(site, "fleet", backend="ec2", instance_types=["g5.xlarge"], metrics={}, max_cost=None)
     _instance(site, "fleet-1", "i-1")
     if site.makes:
-        record = site.fleets.record("fleet")
-        assert record is not None
-        now = site.account.now()
-        volume = CurrentVolume(id="vol-1", zone="us-east-1a", size_gb=100)
-        lease = Lease("i-1", 1, now.timestamp() + 600)
-        site.fleets.write_record(replace(record, volume=volume, lease=lease, fence=1), now=now)
-        _reports(site, "fleet", state="training", step=70, durable_step=60)
+        _takes_up(site, "fleet")
     site.time_passes(minutes=5)
     site.passes()
 
@@ -426,6 +431,34 @@ def _on_ec2_goes_on(site: Site) -> None:
     record = site.fleets.record("fleet")
     assert record is not None
     assert (record.ended, record.volume and record.volume.id, record.training.durable_step) == (True, "vol-1", 60)
+
+
+def _limited_on_ec2(site: Site) -> None:
+    """Let a run on a fleet spend most of its max_cost."""
+    _launches(site, "thrifty", backend="ec2", instance_types=["g6.xlarge"], metrics={}, max_cost=0.5, max_wait="5d")
+    _instance(site, "fleet-1", "i-1")
+    if site.makes:
+        _takes_up(site, "thrifty")
+    for _ in range(2):
+        site.time_passes(minutes=10)
+        site.passes()
+
+
+def _limited_on_ec2_goes_on(site: Site) -> None:
+    site.time_passes(minutes=50)
+    site.passes()
+    record = site.fleets.record("thrifty")
+    assert record is not None
+    assert record.stop_requested
+    site.ec2.ends("i-1")
+    for _ in range(3):
+        site.time_passes(minutes=10)
+        site.passes()
+    run = site.run("thrifty")
+    assert (run.state, run.end_reason) == (RunState.STOPPED, EndReason.MAX_COST)
+    assert run.cost is not None
+    assert run.cost.billed_usd is not None
+    assert run.cost.billed_usd < 0.5
 
 
 def _taken_often(site: Site) -> None:
@@ -709,6 +742,7 @@ STORIES: Final[dict[str, Story]] = {
     "left-for-on-demand": Story(begin=_left_for_on_demand, go_on=_left_for_on_demand_goes_on),
     "queued": Story(begin=_queued, go_on=_queued_goes_on),
     "preempted-often": Story(begin=_preempted_often, go_on=_preempted_often_goes_on),
+    "limited-on-ec2": Story(begin=_limited_on_ec2, go_on=_limited_on_ec2_goes_on),
     "taken-often": Story(begin=_taken_often, go_on=_taken_often_goes_on),
     "on-ec2": Story(begin=_on_ec2, go_on=_on_ec2_goes_on),
     "group-on-ec2": Story(begin=_group_on_ec2, go_on=_group_on_ec2_goes_on),

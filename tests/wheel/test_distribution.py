@@ -26,6 +26,7 @@ OURS = {
     "spotkeep_fleet",
     "spotkeep_jobs",
     "spotkeep_local",
+    "spotkeep_pages",
     "spotkeep_planner",
     "spotkeep_rehearsal",
     "spotkeep_stacks",

@@ -27,12 +27,16 @@ EVENT_PREFIX = "spotkeep-event: "
 LAUNCH_VARIABLE = "SPOTKEEP_LAUNCH"
 """Names the launch that a job is of."""
 _DEFAULT_PROGRESS_SECONDS = 10.0
+_FIRST_VALUES = 60
+"""So many values of each metric go out at once, as many as the curve of a run holds."""
 
 _last_progress: float | None = None
 _training: ContextVar[str | None] = ContextVar("training", default=None)
 """The name of the training that reports."""
 _held_back: dict[tuple[str | None, str], tuple[int, Any]] = {}
 """Metrics since the last progress event, by training and name, each with its step and value."""
+_values_reported: dict[tuple[str | None, str], int] = {}
+"""Number of values that the script has reported, by training and name."""
 # Events come from several threads; a line is never torn.
 _printing = threading.Lock()
 
@@ -103,8 +107,8 @@ def report_progress(*, step: int, total_steps: int | None = None, **metrics: flo
     """Report the progress of the training. `Checkpointer.steps` does this by itself.
 
     At most one event goes out in `SPOTKEEP_PROGRESS_SECONDS` seconds (10 by default, 0 for each step), and one for the
-    last step. Metrics of the steps between two events go out with the second one. They are `metrics` events with the
-    newest value of each.
+    last step. Between two of them `metrics` events carry the values that `belongs_to_curve` names, at once. Of the
+    other values the newest of each metric goes out with the second progress event.
 
     Args:
         step: Completed steps.
@@ -113,13 +117,38 @@ def report_progress(*, step: int, total_steps: int | None = None, **metrics: flo
     """
     global _last_progress
     now = time.monotonic()
+    of_curve = {name: value for name, value in metrics.items() if _belongs_to_curve(name)}
     finished = total_steps is not None and step >= total_steps
     if not finished and _last_progress is not None and now - _last_progress < progress_seconds():
-        _held_back.update({(_training.get(), name): (step, value) for name, value in metrics.items()})
+        for name, value in metrics.items():
+            if name in of_curve:
+                _held_back.pop((_training.get(), name), None)
+            else:
+                _held_back[_training.get(), name] = (step, value)
+        if of_curve:
+            emit("metrics", step=step, metrics=of_curve)
         return
     _last_progress = now
     _report_held_back(except_for=metrics)
     emit("progress", step=step, total_steps=total_steps, metrics=metrics)
+
+
+def belongs_to_curve(values_before: int) -> bool:
+    """Say if a metric's next value goes out at once.
+
+    The first 60 do. Of the values up to the 120th every second one does, up to the 240th every fourth, and so on. So a
+    short training has all of its curve, and a million values are under 500 events.
+
+    Args:
+        values_before: Number of its values before this one.
+    """
+    return values_before % (1 << (values_before // _FIRST_VALUES).bit_length()) == 0
+
+
+def _belongs_to_curve(name: str) -> bool:
+    before = _values_reported.get((_training.get(), name), 0)
+    _values_reported[_training.get(), name] = before + 1
+    return belongs_to_curve(before)
 
 
 def report_metrics(*, step: int, **metrics: float) -> None:

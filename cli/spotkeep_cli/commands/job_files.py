@@ -238,8 +238,8 @@ def show_permissions(*, as_json: bool) -> None:
     from spotkeep_cli.aws.connection import project_directory
     from spotkeep_cli.rehearsal.permissions import (
         FILE_NAME,
-        judging_line,
         permission_document,
+        permission_summary,
         permission_tables,
         read_permissions,
     )
@@ -249,10 +249,8 @@ def show_permissions(*, as_json: bool) -> None:
     if as_json:
         terminal.give_json(permission_document(reports, judging=judging))
         return
-    for part in permission_tables(reports):
+    for part in (*permission_summary(reports, judging=judging), *permission_tables(reports)):
         terminal.show(part)
-    if judging is not None:
-        terminal.show(f"\n{judging_line(judging)}")
 
 
 def check_account(invocation: "Invocation", *, as_json: bool) -> None:

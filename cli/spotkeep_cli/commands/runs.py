@@ -146,9 +146,11 @@ def logs(
     attempt: Annotated[int | None, typer.Option(min=1, help="Only this attempt's log.", show_default=False)] = None,
 ) -> None:
     """Print a run's log, all attempts in order."""
-    from spotkeep_cli.following import LogPrinter, read_lines
+    from spotkeep_cli.following import LogPrinter, read_lines, take
     from spotkeep_cli.following import follow as follow_run
     from spotkeep_cli.next_steps import steps_for_run
+    from spotkeep_cli.rendering.run_bar import RunBar
+    from spotkeep_cli.signals import CtrlC
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()
@@ -170,8 +172,10 @@ def logs(
             printer.show(line)
     if following:
         try:
-            for update in follow_run(deployment, run.run, pause=invocation.pause):
-                printer.show(update)
+            with CtrlC(invocation.pause) as ctrl_c, RunBar(terminal.results, now=invocation.seams.now) as bar:
+                for update in follow_run(deployment, run.run, pause=ctrl_c.pause):
+                    take(update, status=bar.status)
+                    printer.show(update)
         except KeyboardInterrupt:
             terminal.remark("")
         run = deployment.table.runs.get(run.run) or run

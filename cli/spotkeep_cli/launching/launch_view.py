@@ -359,6 +359,8 @@ def _costs(request: Mapping[str, Any], *, judgement: Judgement, now: datetime) -
 
 def _costs_of_one(request: Mapping[str, Any], *, judgement: Judgement, now: datetime) -> str:
     hourly = judgement.usd_per_hour
+    if request.get("backend") == "ec2" and request.get("max_cost"):
+        return f"at most {quantities.dollars(request['max_cost'])} with its volume (max_cost), and the run ends before"
     if request.get("backend") == "ec2" and request.get("capacity") == "spot" and request.get("max_price"):
         hourly = request["max_price"] if hourly is None else min(hourly, request["max_price"])
         ceiling = cost_ceiling_usd(request, usd_per_hour=hourly, now=now)

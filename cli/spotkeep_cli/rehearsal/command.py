@@ -15,18 +15,21 @@ from typing import TYPE_CHECKING
 
 from spotkeep_cli.aws.connection import INSTALLED_FROM, app_to_deploy, project_directory
 from spotkeep_cli.errors import LocalFailureError, MissingModuleError, RehearsalFailedError, UsageError
+from spotkeep_cli.failure_causes import hint_of_failure
 from spotkeep_cli.launching.answers import refused
+from spotkeep_cli.launching.job_checks import check_job
 from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.launching.judgement import judge_here
 from spotkeep_cli.launching.preparation import prepare
 from spotkeep_cli.rehearsal import engine
 from spotkeep_cli.rehearsal.engine import RehearsalPlan
 from spotkeep_cli.rehearsal.evidence import SCRIPT_FAILED_HINT, RehearsedRunFailedError
-from spotkeep_cli.rehearsal.permissions import FILE_NAME, denials, permission_summary, write_permissions
+from spotkeep_cli.rehearsal.permissions import FILE_NAME, denials, write_permissions
 from spotkeep_cli.rehearsal.verdict import missing_module
 from spotkeep_cli.rehearsal.view import RehearsalView, drawn
+from spotkeep_cli.rendering.quantities import counted
 from spotkeep_cli.signals import unwinding_on_sigterm
-from spotkeep_cli.terminal import NextStep
+from spotkeep_cli.terminal import NextStep, problem_list
 from spotkeep_jobs.document.request import kind_of
 from spotkeep_jobs.schedules.document import launched_by_a_schedule
 from spotkeep_local.errors import LocalAwsError
@@ -35,11 +38,15 @@ from spotkeep_local.training.job_host import path_with
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from spotkeep_cli.errors import LocatedProblem
     from spotkeep_cli.launching.job_file import JobDocument
     from spotkeep_cli.rehearsal.engine import Scenario
     from spotkeep_cli.seams import Invocation
     from spotkeep_cli.terminal import Terminal
 
+OUTPUT_NAME = "output.log"
+"""The file beside the report with all lines that the script printed."""
+_MOST_DENIALS = 3
 _SET_UP_BY_MAKE = frozenset({"torch", "keras", "lightning", "transformers", "accelerate"})
 _PACKAGES = {"PIL": "pillow", "cv2": "opencv-python-headless", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 """Packages with another name than their module."""
@@ -111,17 +118,21 @@ def rehearse_job(
         raise _other_command(job_file, of_sweep=scenario.of_sweep)
     if python is not None:
         document = in_python(document, python)
+    warnings = judged_here(document, invocation=invocation)
     plan = RehearsalPlan(
         scenario=scenario,
         document=document,
         invocation=invocation,
-        project_dir=judged_app(document, invocation=invocation),
+        project_dir=app_to_deploy(),
         settings=scenario.settings(document.fields),
         timeout_seconds=timeout_seconds,
         deploy=deploy,
         keep_running=keep_running,
     )
     terminal.show(scenario.introduction.format(job_file=job_file))
+    if warnings:
+        terminal.show(f"{job_file}: {counted(len(warnings), 'warning')}")
+        terminal.show(problem_list(warnings, mark="!", style="yellow"), "")
     try:
         with RehearsalView(terminal.people) as view, unwinding_on_sigterm():
             report = engine.rehearse(plan, view=view)
@@ -134,24 +145,22 @@ def rehearse_job(
     path = report_path or project_directory() / ".spotkeep" / "rehearsal" / scenario.report_name
     report.write(path)
     write_permissions(report.permissions, path.with_name(FILE_NAME), judging=report.judging)
+    output = path.with_name(OUTPUT_NAME)
+    output.write_text("".join(f"{line}\n" for line in view.said), encoding="utf-8")
+    denied = denials(report.permissions)
     if terminal.as_json:
         terminal.give_json(report.to_document())
     else:
-        for part in (
-            *drawn(report),
-            "",
-            *permission_summary(report.permissions, judging=report.judging),
-            "",
-            _files(path),
-        ):
+        of_permissions = [f"AWS would deny: {line}" for line in denied[:_MOST_DENIALS]] if not report.passed else []
+        files = _files(path, output=output if view.said else None)
+        for part in drawn(report, before_verdict=[*of_permissions, files]):
             terminal.show(part)
     if module := report.missing_module:
         raise _not_installed(module)
     if not report.passed:
-        raise RehearsalFailedError(
-            "the rehearsal did not pass", hint=SCRIPT_FAILED_HINT if report.fails_alone else scenario.failed_hint
-        )
-    if denied := denials(report.permissions):
+        hint = hint_of_failure(report.failure or "") if report.fails_alone else scenario.failed_hint
+        raise RehearsalFailedError("the rehearsal did not pass", hint=hint or SCRIPT_FAILED_HINT)
+    if denied:
         raise RehearsalFailedError(
             f"the rehearsal passed, but AWS would deny what it did {len(denied)} times: {denied[0]}",
             hint="spotkeep doctor --permissions shows each call and the statement that decided",
@@ -192,13 +201,15 @@ def in_python(document: JobDocument, python: Path) -> JobDocument:
     return document.with_fields({"environment": {**variables, "PATH": path_with(path.parent)}})
 
 
-def _files(report: Path) -> str:
-    permissions = _from_here(report.with_name(FILE_NAME))
-    return f"Report: {_from_here(report)}\nPermissions, call by call: spotkeep doctor --permissions ({permissions})"
+def _files(report: Path, *, output: Path | None) -> str:
+    lines = [f"Report: {_from_here(report)}"]
+    if output is not None:
+        lines.append(f"The script's output: {_from_here(output)}")
+    return "\n".join([*lines, "Permissions: spotkeep doctor --permissions"])
 
 
-def judged_app(document: JobDocument, *, invocation: Invocation) -> Path:
-    """Judge the job file as far as possible here, and return the directory of the app to deploy."""
+def judged_here(document: JobDocument, *, invocation: Invocation) -> list[LocatedProblem]:
+    """Judge the job file as far as possible here, and return the warnings of `doctor`."""
     if document.fields.get("command") is None and {"image", "framework", "algorithm"} & document.fields.keys():
         raise UsageError(
             "a rehearsal judges what a script prints and saves, and this job has no command: the image's own entry "
@@ -216,7 +227,7 @@ def judged_app(document: JobDocument, *, invocation: Invocation) -> Path:
             hint="rehearse the script on one host: add --set instance_count=1. What that does not show is in "
             'docs/distributed-training.md, "Several hosts on SageMaker"',
         )
-    return app_to_deploy()
+    return document.located([*judgement.warnings, *check_job(prepared)])
 
 
 def installation(module: str) -> str:

@@ -70,6 +70,7 @@ class RehearsedProcess:
         read_files: Those that it found when it began, and read, or ``None`` where that cannot be seen.
         uploads: Number of files of the checkpoint directory that were copied to S3 meanwhile.
         put_aside: Checkpoints that it found when it began, and that were not whole.
+        unsaved_files: Files that it wrote beside its source, which went with the machine.
     """
 
     started_at: float
@@ -83,6 +84,7 @@ class RehearsedProcess:
     read_files: tuple[str, ...] | None = None
     uploads: int = 0
     put_aside: tuple[str, ...] = ()
+    unsaved_files: tuple[str, ...] = ()
 
     @property
     def was_taken(self) -> bool:

@@ -90,6 +90,7 @@ def process_life(lifetime: ProcessLifetime, events: Iterable[JobEvent]) -> Rehea
         stored_files=_checkpoints(lifetime.stored_files),
         read_files=None if lifetime.read_files is None else _checkpoints(lifetime.read_files),
         uploads=lifetime.uploads,
+        unsaved_files=lifetime.unsaved_files,
         put_aside=tuple(str(event.fields.get("what")) for event in own if event.kind is JobEventKind.PUT_ASIDE),
     )
 

@@ -126,6 +126,21 @@ def read_permissions(path: Path) -> tuple[list[IdentityReport], JudgingTime | No
         raise UsageError(f"{path} is not what a rehearsal writes: {error}", hint=hint) from error
 
 
+def summary_document(reports: Sequence[IdentityReport]) -> list[dict[str, Any]]:
+    """Return the calls, the denials and the unused grants of each role and of the user, as numbers."""
+    reports = of_deployment(reports)
+    names = readable_names(report.name for report in reports)
+    return [
+        {
+            "identity": names[report.name],
+            "calls": sum(called.times for called in report.granted),
+            "denied": sum(each.times for each in report.denied if not _says_what_is_missing(each)),
+            "unused_grants": len(report.unused),
+        }
+        for report in reports
+    ]
+
+
 def permission_summary(
     reports: Sequence[IdentityReport], *, judging: JudgingTime | None = None
 ) -> Iterator[RenderableType]:
@@ -134,13 +149,9 @@ def permission_summary(
     table.add_column("role or user", overflow="fold")
     for column in ("calls", "denied", "not used here"):
         table.add_column(column, justify="right")
-    reports = of_deployment(reports)
-    names = readable_names(report.name for report in reports)
-    for report in reports:
-        calls = sum(called.times for called in report.granted)
-        denied = sum(each.times for each in report.denied if not _says_what_is_missing(each))
-        unused = len(report.unused)
-        table.add_row(names[report.name], f"{calls:,}", f"{denied:,}" if denied else "", f"{unused:,}")
+    for each in summary_document(reports):
+        denied = f"{each['denied']:,}" if each["denied"] else ""
+        table.add_row(each["identity"], f"{each['calls']:,}", denied, f"{each['unused_grants']:,}")
     yield table
     if judging is not None:
         yield judging_line(judging)

@@ -12,6 +12,7 @@ from typing import Any
 from spotkeep_cli.rehearsal.evidence import ReceivedNotification, RehearsalCheck, RunEvidence
 from spotkeep_cli.rehearsal.fleet_verdict import FleetEvidence, RehearsedInstance
 from spotkeep_cli.rehearsal.model_comparison import hash_of_hashes
+from spotkeep_cli.rehearsal.permissions import summary_document
 from spotkeep_cli.rehearsal.pool_verdict import PoolEvidence
 from spotkeep_cli.rehearsal.sweep_verdict import (
     RehearsedTrial,
@@ -59,6 +60,11 @@ class Report(abc.ABC):
         """True if the script failed although nothing was taken from it."""
         return False
 
+    @property
+    def failure(self) -> str | None:
+        """The reason of a failure that no interruption caused, in the words of the run's record."""
+        return None
+
     @abc.abstractmethod
     def findings(self) -> dict[str, Any]:
         """Return the part of the JSON document that only this kind of rehearsal has."""
@@ -69,6 +75,7 @@ class Report(abc.ABC):
             "verdict": "not judged" if self.missing_module else "pass" if self.passed else "fail",
             "checks": [asdict(check) for check in self.checks],
             **self.findings(),
+            "permissions": summary_document(self.permissions),
             "seconds": {stage: round(seconds, 3) for stage, seconds in self.seconds.items()},
         }
 
@@ -112,6 +119,11 @@ class InterruptionReport(Report):
     def fails_alone(self) -> bool:
         """True if the script failed although nothing was taken from it."""
         return self.verdict.fails_alone
+
+    @property
+    def failure(self) -> str | None:
+        """The reason of the failure of the run left alone, in the words of its record."""
+        return self.reference.failure
 
     def findings(self) -> dict[str, Any]:
         """Return the losses, the models, the notifications and the bill."""

@@ -278,6 +278,14 @@ def _had_no_checkpoint(run: RunEvidence, interruptions: Sequence[CapacityLoss]) 
 def _saved_nothing(run: RunEvidence, interruptions: Sequence[CapacityLoss]) -> list[str]:
     if not _had_no_checkpoint(run, interruptions) or any(life.stored_files for life in run.lives):
         return []
+    unsaved = next((life.unsaved_files for life in run.lives if life.unsaved_files), ())
+    if unsaved:
+        folder = unsaved[-1].rpartition("/")[0] or "."
+        return [
+            f"the script wrote {unsaved[-1]} beside its code, which an interruption deletes, and nothing into the"
+            " checkpoint directory, so it began anew after each interruption. Let it save below"
+            f" os.environ.get('SPOTKEEP_CHECKPOINT_DIR', '{folder}'), and load from there when it starts"
+        ]
     return [
         "the script wrote nothing into the checkpoint directory (/opt/ml/checkpoints, which SPOTKEEP_CHECKPOINT_DIR"
         " names), so it began anew after each interruption: let it save there and load when it starts, or give it"

@@ -11,13 +11,12 @@ import time
 from typing import TYPE_CHECKING
 
 from rich.console import Group
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from spotkeep_cli.rehearsal.evidence import ENDINGS
 from spotkeep_cli.rehearsal.report import FleetReport, InterruptionReport, PoolReport, SweepReport
-from spotkeep_cli.rendering import quantities
+from spotkeep_cli.rendering.quantities import counted
 from spotkeep_cli.rendering.run_description import bill
 from spotkeep_local.access.call_rates import CALLS_A_SECOND
 from spotkeep_local.account import price_list
@@ -62,6 +61,8 @@ _STAGE_WIDTH = max(len(stage.value) for stage in Stage)
 _SECONDS_OF = {stage: stage.name.lower() for stage in Stage} | {Stage.TRAINING: "run"}
 """The word of each stage in the report's `seconds`. Programs read the words deploy, launch and run there."""
 _LONGEST_TEXT = 44
+_SHOWN_LINES = 3
+"""The number of a script's first lines that a stage shows."""
 
 
 class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
@@ -72,11 +73,15 @@ class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
 
     Attributes:
         seconds: Seconds that each ended stage took.
+        said: The lines that the training script printed. Few of them are shown.
     """
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self.seconds: dict[str, float] = {}
+        self.said: list[str] = []
+        self._shown_lines = 0
+        self._unshown: list[str] = []
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         if console.is_terminal and not console.is_dumb_terminal:
@@ -86,6 +91,7 @@ class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
                 BarColumn(bar_width=None),
                 TextColumn("{task.fields[count]}"),
                 TextColumn("{task.fields[text]}"),
+                TimeElapsedColumn(),
                 console=console,
                 transient=True,
                 expand=True,
@@ -108,8 +114,9 @@ class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
         name, outcome = stage.value.ljust(_STAGE_WIDTH), list[str]()
         if self._progress is not None:
             self._task = self._progress.add_task(name, total=None, count="", text="")
-        started = time.monotonic()
+        started, self._shown_lines = time.monotonic(), 0
         yield outcome
+        self._show_last_line()
         self.seconds[_SECONDS_OF[stage]] = seconds = time.monotonic() - started
         if self._progress is not None and self._task is not None:
             self._progress.remove_task(self._task)
@@ -128,11 +135,25 @@ class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
 
     def note(self, text: str) -> None:
         """Show something that happened within a stage."""
+        self._show_last_line()
         self._below(text, style="yellow")
 
     def job_said(self, line: str) -> None:
-        """Show a line that the training script printed."""
-        self._below(line, style="dim")
+        """Take a line that the training script printed. Of a stage the first lines are shown, and the last one."""
+        self.said.append(line)
+        if self._shown_lines < _SHOWN_LINES:
+            self._shown_lines += 1
+            self._below(line, style="dim")
+        else:
+            self._unshown.append(line)
+
+    def _show_last_line(self) -> None:
+        """Show the number of the lines that were not shown, and the last of them."""
+        if len(self._unshown) > 1:
+            self._below(f"... {counted(len(self._unshown) - 1, 'line')}", style="dim")
+        if self._unshown:
+            self._below(self._unshown[-1], style="dim")
+        self._unshown.clear()
 
     def notification_received(self, notification: ReceivedNotification) -> None:
         """Show that the subscriber got a notification."""
@@ -148,37 +169,46 @@ class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
 _SHOWN_CALLS = ("CreateTrainingJob", "SubmitServiceJob", "DescribeTrainingJob", "DescribeServiceJob")
 
 
-def drawn(report: Report) -> Iterator[RenderableType]:
-    """Draw a report, part by part."""
+def drawn(report: Report, *, before_verdict: Sequence[RenderableType] = ()) -> Iterator[RenderableType]:
+    """Draw a report, part by part. The verdict is the last part.
+
+    A failed report shows the losses and the reasons alone. The bill and the notifications are in its file.
+
+    Args:
+        report: The report.
+        before_verdict: Parts to draw before the verdict, such as the place of the file.
+    """
     match report:
         case FleetReport():
             yield from _of_fleet(report)
+            yield from ("", *before_verdict, "", *_verdict(report))
+            yield from _verdict_on_fleet(report)
         case InterruptionReport():
-            yield from _of_spot(report)
+            if not report.missing_module:
+                yield from _findings(report, notice="SIGTERM", durable="durable in S3")
+            yield from ("", *before_verdict, "", *_verdict(report))
         case PoolReport():
-            yield from _of_pool(report)
+            yield from _checks(report, heading="What a warm pool is for")
+            gain = report.evidence.first.seconds - report.evidence.second.seconds
+            passed = f"The second job started {gain:.1f} s sooner, and each ending was notified once."
+            yield from ("", *before_verdict, "", _judged(report, passed=passed))
         case SweepReport():
             yield from _of_sweep(report)
-
-
-def _of_spot(report: InterruptionReport) -> Iterator[RenderableType]:
-    if not report.missing_module:
-        yield from _findings(report, notice="SIGTERM", durable="durable in S3")
-    yield ""
-    yield from _verdict(report)
+            passed = "Each trial's curve equals, step for step, that of the same trial left alone."
+            yield from ("", *before_verdict, "", _judged(report, passed=passed))
 
 
 def _of_fleet(report: FleetReport) -> Iterator[RenderableType]:
     if report.missing_module:
-        yield from _verdict(report)
         return
     yield from _findings(report, notice="EC2", durable="durable")
-    yield _heading("\nFrom boot to the first step, in seconds")
-    yield _recoveries(report.evidence.lives)
-    yield _heading("\nWhat a fleet is for")
-    yield from map(_checked, report.checks)
-    yield Text()
-    yield from _verdict(report)
+    if report.passed:
+        yield _heading("\nFrom boot to the first step, in seconds")
+        yield _recoveries(report.evidence.lives)
+    yield from _checks(report, heading="What a fleet is for")
+
+
+def _verdict_on_fleet(report: FleetReport) -> Iterator[RenderableType]:
     failed = sum(not check.passed for check in report.checks)
     if failed:
         yield _failed(f"{failed} of {len(report.checks)} things that a fleet is for did not hold.")
@@ -186,32 +216,15 @@ def _of_fleet(report: FleetReport) -> Iterator[RenderableType]:
         yield _passed("Two instances were lost and nothing else; one volume is left to pay for.")
 
 
-def _of_pool(report: PoolReport) -> Iterator[RenderableType]:
-    evidence = report.evidence
-    for notification in evidence.notifications:
-        if notification.run == evidence.first.run and notification.status == "completed":
-            yield _heading("\nThe notification of the first job, as the subscriber got it")
-            yield _received(notification)
-            yield Text(f"Its dollars are of {price_list.ORIGIN}.", style="dim")
-    yield _heading("\nWhat a warm pool is for")
-    gain = evidence.first.seconds - evidence.second.seconds
-    passed = f"The second job started {gain:.1f} s sooner, and each ending was notified once."
-    yield from _judged(report, passed=passed)
-
-
 def _of_sweep(report: SweepReport) -> Iterator[RenderableType]:
     evidence = report.evidence
     yield ""
     yield _heading("The trials, the furthest first")
     yield _trials(evidence)
-    for notification in evidence.notifications:
-        if notification.run == evidence.sweep.sweep and notification.status in ENDINGS:
-            yield from ("", _heading("The notification, as the subscriber got it"), _received(notification))
-    yield _heading("\nThe most calls in a second")
-    yield _calls(evidence.calls)
-    yield _heading("\nWhat a sweep is for")
-    passed = "Each trial's curve equals, step for step, that of the same trial left alone."
-    yield from _judged(report, passed=passed)
+    if report.passed:
+        yield _heading("\nThe most calls in a second")
+        yield _calls(evidence.calls)
+    yield from _checks(report, heading="What a sweep is for")
 
 
 def _trials(evidence: SweepEvidence) -> Table:
@@ -251,7 +264,7 @@ def _short(value: object) -> str:
 
 
 def _findings(report: InterruptionReport, *, notice: str, durable: str) -> Iterator[RenderableType]:
-    """Draw the findings of any run, which are the losses, the notification and the bill.
+    """Draw the losses of any run, and the bill of one that passed.
 
     Args:
         report: The rehearsal's report.
@@ -264,10 +277,8 @@ def _findings(report: InterruptionReport, *, notice: str, durable: str) -> Itera
         yield _losses(report.verdict.interruptions, announced=notice, durable=durable)
     else:
         yield _losses_by_files(report.verdict.interruptions, announced=notice)
-    ending = next((n for n in report.notifications if n.run == report.run.run and n.status in ENDINGS), None)
-    if ending is not None:
-        yield from ("", _heading("The notification, as the subscriber got it"), _received(ending))
-    yield from ("", _heading("The bill"), bill(report.record, prices=f"of {price_list.ORIGIN}"))
+    if report.passed:
+        yield from ("", _heading("The bill"), bill(report.record, prices=f"of {price_list.ORIGIN}"))
 
 
 def _losses(interruptions: Sequence[CapacityLoss], *, announced: str, durable: str) -> RenderableType:
@@ -280,7 +291,7 @@ def _losses(interruptions: Sequence[CapacityLoss], *, announced: str, durable: s
             announced if loss.notice else "none",
             f"step {loss.durable_step}",
             "?" if loss.resumed_from_step is None else f"step {loss.resumed_from_step}",
-            "?" if loss.steps_repeated is None else quantities.counted(loss.steps_repeated, "step"),
+            "?" if loss.steps_repeated is None else counted(loss.steps_repeated, "step"),
             "never" if loss.seconds_to_resume is None else f"{loss.seconds_to_resume:.1f} s",
         )
     return table
@@ -307,20 +318,6 @@ def _named(files: Sequence[str]) -> str:
     return f"{checkpoints[-1]}{more}" if checkpoints else "none"
 
 
-def _received(notification: ReceivedNotification) -> RenderableType:
-    """Draw a notification as its subscriber got it.
-
-    It has a bar at the left instead of a box. Addresses stay whole, so that they can be copied.
-    """
-    lines = [
-        Text.assemble(("Subject: ", "dim"), (notification.subject, "bold")),
-        Text(),
-        *map(Text, notification.body.splitlines()),
-    ]
-    # A group: printed one by one, texts are joined to a new one that wraps.
-    return Group(*(Text.assemble(("  │ ", "dim"), line, no_wrap=True, overflow="ignore") for line in lines))
-
-
 def _recoveries(lives: Sequence[RehearsedInstance]) -> Table:
     """Return a table with one column for each instance. Phases are many, and instances are few."""
     table = _figures(*(life.zone for life in lives), of="")
@@ -331,15 +328,19 @@ def _recoveries(lives: Sequence[RehearsedInstance]) -> Table:
     return table
 
 
-def _judged(report: Report, *, passed: str) -> Iterator[RenderableType]:
-    """Draw each check with the promise and the fact, and the verdict."""
-    yield from map(_checked, report.checks)
-    yield Text()
+def _checks(report: Report, *, heading: str) -> Iterator[RenderableType]:
+    """Draw each check with the promise and the fact. Of a failed report, only the checks that did not hold."""
+    shown = [check for check in report.checks if report.passed or not check.passed]
+    if shown:
+        yield _heading(f"\n{heading}")
+        yield from map(_checked, shown)
+
+
+def _judged(report: Report, *, passed: str) -> RenderableType:
     if report.passed:
-        yield _passed(passed)
-    else:
-        failed = sum(not check.passed for check in report.checks)
-        yield _failed(f"{failed} of {len(report.checks)} did not hold.")
+        return _passed(passed)
+    failed = sum(not check.passed for check in report.checks)
+    return _failed(f"{failed} of {len(report.checks)} did not hold.")
 
 
 def _checked(check: RehearsalCheck) -> RenderableType:

@@ -36,6 +36,8 @@ def _text(event: JobEvent) -> str:
             return f"kept the packages in {fields.get('what', 'S3')}{_saved_details(fields)}"
         case JobEventKind.ENVIRONMENT_NOT_CACHED:
             problem = fields.get("problem", "no reason given")
+            if fields.get("reason") == "installed anew":
+                return f"installs the packages anew: {problem}"
             return f"the packages are not kept in {fields.get('what', 'S3')}: {problem}"
         case JobEventKind.SET_UP:
             return f"setup is done{_saved_details(fields)}"
@@ -133,11 +135,6 @@ def _phases(phases: Any) -> str:
     return f", after {', '.join(taken)}" if taken else ""
 
 
-def progress_text(event: JobEvent) -> str:
-    """Return `step 400 of 1,000  loss 0.213`, with its training where the script has several."""
-    return _of_training(event, _progress_text(event))
-
-
 def _of_training(event: JobEvent, text: str) -> str:
     training = event.fields.get("training")
     return text if training is None else f"{training}: {text}"
@@ -151,8 +148,11 @@ def _progress_text(event: JobEvent) -> str:
 
 def _metrics(event: JobEvent) -> str:
     metrics = event.fields.get("metrics")
-    if not isinstance(metrics, dict):
-        return ""
+    return metrics_text(metrics) if isinstance(metrics, dict) else ""
+
+
+def metrics_text(metrics: Mapping[str, Any]) -> str:
+    """Return metrics with two spaces before each, such as `  loss 0.213  accuracy 0.9`."""
     return "".join(f"  {name} {_number(value)}" for name, value in metrics.items())
 
 

@@ -88,6 +88,24 @@ class WarmPoolStatus:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CostSoFar:
+    """The cost of a live attempt on a fleet until now.
+
+    Attributes:
+        usd: US dollars of its instances, its volume, its root volumes and its snapshots.
+        storage_usd_per_hour: US dollars per hour of the storage that it has now.
+        at_on_demand: The spot prices that EC2 does not give, such as `spot g5.xlarge in us-east-1a`. Such an instance
+            counts at its on-demand price.
+        not_counted: The prices that are missing in it, such as `io2 storage`.
+    """
+
+    usd: float
+    storage_usd_per_hour: float = 0.0
+    at_on_demand: tuple[str, ...] = ()
+    not_counted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobView:
     """A backend's description of a job, as far as Spotkeep needs it. Times are aware, in UTC. Durations are in seconds.
 
@@ -133,6 +151,8 @@ class JobView:
 
     charges: Charges | None = None
     """The cost of a fleet's instances, once the attempt is over. None for another backend."""
+    cost_so_far: CostSoFar | None = None
+    """The cost of a live attempt on a fleet, from EC2's prices. None where the run has no max_cost, or EC2 was busy."""
     volume: Volume | None = None
     """The volume of a run on a fleet."""
     waits_because: str | None = None

@@ -25,7 +25,7 @@ from spotkeep_jobs.progress.progress import trained_before
 from spotkeep_jobs.record.record import Attempt, Cost, JobUsage
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.backend import JobView
+    from spotkeep_jobs.backends.backend import CostSoFar, JobView
     from spotkeep_jobs.progress.job_log import JobLog
 
 _SECONDS_PER_HOUR: Final = 3600
@@ -156,13 +156,15 @@ class LiveCost:
 
     Attributes:
         usd: US dollars so far.
-        usd_per_second: US dollars per second of its instances.
+        usd_per_second: US dollars per second of its instances. 0.0 for a fleet, whose price moves.
         bills: True while it has instances.
+        remark: The prices that are missing in it, in a clause. Empty where none is.
     """
 
     usd: float
     usd_per_second: float
     bills: bool
+    remark: str = ""
 
 
 def live_cost(
@@ -177,7 +179,8 @@ def live_cost(
     """Add up the cost of a run, its live job included. None where that is not known before the job is over.
 
     A job on demand is billed by the second. SageMaker reports the bill of a spot job when it is over. Its on-demand
-    price is an upper bound. With that bound the run would end long before its money is spent.
+    price is an upper bound. With that bound the run would end long before its money is spent. EC2 gives the prices of
+    a fleet at any time, and the backend counts with them.
 
     Args:
         earlier: The attempts before it.
@@ -188,6 +191,8 @@ def live_cost(
         now: The time.
     """
     before = bill(earlier, prices=prices) if earlier else None
+    if attempt.place.backend == "ec2":
+        return _live_cost_of_fleet(job.cost_so_far, before=before, is_first=not earlier, job=job)
     price = spot_usd_per_hour if attempt.place.capacity == "spot" else prices.get(attempt.place.instance_type)
     if price is None or (earlier and (before is None or before.billed_usd is None)):
         return None
@@ -197,6 +202,26 @@ def live_cost(
         usd=billed_usd + time_in(job, ON_INSTANCES_PHASES, until=now).total_seconds() * usd_per_second,
         usd_per_second=usd_per_second,
         bills=job.phase in ON_INSTANCES_PHASES,
+    )
+
+
+def _live_cost_of_fleet(
+    so_far: CostSoFar | None, *, before: Cost | None, is_first: bool, job: JobView
+) -> LiveCost | None:
+    billed_usd = 0.0 if is_first else None if before is None else before.billed_usd
+    if so_far is None or billed_usd is None:
+        return None
+    remarks = []
+    if so_far.at_on_demand:
+        remarks.append(f"with the on-demand price for {', '.join(so_far.at_on_demand)}")
+    missing = dict.fromkeys((*(() if before is None else before.unknown_prices), *so_far.not_counted))
+    if missing:
+        remarks.append(f"without {', '.join(missing)}, as no price is known")
+    return LiveCost(
+        usd=billed_usd + so_far.usd,
+        usd_per_second=0.0,
+        bills=job.phase in ON_INSTANCES_PHASES,
+        remark="; ".join(remarks),
     )
 
 

@@ -168,6 +168,14 @@ def larger_disks(instance_type: str, *, than_gb: int) -> str | None:
 
 
 _SHORTEST_JOB_SECONDS: Final = 60
+BETWEEN_PASSES_SECONDS: Final = 300
+"""The time between two passes of the controller."""
+FLEET_ENDS_WITHIN_SECONDS: Final = 960
+"""The time in seconds for which a fleet may still bill when the controller last saw that it may go on.
+
+The next pass asks it to end, five minutes later. Its instance has five minutes to save and leave. The pass after that
+terminates it. EC2's answers may be a minute old.
+"""
 _DEFAULT_LONGEST_WAIT_SECONDS: Final = 3_600
 _ON_DEMAND_WAITS: Final = timedelta(days=1)
 """The wait of a job on demand, if its document says none."""
@@ -296,7 +304,7 @@ def first_job(
     position = (on_demand_below(fallbacks, 0) or 0) if on_demand_because is not None else 0
     fallback = fallbacks[position]
     affordable = affordable_seconds(request, fallback, spent_usd=spent_usd, prices=prices)
-    seconds = request.max_run if affordable is None else min(request.max_run, affordable)
+    seconds = affordable_run(request, longest=request.max_run, affordable=affordable)
     because = on_demand_because or "the run was asked for"
     return NextJob(position=position, fallback=fallback, max_run_seconds=seconds, because=because)
 
@@ -317,13 +325,29 @@ def affordable_seconds(
 ) -> int | None:
     """Return how long a fallback may be paid for at its on-demand price. None when there is no bound, or no price.
 
-    The warm pool that the job may leave is paid for as well.
+    The warm pool that the job may leave is paid for as well. So is the time until a fleet has ended.
     """
     price = price_of(fallback.instance_types, prices=prices)
     if request.max_cost is None or price is None:
         return None
+    after = FLEET_ENDS_WITHIN_SECONDS if request.backend == "ec2" else request.keep_alive
     # A whole second is not to be lost to the last bit of a quotient.
-    return int((request.max_cost - spent_usd) * 3_600 / (price * request.instance_count) + 1e-6) - request.keep_alive
+    return int((request.max_cost - spent_usd) * 3_600 / (price * request.instance_count) + 1e-6) - after
+
+
+def affordable_run(request: JobRequest, *, longest: int, affordable: int | None) -> int:
+    """Return the longest training time of a job in seconds, cut to the time that max_cost pays for.
+
+    A fleet that is worth its start is not cut, because the controller counts its cost and ends it.
+
+    Args:
+        request: The validated request.
+        longest: The longest training time without max_cost.
+        affordable: The result of `affordable_seconds`.
+    """
+    if affordable is None or (request.backend == "ec2" and affordable >= shortest_job_seconds(request)):
+        return longest
+    return min(longest, affordable)
 
 
 _MAX_INSTANCE_TYPES: Final = 5

@@ -279,7 +279,6 @@ _NOT_ON_EC2: Final[Mapping[str, str]] = {
     "longest_wait": "Remove it: max_wait bounds how long the run may take in all.",
     "spot_only": "Remove it: capacity: spot stays on spot.",
     "max_total_run": "Remove it: max_run bounds the training, over all instances.",
-    "max_cost": "Remove it; max_price bounds what an hour may cost, max_run how many there are.",
     "deadline": "Remove it: runs on EC2 are not steered by a deadline.",
     "keep_alive": "Remove it: warm pools are SageMaker's.",
     "team": "Remove it: what an isolated team stores is kept apart on SageMaker alone; instances work below runs/.",
@@ -339,6 +338,11 @@ def fleet_warnings(request: JobRequest) -> Iterator[str]:
         yield (
             f"image {request.image} is not in Amazon ECR: each instance pulls it over the internet and without a "
             "login, which Docker Hub, for one, limits. A copy in Amazon ECR is there faster, and always."
+        )
+    if request.max_cost is not None and request.volume is not None and request.volume.type != "gp3":
+        yield (
+            f"max_cost does not count the run's volume: the price of {request.volume.type} storage is not known here. "
+            "It counts instances, root volumes and snapshots."
         )
     if request.capacity == "spot" and len(request.types) == 1:
         yield (

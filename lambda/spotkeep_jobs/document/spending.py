@@ -1,7 +1,8 @@
 """The money of a run, with its worst case, its max_cost, and the ceilings of the deployment.
 
 The worst case is all the time that a run can bill, on its dearest instances. It is instance time alone, as storage is
-bounded by its size (volume_size_limit_gb) and not by the hour. It has three rules.
+bounded by its size (volume_size_limit_gb) and not by the hour. A max_cost bounds it on both backends. It has
+three rules.
 
 - An on-demand price is also the bound of a spot price. SageMaker bills a spot job less than that. A fleet's highest
   price is the on-demand price unless the document names another (`max_price`), which then is the bound.
@@ -27,8 +28,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field, Strict
 
-from spotkeep_jobs.document.capacity import first_job, price_of, shortest_job_seconds, types_of
+from spotkeep_jobs.document.capacity import (
+    FLEET_ENDS_WITHIN_SECONDS,
+    first_job,
+    price_of,
+    shortest_job_seconds,
+    types_of,
+)
 from spotkeep_jobs.document.reading import Rule, rule, shown
+from spotkeep_jobs.document.times import format_duration
 from spotkeep_jobs.errors import Problem
 
 if TYPE_CHECKING:
@@ -104,7 +112,7 @@ COST_READS: Final = (
 )
 
 
-@rule("capacity", "ladder", "instance_types", "instance_type", "spot_only", "max_cost")
+@rule("backend", "capacity", "ladder", "instance_types", "instance_type", "spot_only", "max_cost")
 def _cost_can_be_kept(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.max_cost is None:
         return
@@ -119,10 +127,16 @@ def _cost_can_be_kept(request: JobRequest, defaults: DeploymentDefaults) -> Iter
     elif request.types or request.ladder:
         seconds = first_job(request, prices=defaults.prices).max_run_seconds
         if seconds < shortest_job_seconds(request):
+            problem = f"pays for {seconds} s of the first job, which is not worth its start"
+            if request.backend == "ec2":
+                problem = (
+                    f"is not worth a start: {format_duration(FLEET_ENDS_WITHIN_SECONDS)} at the on-demand price are "
+                    "kept for the end of a fleet, and a minute is not left"
+                )
             yield Problem(
                 field="max_cost",
                 found=shown(request.max_cost),
-                problem=f"pays for {seconds} s of the first job, which is not worth its start",
+                problem=problem,
                 fix="Raise it, or choose a cheaper instance type.",
             )
 
@@ -224,14 +238,14 @@ def cost_problems(
         else ""
     )
     ways = [
-        "lower max_wait" if request.backend == "ec2" else f"give a max_cost of {limit:g} or less, lower max_run",
+        f"give a max_cost of {limit:g} or less, lower {'max_wait' if request.backend == 'ec2' else 'max_run'}",
         "choose a cheaper instance type",
     ]
     if unpriced:
         ways.append("have the price added to the setting prices")
     fix = f"{', '.join(ways)}, or have the setting run_cost_limit_usd raised."
     yield Problem(
-        field="max_wait" if request.backend == "ec2" else "max_run" if request.max_cost is None else "max_cost",
+        field="max_cost" if request.max_cost is not None else "max_wait" if request.backend == "ec2" else "max_run",
         found=f"{worst:,.2f} USD in the worst case",
         problem=f"lets the run cost more than this deployment's limit of {limit:,.2f} USD{assumed}",
         fix=fix[0].upper() + fix[1:],

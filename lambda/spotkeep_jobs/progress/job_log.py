@@ -5,8 +5,9 @@ so a value that is reported twice, late or out of order counts once. A process t
 checkpoint again. Values measured in them before are dropped when it says so, or at the first step that it reports
 there.
 
-A curve is thinned as it grows. Steps are put into spans of equal width, a power of two. Of each span the last value
-stays, and the best where a metric has a goal. The order in which values came does not matter for this.
+A curve of up to 60 values is whole, and a longer one is thinned as it grows. Steps are put into spans of equal width, a
+power of two. Of each span the last value stays, and the best where a metric has a goal. The first value stays, too. The
+order in which values came does not matter for this.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class _Curve:
     Attributes:
         goal: The best value is the least or the greatest, or None where that is not known.
         span: The number of steps that share a place in the curve.
+        first: The value of the first step.
         points: By place, the value of the last step.
         bests: By place, the best value, empty without a goal.
         stepless: The newest value that came without a step.
@@ -49,6 +51,7 @@ class _Curve:
 
     goal: Goal | None = None
     span: int = 1
+    first: Point | None = None
     points: dict[int, Point] = field(default_factory=dict)
     bests: dict[int, Point] = field(default_factory=dict)
     stepless: float | None = None
@@ -70,18 +73,23 @@ class _Curve:
             ):
                 self.stepless_best = value
             return
+        if self.first is None or step <= self.first[0]:
+            self.first = (step, value)
         self._place((step, value), (step, value) if self.goal is not None else None)
-        while len(self.points) > MOST_POINTS:
+        while len(self.points) + self._first_is_no_point() > MOST_POINTS:
             self._widen()
 
     def forget_after(self, step: int) -> None:
         """Drop the values of later steps, which are trained again."""
+        if self.first is not None and self.first[0] > step:
+            self.first = None
         self.points = {place: point for place, point in self.points.items() if point[0] <= step}
         self.bests = {place: point for place, point in self.bests.items() if point[0] <= step}
 
     def metric(self) -> Metric | None:
         """Return the kept values, or None where there is no value (any more)."""
-        points = tuple(sorted(self.points.values()))
+        extra = (self.first,) if self.first is not None and self._first_is_no_point() else ()
+        points = tuple(sorted((*extra, *self.points.values())))
         if points:
             last_step, last = points[-1]
         elif self.stepless is not None:
@@ -100,6 +108,9 @@ class _Curve:
             bests=tuple(sorted(self.bests.values())),
             stepless_best=self.stepless_best,
         )
+
+    def _first_is_no_point(self) -> bool:
+        return self.first is not None and self.points[self.first[0] // self.span] != self.first
 
     def _place(self, point: Point | None, best: Point | None) -> None:
         if point is not None:
@@ -217,6 +228,7 @@ def _curve_of(metric: Metric) -> _Curve:
     return _Curve(
         goal=metric.goal,
         span=metric.span,
+        first=next(iter(metric.points), None),
         points={point[0] // metric.span: point for point in metric.points},
         bests={point[0] // metric.span: point for point in metric.bests},
         stepless=metric.last if metric.last_step is None else None,

@@ -258,7 +258,7 @@ class Metric(Record):
     span: int = 1
     """The number of steps that share a point of the curve, a power of two."""
     points: Annotated[tuple[tuple[int, float], ...], AtMost(60)] = ()
-    """The curve, with the last step and value of each span."""
+    """The curve, with the last step and value of each span, and before them those of its first value."""
     bests: Annotated[tuple[tuple[int, float], ...], AtMost(60)] = ()
     """The best step and value of each span, where there is a goal.
 

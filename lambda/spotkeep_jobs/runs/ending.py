@@ -24,6 +24,7 @@ from spotkeep_jobs.backends.sagemaker.training_job import (
 from spotkeep_jobs.cost.run_cost import bill, usage_of
 from spotkeep_jobs.document.capacity import (
     NextJob,
+    affordable_run,
     affordable_seconds,
     fallbacks_of,
     longest_wait_without_a_job,
@@ -149,7 +150,7 @@ def next_job(
             return NoMoreJobs(
                 because=f"the run has cost {spent:.2f} of the {request.max_cost:.2f} USD it may", max_cost_is_spent=True
             )
-        seconds = min(seconds, affordable)
+        seconds = affordable_run(request, longest=seconds, affordable=affordable)
     return NextJob(
         position=position,
         fallback=fallback,

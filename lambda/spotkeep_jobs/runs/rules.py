@@ -6,8 +6,9 @@ The facts are made once for each reading of a run, and passed to every rule. The
 - The log. It alerts a run's users if it has no fresh checkpoint, if the training stands still, or if a part of it
   could not be read.
 - The longest training time, over all training jobs of an attempt.
-- The limit on the cost (max_cost). The users are notified when most of it is spent, and the job ends when all is. The
-  limit holds even without this rule. SageMaker ends a job after its max_run, which is cut to the rest of the money.
+- The limit on the cost (max_cost). The users are notified when most of it is spent, and the job ends when all is. On
+  SageMaker the limit holds even without this rule. SageMaker ends a job after its max_run, which is cut to the rest of
+  the money. On a fleet the rule ends the job while the money still pays for its end.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from spotkeep_jobs.backends.backend import (
     waiting_since,
 )
 from spotkeep_jobs.cost.run_cost import live_cost
-from spotkeep_jobs.document.capacity import Fallback, fallbacks_of
+from spotkeep_jobs.document.capacity import FLEET_ENDS_WITHIN_SECONDS, Fallback, fallbacks_of, price_of
 from spotkeep_jobs.document.times import format_duration
 from spotkeep_jobs.notifications.texts.composition import Moment, spoken_duration
 from spotkeep_jobs.notifications.texts.on_the_way import (
@@ -46,6 +47,7 @@ from spotkeep_jobs.record.record import Attempt, Hangs, StaleCheckpointNotice, T
 from spotkeep_jobs.record.states import EndReason, NotificationKind, TimelineKind
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.cost.run_cost import LiveCost
     from spotkeep_jobs.document.deployment_facts import DeploymentPolicy
     from spotkeep_jobs.document.request import JobRequest
     from spotkeep_jobs.record.record import Notification, Plan, Run, ScriptMetrics
@@ -447,13 +449,14 @@ NEAR_SHARE: Final = 0.8
 """The part of max_cost that, once spent, causes a notification."""
 
 
-def max_cost_near(facts: RunFacts, *, spent_usd: float | None, about: bool = False) -> RuleResult:
+def max_cost_near(facts: RunFacts, *, spent_usd: float | None, about: bool = False, remark: str = "") -> RuleResult:
     """Record that most of a run's max_cost is spent while it goes on, once for each max_cost.
 
     Args:
         facts: The known facts.
         spent_usd: The cost of the run so far, in US dollars, or None if it is not known.
         about: True if the cost includes an estimate for a live job without a known bill.
+        remark: The prices that are missing in the cost, in a clause. Empty where none is.
 
     Returns:
         The run, the new entry of its timeline, and a notification if the run asked for it.
@@ -463,14 +466,16 @@ def max_cost_near(facts: RunFacts, *, spent_usd: float | None, about: bool = Fal
     if limit is None or spent_usd is None or run.max_cost_is_near or spent_usd < NEAR_SHARE * limit:
         return RuleResult(run=run, attempt=attempt)
     usd = f"{'About ' if about else ''}{spent_usd:.2f} USD"
-    text = f"{usd} are spent, {spent_usd / limit:.0%} of max_cost ({limit:.2f} USD)"
+    text = f"{usd} are spent, {spent_usd / limit:.0%} of max_cost ({limit:.2f} USD){_behind(remark)}"
     entry = TimelineEntry(run=run.run, attempt=attempt.attempt, at=now, kind=TimelineKind.MAX_COST, text=text)
     notifications = []
     if NotificationKind.MAX_COST_NEAR in run.notify:
         moment = Moment(
             run=run, attempt=attempt.attempt, deployment=facts.deployment.name, happened_at=now, created_at=now
         )
-        notifications.append(max_cost_near_notification(moment, spent_usd=spent_usd, about=about, max_cost_usd=limit))
+        notifications.append(
+            max_cost_near_notification(moment, spent_usd=spent_usd, about=about, max_cost_usd=limit, remark=remark)
+        )
     run = with_changes(run, max_cost_is_near=True)
     return RuleResult(run=run, attempt=attempt, timeline=[entry], notifications=notifications)
 
@@ -505,20 +510,48 @@ def hold_to_max_cost(facts: JobFacts) -> RuleResult:
     )
     if cost is None:
         return RuleResult(run=facts.run, attempt=attempt)
-    near = max_cost_near(facts, spent_usd=cost.usd, about=True)
-    # So much may be spent before the job has to end: the warm pool that it may leave is paid, too. The last bit of a
+    near = max_cost_near(facts, spent_usd=cost.usd, about=True, remark=cost.remark)
+    # So much may be spent before the job has to end: what it costs until it is gone is paid, too. The last bit of a
     # product is not to cost five more minutes.
-    last_usd = request.max_cost - request.keep_alive * cost.usd_per_second - 1e-6
+    last_usd = request.max_cost - _until_gone_usd(facts, cost) - 1e-6
     ends = attempt.asked_to_end or near.run.asked_to_end or job.phase is JobPhase.STOPPING
     # A job that uploads its model is over in a moment, and completes.
     if not ends and job.phase is not JobPhase.UPLOADING and cost.usd >= last_usd:
         text = f"max_cost ({request.max_cost:.2f} USD) is spent: its job is asked to end, and saves first"
+        if attempt.place.backend == "ec2":
+            text = (
+                f"max_cost ({request.max_cost:.2f} USD) is spent: {cost.usd:.2f} USD so far{_behind(cost.remark)}, and "
+                "the rest is kept for its end. Its instance saves first"
+            )
         entry = TimelineEntry(run=near.run.run, attempt=attempt.attempt, at=now, kind=TimelineKind.MAX_COST, text=text)
         ended = attempt.to_end(EndReason.MAX_COST, text=text, at=now)
         return replace(near, attempt=ended, timeline=[*near.timeline, entry])
     if attempt.asked_to_end is not None or not cost.bills or not cost.usd_per_second:
-        return near  # Time does not spend it.
+        return near  # Time does not spend it, or each pass looks at it.
     marks = [last_usd, *([] if near.run.max_cost_is_near else [NEAR_SHARE * request.max_cost])]
     seconds = [(mark - cost.usd) / cost.usd_per_second for mark in marks]
     due = [now + timedelta(seconds=each) for each in seconds if each > 0]
     return replace(near, due_again_at=min(due, default=None))
+
+
+def _behind(remark: str) -> str:
+    return f", {remark}" if remark else ""
+
+
+def _until_gone_usd(facts: JobFacts, cost: LiveCost) -> float:
+    """Return the money that a live job may still cost when it is asked to end, in US dollars.
+
+    It is the warm pool of a job on SageMaker. A fleet costs at most the on-demand price of its dearest type, as it may
+    get another instance at any time.
+    """
+    request, attempt = facts.request, facts.attempt
+    if request is None:
+        return 0.0
+    if attempt.place.backend != "ec2":
+        return request.keep_alive * cost.usd_per_second
+    usd_per_hour = price_of(request.types, prices=facts.deployment.prices) or 0.0
+    if attempt.place.capacity == "spot" and request.max_price is not None:
+        usd_per_hour = min(usd_per_hour, request.max_price)
+    so_far = facts.job.cost_so_far
+    usd_per_hour += 0.0 if so_far is None else so_far.storage_usd_per_hour
+    return usd_per_hour * FLEET_ENDS_WITHIN_SECONDS / 3_600

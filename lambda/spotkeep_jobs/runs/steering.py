@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from spotkeep_jobs.backends.backend import JobPhase, on_instances_since, waiting_since
-from spotkeep_jobs.document.capacity import fallbacks_of, on_demand_below
+from spotkeep_jobs.document.capacity import BETWEEN_PASSES_SECONDS, fallbacks_of, on_demand_below
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.times import format_duration
 from spotkeep_jobs.progress.progress import WorkLeft, work_left
@@ -32,7 +32,6 @@ from spotkeep_planner.steering import (
     spoken_time,
 )
 
-BETWEEN_PASSES_SECONDS: Final = 300
 DECISION_INTERVAL_SECONDS: Final = 2 * BETWEEN_PASSES_SECONDS
 """One pass of the controller may be late, or lost."""
 HANDOVER_SECONDS: Final = 300

@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Final
 
 from spotkeep_jobs.backends.backend import STOPS_WITHIN_SECONDS
-from spotkeep_jobs.document.capacity import price_of, types_of
+from spotkeep_jobs.document.capacity import BETWEEN_PASSES_SECONDS, price_of, types_of
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.times import format_duration
@@ -28,7 +28,6 @@ from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, TrialState
 from spotkeep_jobs.record.sweep import Spending, Sweep, Trial
 from spotkeep_jobs.runs.rules import NEAR_SHARE
-from spotkeep_jobs.runs.steering import BETWEEN_PASSES_SECONDS
 
 BEHIND_SECONDS: Final = 60
 """AWS's answers may be a little old, and the clocks of functions differ."""

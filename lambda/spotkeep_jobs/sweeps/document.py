@@ -317,6 +317,10 @@ def _what_a_template_may_not_say(document: Mapping[str, Any], request: SweepRequ
                     fix="Remove it.",
                 )
             )
+    if document.get("backend") == "ec2" and document.get("max_cost") is not None:
+        problem = "does not go with sweep and backend: ec2: what trials on fleets have cost is not counted together"
+        fix = "Remove it, and bound each trial by max_run and max_price. Or remove backend: ec2."
+        problems.append(Problem(field="max_cost", found=shown(document["max_cost"]), problem=problem, fix=fix))
     prefix = document.get("checkpoint_prefix")
     if isinstance(prefix, str) and "{index}" not in prefix:
         fix = "Remove it: each trial has one of its own. Or write {index} in it."

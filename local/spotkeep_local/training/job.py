@@ -42,6 +42,7 @@ class ProcessLifetime:
         stored_files: Checkpoint files that were in S3 when it ended, also where its disk had them newer.
         unsent_files: Checkpoint files on its disk that S3 lacked, or had in another version, when it ended.
         read_files: Restored checkpoint files that its script has read. None where this disk keeps no access times.
+        unsaved_files: Files that it wrote beside its source, which go with the machine. At most 20.
     """
 
     pid: int
@@ -61,6 +62,7 @@ class ProcessLifetime:
     stored_files: tuple[str, ...] = ()
     unsent_files: tuple[str, ...] = ()
     read_files: tuple[str, ...] | None = None
+    unsaved_files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

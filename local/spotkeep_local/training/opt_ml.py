@@ -6,8 +6,10 @@ Source: https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-training
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
@@ -21,11 +23,11 @@ from spotkeep_local.training.request_rules import DEFAULT_CHECKPOINT_PATH, insta
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 BASE = "/opt/ml"
 HOST_NAME = "algo-1"
 _MOST_FAILURE_BYTES = 64 * 1024
+_MOST_UNSAVED_FILES = 20
 _BASE_IN_TEXT = re.compile(r"(?<![\w/.-])/opt/ml(?![\w.-])")
 
 
@@ -61,6 +63,27 @@ class OptMl:
     def at(self, path: str) -> Path:
         """Return the place on this machine of a path below `/opt/ml`."""
         return self.root / path.removeprefix(BASE).strip("/")
+
+    def written_beside_source(self, *, since: float) -> tuple[str, ...]:
+        """Return files that a script wrote in the directory of its source, at most 20.
+
+        The files of an unpacked archive are older than the job. Of a checkout nothing is known.
+
+        Args:
+            since: The start of the process, in epoch seconds.
+        """
+        source, found = self.root / "source", list[str]()
+        if (source / ".git").exists():
+            return ()
+        for folder, folders, names in os.walk(source):
+            folders[:] = sorted(name for name in folders if name != "__pycache__")
+            for name in sorted(names):
+                path = Path(folder) / name
+                if not path.is_symlink() and path.stat().st_mtime >= since:
+                    found.append(path.relative_to(source).as_posix())
+            if len(found) >= _MOST_UNSAVED_FILES:
+                break
+        return tuple(found[:_MOST_UNSAVED_FILES])
 
     def failure_text(self) -> str:
         """Return the text that the job wrote to `/opt/ml/output/failure`. Empty when it wrote none."""

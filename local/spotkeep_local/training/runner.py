@@ -599,6 +599,9 @@ class JobRunner:
             stored_files=sync.stored_files() if sync else (),
             unsent_files=sync.unsent_files() if sync else (),
             read_files=sync.read_files() if sync else (),
+            unsaved_files=OptMl(self._host_folder(len(self.job.lifetimes)) / "ml").written_beside_source(
+                since=self.job.lifetimes[-1].started_at
+            ),
             **values,
         )
         with self._changed:

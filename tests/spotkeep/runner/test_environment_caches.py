@@ -66,7 +66,7 @@ def test_what_was_never_kept_is_not_there(cache_of, tmp_path):
 def test_what_another_launch_wrote_is_not_unpacked(cache_of, installed, tmp_path):
     cache_of("a stranger's").keep(KEY, installed)
     back = empty(tmp_path)
-    with pytest.raises(RemoteError, match="was not written by this launch"):
+    with pytest.raises(RemoteError, match="is of another launch, such as an earlier attempt"):
         cache_of().fetch(KEY, back)
     assert files_of(back) == []
 
@@ -75,7 +75,7 @@ def test_what_this_launch_wrote_under_another_key_is_not_unpacked(cache_of, inst
     cache_of().keep(KEY, installed)
     prefix = "runs/a-1/output/environments/"
     bucket.Object(f"{prefix}{'cd' * 32}.tar.gz").copy({"Bucket": bucket.name, "Key": f"{prefix}{KEY}.tar.gz"})
-    with pytest.raises(RemoteError, match="was not written by this launch"):
+    with pytest.raises(RemoteError, match="is of another launch, such as an earlier attempt"):
         cache_of().fetch("cd" * 32, empty(tmp_path))
 
 
@@ -87,7 +87,7 @@ def test_what_was_altered_is_not_unpacked(cache_of, installed, bucket, tmp_path,
     labels = labels or found.metadata
     content[len(content) // 2] ^= 1
     found.put(Body=bytes(content), Metadata=labels)
-    with pytest.raises(RemoteError, match="was not written by this launch"):
+    with pytest.raises(RemoteError, match="is of another launch, such as an earlier attempt"):
         cache_of().fetch(KEY, empty(tmp_path))
 
 

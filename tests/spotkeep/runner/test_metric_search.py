@@ -70,6 +70,20 @@ def test_of_many_values_the_newest_is_given_every_so_often_and_the_first_at_once
     assert search.search.waits_seconds(now=search.now) is None
 
 
+def test_of_a_short_training_the_last_value_of_each_step_is_given():
+    search = Search(metric(step="epoch ([0-9]+)"))
+    lines = [f"epoch {epoch} batch {batch} loss={epoch}.{batch}" for epoch in range(1, 61) for batch in (1, 2, 3)]
+    given = [*search.reads(*lines), *search.reads(after=10)]
+    assert given == [{"step": epoch, "metrics": {"loss": epoch + 0.3}} for epoch in range(1, 61)]
+
+
+def test_of_a_long_training_ever_fewer_steps_are_given():
+    search = Search(metric(step="step ([0-9]+)"))
+    given = search.reads(*(f"step {step} loss=1" for step in range(100_000)))
+    assert [each["step"] for each in given[:60]] == list(range(60))
+    assert len(given) < 60 + 30 * 12
+
+
 def test_at_the_end_nothing_waits():
     search = Search(metric())
     search.reads("loss=9", "loss=8")

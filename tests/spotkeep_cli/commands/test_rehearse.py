@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,14 @@ from spotkeep_cli.errors import ExitCode
 from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.rehearsal import command, engine
 from spotkeep_cli.rehearsal.deployment import RehearsedDeployment
-from spotkeep_cli.rehearsal.evidence import RehearsalTimeoutError, RehearsedRunFailedError
-from spotkeep_cli.rehearsal.report import Report
+from spotkeep_cli.rehearsal.evidence import RehearsalTimeoutError, RehearsedRunFailedError, RunEvidence
+from spotkeep_cli.rehearsal.report import InterruptionReport, Report
+from spotkeep_cli.rehearsal.verdict import Verdict
+from spotkeep_cli.rehearsal.view import RehearsalView, Stage
 from spotkeep_local.errors import StartError
+from spotkeep_local.iam.report import IdentityReport
+from spotkeep_local.iam.uses import JudgingTime
+from tests.spotkeep_cli.conftest import make_completed
 
 
 @pytest.fixture
@@ -101,6 +107,64 @@ def test_a_package_that_is_not_installed_has_an_outcome_of_its_own(
     assert f"{sys.prefix}/bin/python -m pip install scikit-learn" in result.stderr
     if in_the_report:
         assert json.loads(report.read_text()) == json.loads(result.stdout)
+
+
+def _failing(failure: str) -> InterruptionReport:
+    """A report of a script that fails although nothing was taken from it."""
+    alone = RunEvidence(run="digits-1-untouched", state="FAILED", failure=failure, attempts=1, lives=())
+    verdict = Verdict(
+        reasons=(f"the run left alone {alone.run} ended as FAILED, not COMPLETED: {failure}",),
+        interruptions=(),
+        identical_to_uninterrupted=False,
+        equal_to_uninterrupted=False,
+        fails_alone=True,
+    )
+    return InterruptionReport(
+        verdict=verdict,
+        run=replace(alone, run="digits-1"),
+        reference=alone,
+        notifications=(),
+        compared=(),
+        record=make_completed("digits-1"),
+        permissions=[IdentityReport(name="Spotkeep-Jobs-LauncherRole", granted=(), denied=(), unused=())],
+        judging=JudgingTime(calls=1_583, seconds=0.54, slowest_seconds=0.04),
+    )
+
+
+def test_a_failed_rehearsal_ends_with_its_verdict_on_one_screen_and_names_the_mistake_in_the_job_file(
+    spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rehearse(_: Any, *, view: RehearsalView) -> InterruptionReport:
+        with view.stage(Stage.TRAINING):
+            for number in range(200):
+                view.job_said(f"line {number}")
+        return _failing("python: can't open file '/tmp/ml/source/tran.py': [Errno 2] No such file or directory")
+
+    monkeypatch.setattr(engine, "rehearse", rehearse)
+    report = job_file.parent / "found" / "report.json"
+    result = spotkeep("rehearse", str(job_file), "--report", str(report))
+    assert result.exit_code == ExitCode.REHEARSAL_FAILED
+    lines = result.stdout.splitlines()
+    assert len(lines) < 30
+    [verdict] = [number for number, line in enumerate(lines) if line.startswith("FAIL  ")]
+    assert all(line.startswith("  - ") for line in lines[verdict + 1 : verdict + 2])
+    assert "Report: found/report.json" in lines[:verdict]
+    assert "LauncherRole" not in result.output
+    assert "names tran.py, which is not in the source" in result.stderr
+    assert (report.parent / "output.log").read_text().splitlines() == [f"line {number}" for number in range(200)]
+    assert json.loads(report.read_text())["permissions"] == [
+        {"identity": "Spotkeep-Jobs-LauncherRole", "calls": 0, "denied": 0, "unused_grants": 0}
+    ]
+
+
+def test_what_doctor_warns_of_is_said_before_the_deployment(
+    rehearsed: list[Any], spotkeep: Any, job_file: Path
+) -> None:
+    (job_file.parent / "train.py").write_text("print('no checkpoint')\n")
+    result = spotkeep("rehearse", str(job_file))
+    assert len(rehearsed) == 1
+    assert "job.yaml: 1 warning" in result.stdout
+    assert "no file of the source seems to save a checkpoint" in result.stdout
 
 
 def test_what_the_shipped_examples_need_is_installed_by_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,10 +68,10 @@ def test_the_ceiling_is_all_that_the_run_may_train_and_never_above_max_cost(
     assert cost_ceiling_usd(accepted(instance_type="ml.g5.2xlarge", **fields), usd_per_hour=2.0, now=NOON) == dollars
 
 
-def shown(tmp_path: Path, job_file: str) -> str:
+def shown(tmp_path: Path, job_file: str, **facts: Any) -> str:
     (tmp_path / "job.yaml").write_text(job_file)
     prepared = prepare(read_job_file(tmp_path / "job.yaml"), deployment=None, new_token=lambda: "once")
-    defaults = DeploymentDefaults(instance_type="ml.g5.xlarge", region="us-east-1")
+    defaults = DeploymentDefaults(instance_type="ml.g5.xlarge", region="us-east-1", **facts)
     request = validate(prepared.payload, defaults=defaults).accepted().as_document()
     console = Console(width=120, file=StringIO())
     console.print(launch_view(Judgement(request=request), prepared=prepared, where="here", now=NOON))
@@ -94,6 +94,12 @@ def test_the_image_of_a_framework_the_queue_where_mlflow_logs_to_the_way_to_a_sh
     assert "after step 1,000, until" in printed
     assert "gpu, share vision, priority 7" in printed
     assert "https://mlflow.example.com, experiment digits" in printed
+
+
+def test_the_max_cost_of_a_fleet_is_shown_with_its_volume(tmp_path: Path) -> None:
+    fleet = "name: first\ncommand: python train.py\nbackend: ec2\ninstance_type: m5.large\nmax_cost: 5\n"
+    printed = shown(tmp_path, fleet, fleet_instance_types=("m5.large",), prices={"m5.large": 0.096})
+    assert "at most $5.00 with its volume (max_cost), and the run ends before" in printed
 
 
 def test_an_algorithm_and_the_kind_of_its_data_are_shown(tmp_path: Path) -> None:

@@ -365,3 +365,16 @@ def test_every_other_failure_of_the_run_left_alone_is_the_only_reason() -> None:
     assert verdict.fails_alone
     (reason,) = verdict.reasons
     assert "KeyError" in reason
+
+
+def test_a_script_that_saved_beside_its_code_gets_the_variable_to_save_below() -> None:
+    silent: dict[str, Any] = {"resumed_from": None, "last": None}
+    lives = [
+        replace(life(ending=ending, **silent), read_files=(), unsaved_files=("checkpoints/ck-1.pkl",))
+        for ending in (ProcessEnding.NO_NOTICE, ProcessEnding.EXITED)
+    ]
+    said = reasons(run_of(*lives), planned=1)
+    assert "the script wrote checkpoints/ck-1.pkl beside its code, which an interruption deletes" in said
+    assert "os.environ.get('SPOTKEEP_CHECKPOINT_DIR', 'checkpoints')" in said
+    told_nothing = reasons(run_of(*(replace(each, unsaved_files=()) for each in lives)), planned=1)
+    assert "the script wrote nothing into the checkpoint directory" in told_nothing

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from spotkeep_cli.rehearsal.evidence import CapacityLoss, RunEvidence
+from spotkeep_cli.rehearsal.evidence import CapacityLoss, ReceivedNotification, RunEvidence
 from spotkeep_cli.rehearsal.report import InterruptionReport
 from spotkeep_cli.rehearsal.verdict import Verdict
-from spotkeep_cli.rehearsal.view import drawn
+from spotkeep_cli.rehearsal.view import RehearsalView, Stage, drawn
 from tests.spotkeep_cli.conftest import make_completed
 
 LOSS = CapacityLoss(
@@ -36,12 +37,15 @@ PASSED = Verdict(
 )
 
 
-def shown(verdict: Verdict) -> str:
+def shown(verdict: Verdict, *, before_verdict: Sequence[str] = ()) -> str:
     console = Console(file=io.StringIO(), width=120)
-    report = InterruptionReport(
-        verdict=verdict, run=RUN, reference=RUN, notifications=(), compared=(), record=make_completed()
+    ending = ReceivedNotification(
+        run=RUN.run, status="completed", subject="plain-1 completed", body="Your run is done.", received_at=""
     )
-    for part in drawn(report):
+    report = InterruptionReport(
+        verdict=verdict, run=RUN, reference=RUN, notifications=(ending,), compared=(), record=make_completed()
+    )
+    for part in drawn(report, before_verdict=before_verdict):
         console.print(part)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -71,3 +75,32 @@ def test_the_headline_of_a_failed_verdict_says_what_failed(changes: dict[str, ob
     text = shown(replace(PASSED, reasons=("why",), **changes))  # type: ignore[arg-type]
     assert headline in text
     assert "  - why" in text
+
+
+def test_the_verdict_comes_last_and_a_failed_one_leaves_the_bill_and_the_notification_to_the_report() -> None:
+    failed = shown(replace(PASSED, reasons=("it does not load what it saved",)), before_verdict=("Report: a.json",))
+    assert failed.index("Report: a.json") < failed.index("FAIL  ")
+    assert failed.rstrip().endswith("- it does not load what it saved")
+    assert "The bill" not in failed
+    assert "plain-1 completed" not in failed
+    passed = shown(PASSED, before_verdict=("Report: a.json",))
+    assert passed.index("The bill") < passed.index("Report: a.json") < passed.index("PASS  ")
+    assert "plain-1 completed" not in passed
+
+
+def test_of_what_a_script_prints_the_first_and_the_last_lines_of_a_stage_are_shown() -> None:
+    console = Console(file=io.StringIO(), width=120)
+    with RehearsalView(console) as view:
+        with view.stage(Stage.TRAINING):
+            for number in range(40):
+                view.job_said(f"epoch {number}")
+            view.note("capacity taken")
+        with view.stage(Stage.ONCE_MORE):
+            view.job_said("epoch 0")
+    assert isinstance(console.file, io.StringIO)
+    lines = [line.strip() for line in console.file.getvalue().splitlines()]
+    assert lines[:3] == ["epoch 0", "epoch 1", "epoch 2"]
+    assert lines[3] == "... 36 lines"
+    assert lines[4:6] == ["epoch 39", "capacity taken"]
+    assert lines[7] == "epoch 0"
+    assert view.said == [f"epoch {number}" for number in range(40)] + ["epoch 0"]

@@ -33,6 +33,8 @@ def event(kind: str, **fields: object) -> JobEvent:
          "kept the packages in the warm pool's cache (2.0 kB, 0.5s)"),
         ({"kind": "environment-not-cached", "what": "the warm pool's cache", "problem": "the disk is full"},
          "the packages are not kept in the warm pool's cache: the disk is full"),
+        ({"kind": "environment-not-cached", "problem": "a.tar.gz is of another launch", "reason": "installed anew"},
+         "installs the packages anew: a.tar.gz is of another launch"),
         ({"kind": "environment-not-cached", "problem": "AccessDenied"},
          "the packages are not kept in S3: AccessDenied"),
         ({"kind": "set-up", "seconds": 0.5}, "setup is done (0.5s)"),

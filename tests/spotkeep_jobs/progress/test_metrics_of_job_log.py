@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
+from spotkeep import events
+from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, read_line
 from spotkeep_jobs.progress.job_log import MOST_METRICS, MOST_POINTS, MetricsFollower
 from spotkeep_jobs.record.record import Goal, Metric, ScriptMetrics
 from spotkeep_jobs.record.table_client import fields_of, from_dynamodb, record_of, to_dynamodb
@@ -113,6 +114,38 @@ def test_last_and_best_are_exact_and_the_curve_is_small_in_order_and_made_of_wha
         assert set(loss.points) == set(values.items())
     else:
         assert len(loss.points) > MOST_POINTS / 4 or loss.span > max(values) / MOST_POINTS / 2
+
+
+@given(values=CURVES, seed=st.integers(0, 9))
+def test_the_first_and_the_last_value_stay_in_the_curve(values: dict[int, float], seed: int) -> None:
+    in_any_order = list(values.items())
+    random.Random(seed).shuffle(in_any_order)  # noqa: S311 - reproducible, not secret
+    points = loss_after(*measurements(in_any_order)).points
+    assert (points[0], points[-1]) == ((min(values), values[min(values)]), (max(values), values[max(values)]))
+
+
+@given(resumes=st.lists(st.integers(0, 59), max_size=5), reported=st.lists(st.integers(1, 60), min_size=5, max_size=5))
+def test_all_values_of_a_short_training_stay_over_any_number_of_attempts(
+    resumes: list[int], reported: list[int]
+) -> None:
+    log, begin = list[JobEvent](), 0
+    for resumed, until in [*zip(resumes, reported, strict=False), (60, 60)]:
+        log += [said("start"), said("resume", begin)]
+        log += measurements((step, step / 7) for step in range(begin + 1, until + 1))
+        begin = min(resumed, max(begin, until))
+    assert loss_after(*log).points == tuple((step, step / 7) for step in range(1, 61))
+
+
+def test_a_log_that_the_library_writes_in_a_second_has_each_value(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPOTKEEP_EVENTS", "stdout")
+    for name in ("_held_back", "_values_reported"):
+        monkeypatch.setattr(events, name, {})
+    for step in range(1, MOST_POINTS + 1):
+        events.report_progress(step=step, loss=1 / step)
+    log = [event for line in capsys.readouterr().out.splitlines() if isinstance(event := read_line(line), JobEvent)]
+    assert loss_after(*log).points == tuple((step, 1 / step) for step in range(1, MOST_POINTS + 1))
 
 
 @given(values=CURVES, cut=st.integers(0, 200), goal=GOALS)

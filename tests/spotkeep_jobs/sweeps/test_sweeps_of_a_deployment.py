@@ -404,6 +404,7 @@ def test_what_is_wrong_is_named_all_at_once_and_nothing_is_launched(deployment: 
         ),
         (LISTED, {"runs": 2}, "runs: does not go with sweep"),
         (LISTED, {"deadline": "5h"}, "deadline: does not go with sweep"),
+        (LISTED, {"backend": "ec2", "max_cost": 5}, "max_cost: does not go with sweep and backend: ec2"),
         (LISTED, {"checkpoint_prefix": "s3://bucket/a/"}, "checkpoint_prefix: would be the same for all trials"),
         (LISTED, {"run": "a" * 52}, "run: has 52 characters"),
         (LISTED, {"environment": {"RATE": "{parameters.lrr}"}}, "environment: stands for a parameter that the sweep"),

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,19 @@ def test_where_a_path_of_the_job_is_on_this_machine(tmp_path):
 
 def test_a_missing_failure_file_says_nothing(tmp_path):
     assert OptMl(tmp_path).failure_text() == ""
+
+
+def test_what_a_script_wrote_beside_its_source_is_known_and_the_source_itself_is_none_of_it(tmp_path):
+    source = tmp_path / "source"
+    for name, at in (("train.py", 5), ("checkpoints/ck-1.pkl", 20), ("__pycache__/train.pyc", 20)):
+        path = source / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, (at, at))
+    assert OptMl(tmp_path).written_beside_source(since=10.0) == ("checkpoints/ck-1.pkl",)
+    assert OptMl(tmp_path / "without").written_beside_source(since=10.0) == ()
+    (source / ".git").mkdir()  # The files of a checkout are as new as the job.
+    assert OptMl(tmp_path).written_beside_source(since=10.0) == ()
 
 
 def test_of_a_failure_file_without_an_end_the_beginning_is_read(tmp_path):

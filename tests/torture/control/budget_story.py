@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from spotkeep_jobs.backends.backend import STOPS_WITHIN_SECONDS
-from spotkeep_jobs.runs.steering import BETWEEN_PASSES_SECONDS
+from spotkeep_jobs.document.capacity import BETWEEN_PASSES_SECONDS
 from tests.models.control_plane import PRICES
 from tests.models.sagemaker import SPOT_SHARE, ModelJob
 from tests.torture.control.story import QUIET, Circumstances, circumstances

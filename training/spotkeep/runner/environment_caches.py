@@ -75,7 +75,7 @@ class EnvironmentCache:
                     self._go_on(name)
                     archive.write(self._objects.read(name, start=start, size=min(_PART_BYTES, size - start)))
                 if not hmac.compare_digest(labels.get(_SIGNATURE, "").encode(), self._signature(key, archive).encode()):
-                    raise RemoteError(f"{name} was not written by this launch, and is not unpacked")
+                    raise RemoteError(f"{name} is of another launch, such as an earlier attempt, and is not unpacked")
                 unpack(archive, name=packed.name, target=directory)
         finally:
             packed.unlink(missing_ok=True)

@@ -197,7 +197,7 @@ def _fetched(place: _Place, virtual: VirtualEnvironment) -> bool:
             return False
         virtual.lay_under()
     except (SpotkeepError, OSError) as error:
-        events.emit("environment-not-cached", what=place.name, problem=str(error))
+        events.emit("environment-not-cached", what=place.name, problem=str(error), reason="installed anew")
         return False
     return True
 

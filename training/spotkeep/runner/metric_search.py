@@ -4,7 +4,8 @@ The patterns are the user's, so one may take exponential time on a line. A searc
 processor time. A pattern that takes longer three times is not searched for any more.
 
 It reads lines on standard input and prints `metrics` events with the newest values on standard output. It prints at
-most one event for a metric in `SPOTKEEP_PROGRESS_SECONDS`.
+most one event for a metric in `SPOTKEEP_PROGRESS_SECONDS`, and between them the last values of the steps that
+`belongs_to_curve` names.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from spotkeep.events import EVENT_PREFIX, LAUNCH_VARIABLE, event_line, progress_seconds
+from spotkeep.events import EVENT_PREFIX, LAUNCH_VARIABLE, belongs_to_curve, event_line, progress_seconds
 from spotkeep_fleet.training_spec import SearchedMetric
 
 MOST_LINE_BYTES = 4096
@@ -63,7 +64,7 @@ class MetricSearch:
 
     Args:
         metrics: The metrics to search for, by name, without those whose pattern this Python cannot read.
-        seconds_between: The least seconds between two values of one metric.
+        seconds_between: The least seconds between the newest values of one metric.
         search: Searches a line, within its time.
         complain: Called with a sentence about a pattern that is given up.
     """
@@ -86,6 +87,8 @@ class MetricSearch:
         self._reported_step: int | None = None
         self._waiting: dict[str, _Found] = {}
         self._given: dict[str, float] = {}
+        self._of_curves: list[tuple[str, _Found]] = []
+        self._steps_found = dict.fromkeys(self._late, 0)
 
     def take(self, line: str, *, now: float) -> None:
         """Search a line.
@@ -108,12 +111,14 @@ class MetricSearch:
             now: Seconds since the epoch.
             all_of_them: True to take also the values that should wait.
         """
+        of_curves, self._of_curves = self._of_curves, []
+        for name, found in of_curves:
+            yield found.at, _fields(name, found)
         for name in list(self._waiting):
             if all_of_them or self._waits_seconds(name, now=now) <= 0:
                 found = self._waiting.pop(name)
                 self._given[name] = now
-                fields: dict[str, Any] = {} if found.step is None else {"step": found.step}
-                yield found.at, {**fields, "metrics": {name: found.value}}
+                yield found.at, _fields(name, found)
 
     def waits_seconds(self, *, now: float) -> float | None:
         """Give in how many seconds the next value is due. None where none waits.
@@ -137,8 +142,19 @@ class MetricSearch:
             self._steps[metric.name] = int(step)
         if value is not None:
             step_now = self._reported_step if metric.step is None else self._steps.get(metric.name)
-            self._waiting[metric.name] = _Found(value=value, step=step_now, at=now)
+            self._take_value(metric.name, _Found(value=value, step=step_now, at=now))
         return True
+
+    def _take_value(self, name: str, found: _Found) -> None:
+        """Let a value wait. The one that waited was the last of its step, if this one is of another step."""
+        before = self._waiting.get(name)
+        self._waiting[name] = found
+        if before is None or before.step in (None, found.step):
+            return
+        counted = self._steps_found[name]
+        self._steps_found[name] = counted + 1
+        if belongs_to_curve(counted):
+            self._of_curves.append((name, before))
 
     def _took_too_long(self, metric: _CompiledMetric) -> None:
         self._late[metric.name] += 1
@@ -160,6 +176,11 @@ class MetricSearch:
         step = event.get("step")
         if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < _MOST_STEPS:
             self._reported_step = step
+
+
+def _fields(name: str, found: _Found) -> dict[str, Any]:
+    fields: dict[str, Any] = {} if found.step is None else {"step": found.step}
+    return {**fields, "metrics": {name: found.value}}
 
 
 def written_metrics(metrics: Mapping[str, SearchedMetric]) -> str:

@@ -22,11 +22,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from spotkeep_jobs.backends.backend import CostSoFar
+from spotkeep_jobs.backends.ec2.facts import SpotPrice
 from spotkeep_jobs.backends.ec2.history import Billed
 from spotkeep_jobs.record.record import Charges
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.backends.ec2.facts import ProvisionedVolume, SpotPrice
+    from spotkeep_jobs.backends.ec2.facts import ProvisionedVolume
     from spotkeep_jobs.backends.ec2.history import EarlierInstances, InstanceLife
     from spotkeep_jobs.record.deployment_records import StoragePrices
 
@@ -87,7 +89,7 @@ def billed(
         elif not (life.taken and ended - life.launched_at < _FREE_WHEN_TAKEN):
             usd = _spot_usd(life, spot_prices, ended=ended)
             if usd is None:
-                unknown[f"spot {life.instance_type} in {life.zone}"] = None
+                unknown[_place(life)] = None
             spot_usd += usd or 0.0
     return Billed(time=time, on_demand_time=on_demand_time, spot_usd=spot_usd, unknown_spot=tuple(unknown))
 
@@ -117,23 +119,9 @@ def charges_of(
     on_demand_usd = _on_demand_usd(sums.time, on_demand_usd_per_hour)
     not_spot_usd = _on_demand_usd(sums.on_demand_time, on_demand_usd_per_hour)
     instance_seconds = sum(sums.time.values(), timedelta(0)).total_seconds()
-    volume = root_volume = snapshots = _Stored()
-    if storage is not None and (lives or earlier is not None):
-        ends = [life.ended_at or until for life in lives]
-        begins = [life.launched_at for life in lives]
-        if earlier is not None:
-            ends.append(earlier.last_ended_at)
-            begins.append(earlier.first_launched_at)
-        there = (max(ends) - min(begins)).total_seconds() / _SECONDS_PER_HOUR
-        if storage.volume is not None:
-            volume = _volume(storage.volume, hours=there, prices=storage.prices)
-        if storage.root_volume is None:
-            root_volume = _Stored(unknown=("root volumes",))
-        else:
-            hours = instance_seconds / _SECONDS_PER_HOUR
-            root_volume = _volume(storage.root_volume, hours=hours, prices=storage.prices)
-        snapshots = _snapshots(storage.snapshot_gb_hours, usd_per_gb_month=storage.prices.ebs_snapshot)
-    for each in (volume, snapshots, root_volume):
+    stored = _storage_costs(lives, storage, instance_seconds=instance_seconds, until=until, earlier=earlier)
+    volume, snapshots, root_volume = stored
+    for each in stored:
         unknown |= dict.fromkeys(each.unknown)
     instances_usd = None if not_spot_usd is None or sums.unknown_spot else round(sums.spot_usd + not_spot_usd, 6)
     return Charges(
@@ -150,6 +138,77 @@ def charges_of(
     )
 
 
+def cost_so_far(
+    lives: Sequence[InstanceLife],
+    *,
+    spot_prices: Sequence[SpotPrice],
+    on_demand_usd_per_hour: Mapping[str, float],
+    now: datetime,
+    storage: AttemptStorage,
+    earlier: EarlierInstances | None = None,
+) -> CostSoFar:
+    """Count the cost of a live attempt until now.
+
+    A spot instance without a known price counts at its on-demand price, which is never less. Another missing price is
+    named, and adds nothing. The run's volume counts until now, also where no instance has it.
+
+    Args:
+        lives: The instances.
+        spot_prices: The prices of their types and zones, from before the first launch.
+        on_demand_usd_per_hour: On-demand prices by instance type.
+        now: The time.
+        storage: The storage that EBS keeps for them.
+        earlier: The sums over the instances before them.
+    """
+    bounds = _bounds(lives, spot_prices, on_demand_usd_per_hour)
+    prices = (*spot_prices, *bounds.values())
+    sums = billed(lives, spot_prices=prices, until=now, earlier=None if earlier is None else earlier.billed)
+    instances_usd, not_counted = sums.spot_usd, list(sums.unknown_spot)
+    for name, lasted in sorted(sums.on_demand_time.items()):
+        if name not in on_demand_usd_per_hour:
+            not_counted.append(f"on demand {name}")
+        instances_usd += lasted.total_seconds() * on_demand_usd_per_hour.get(name, 0.0) / _SECONDS_PER_HOUR
+    seconds = sum(sums.time.values(), timedelta(0)).total_seconds()
+    live = sum(life.ended_at is None for life in lives)
+    stored, in_an_hour = (
+        _storage_costs(
+            lives,
+            storage,
+            instance_seconds=seconds + live * later.total_seconds(),
+            until=now + later,
+            earlier=earlier,
+            volume_until=now + later,
+        )
+        for later in (timedelta(0), timedelta(hours=1))
+    )
+    stored_usd = sum(each.usd or 0.0 for each in stored)
+    return CostSoFar(
+        usd=round(instances_usd + stored_usd, 6),
+        storage_usd_per_hour=round(sum(each.usd or 0.0 for each in in_an_hour) - stored_usd, 6),
+        at_on_demand=tuple(bounds),
+        not_counted=tuple(dict.fromkeys([*not_counted, *(name for each in stored for name in each.unknown)])),
+    )
+
+
+def _bounds(
+    lives: Sequence[InstanceLife], spot_prices: Sequence[SpotPrice], on_demand_usd_per_hour: Mapping[str, float]
+) -> dict[str, SpotPrice]:
+    """Return an on-demand price for each place of a spot instance without a known price at its launch."""
+    bounds = {}
+    for life in lives:
+        usd = on_demand_usd_per_hour.get(life.instance_type)
+        if life.spot and usd is not None and _spot_usd(life, spot_prices, ended=life.launched_at) is None:
+            place = SpotPrice(
+                instance_type=life.instance_type, zone=life.zone, since=life.launched_at, usd_per_hour=usd
+            )
+            bounds.setdefault(_place(life), place)
+    return bounds
+
+
+def _place(life: InstanceLife) -> str:
+    return f"spot {life.instance_type} in {life.zone}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Stored:
     """An amount of storage over some time.
@@ -163,6 +222,44 @@ class _Stored:
     gb_hours: float = 0.0
     usd: float | None = None
     unknown: tuple[str, ...] = ()
+
+
+def _storage_costs(
+    lives: Sequence[InstanceLife],
+    storage: AttemptStorage | None,
+    *,
+    instance_seconds: float,
+    until: datetime,
+    earlier: EarlierInstances | None,
+    volume_until: datetime | None = None,
+) -> tuple[_Stored, _Stored, _Stored]:
+    """Count the cost of the run's volume, of its snapshots and of the root volumes.
+
+    Args:
+        lives: The instances.
+        storage: The storage that EBS kept for them. None where that is not counted.
+        instance_seconds: The seconds for which there were root volumes, over all instances.
+        until: The assumed end of instances without a recorded end.
+        earlier: The sums over the instances before them.
+        volume_until: The time until which the volume counts. None for the end of the last instance.
+    """
+    volume = root_volume = _Stored()
+    if storage is None or (not lives and earlier is None):
+        return volume, _Stored(), root_volume
+    ends = [life.ended_at or until for life in lives]
+    begins = [life.launched_at for life in lives]
+    if earlier is not None:
+        ends.append(earlier.last_ended_at)
+        begins.append(earlier.first_launched_at)
+    there = (max([*ends, *([volume_until] if volume_until else [])]) - min(begins)).total_seconds() / _SECONDS_PER_HOUR
+    if storage.volume is not None:
+        volume = _volume(storage.volume, hours=there, prices=storage.prices)
+    if storage.root_volume is None:
+        root_volume = _Stored(unknown=("root volumes",))
+    else:
+        hours = instance_seconds / _SECONDS_PER_HOUR
+        root_volume = _volume(storage.root_volume, hours=hours, prices=storage.prices)
+    return volume, _snapshots(storage.snapshot_gb_hours, usd_per_gb_month=storage.prices.ebs_snapshot), root_volume
 
 
 def _volume(volume: ProvisionedVolume, *, hours: float, prices: StoragePrices) -> _Stored:

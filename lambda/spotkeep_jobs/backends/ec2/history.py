@@ -184,6 +184,8 @@ class FleetHistory(Record):
     max_run_seconds: int
     max_wait_seconds: int | None = None
     """The limit in seconds for waiting and running. None on demand."""
+    has_max_cost: bool = False
+    """True where the run has a max_cost, from the launch. Each reading then counts the cost so far."""
     fleet_id: Label | None = None
     template_id: Id
     template_version: Id | None = None
@@ -232,6 +234,7 @@ def opened(
     max_wait_seconds: int | None,
     now: datetime,
     output_uri: str | None = None,
+    has_max_cost: bool = False,
 ) -> FleetHistory:
     """Begin the history of an attempt before its fleet is created."""
     return FleetHistory(
@@ -243,6 +246,7 @@ def opened(
         created_at=now,
         max_run_seconds=max_run_seconds,
         max_wait_seconds=max_wait_seconds,
+        has_max_cost=has_max_cost,
         template_id=template_id,
         output_uri=output_uri,
         transitions=(Transition(phase=JobPhase.WAITING, at=now),),

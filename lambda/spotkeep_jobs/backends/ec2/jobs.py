@@ -31,10 +31,10 @@ from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.orphans import Resource, rebuilt
 from spotkeep_fleet.record import FleetRecord, snapshot_gib_hours
 from spotkeep_fleet.tags import ATTEMPT_TAG, DEPLOYMENT_TAG, RUN_TAG, operation_of
-from spotkeep_jobs.backends.backend import JobView
+from spotkeep_jobs.backends.backend import CostSoFar, JobView
 from spotkeep_jobs.backends.ec2 import history as histories
 from spotkeep_jobs.backends.ec2.attempt_view import as_job_view, folded, must_fold, to_fold
-from spotkeep_jobs.backends.ec2.charges import AttemptStorage, charges_of
+from spotkeep_jobs.backends.ec2.charges import AttemptStorage, charges_of, cost_so_far
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.facts import FleetReading, ProvisionedVolume, SpotPrice
 from spotkeep_jobs.backends.ec2.fleet_table import FleetRecordChangedError, FleetTable
@@ -229,10 +229,14 @@ class FleetJobs:
         view = as_job_view(following, record)
         if observed.seen is None:
             return view
-        steps = steps_due(following, seen=observed.seen, record=record, now=observed.at)
+        has_more_to_do = following != history or bool(
+            steps_due(following, seen=observed.seen, record=record, now=observed.at)
+        )
         return replace(
             view,
-            has_more_to_do=following != history or bool(steps),
+            has_more_to_do=has_more_to_do,
+            # `settle` follows where there is more to do, and counts the cost.
+            cost_so_far=None if has_more_to_do else self._cost_so_far(following, record, now=observed.at),
             session_targets=_session_targets(observed.seen, record=record),
         )
 
@@ -316,6 +320,7 @@ class FleetJobs:
             output_uri=launch.instance_job.output_uri,
             max_run_seconds=launch.max_run_seconds,
             max_wait_seconds=launch.max_wait_seconds,
+            has_max_cost=launch.has_max_cost,
             now=self.now(),
         )
         try:
@@ -365,7 +370,8 @@ class FleetJobs:
                 unwritten = unwritten or error
         if unwritten is not None:
             raise unwritten
-        return as_job_view(following, record)
+        cost = self._cost_so_far(following, record, now=observed.at)
+        return replace(as_job_view(following, record), cost_so_far=cost)
 
     def _folded(self, history: FleetHistory, *, now: datetime) -> FleetHistory:
         """Return a history of a size that DynamoDB takes, with sums for its old entries."""
@@ -485,8 +491,37 @@ class FleetJobs:
     def _charges(self, history: FleetHistory, record: FleetRecord | None, *, until: datetime) -> Charges | None:
         if not history.lives:
             return None
-        prices = self._spot_prices(history.lives, until=until)
-        job = self.records.job(history.run)
+        return charges_of(
+            history.lives,
+            spot_prices=self._spot_prices(history.lives, until=until),
+            on_demand_usd_per_hour=self.prices,
+            until=until,
+            storage=self._storage(history, record, until=until),
+            earlier=history.earlier_instances,
+        )
+
+    def _cost_so_far(self, history: FleetHistory, record: FleetRecord | None, *, now: datetime) -> CostSoFar | None:
+        """Count the cost of a live attempt whose run has a max_cost. None for others, and where EC2 is busy."""
+        if not history.has_max_cost or history.ending is not None:
+            return None
+        try:
+            prices = self._spot_prices(history.lives, until=now)
+        except AwsBusyError:
+            return None  # The next pass asks again.
+        except AwsRefusedError:
+            prices = ()
+        return cost_so_far(
+            history.lives,
+            spot_prices=prices,
+            on_demand_usd_per_hour=self.prices,
+            now=now,
+            storage=self._storage(history, record, until=now),
+            earlier=history.earlier_instances,
+        )
+
+    def _storage(self, history: FleetHistory, record: FleetRecord | None, *, until: datetime) -> AttemptStorage:
+        """Return the storage of an attempt, from the record and the job that instances work on."""
+        job = None if record is None or record.volume is None else self.records.job(history.run)
         volume, snapshot_gb_hours = None, 0.0
         if record is not None and record.volume is not None and job is not None:
             volume = ProvisionedVolume(
@@ -498,18 +533,11 @@ class FleetJobs:
             snapshot_gb_hours = snapshot_gib_hours(
                 record, since=history.created_at.timestamp(), until=until.timestamp()
             )
-        return charges_of(
-            history.lives,
-            spot_prices=prices,
-            on_demand_usd_per_hour=self.prices,
-            until=until,
-            storage=AttemptStorage(
-                volume=volume,
-                root_volume=history.root_volume,
-                snapshot_gb_hours=snapshot_gb_hours,
-                prices=self.storage_prices(),
-            ),
-            earlier=history.earlier_instances,
+        return AttemptStorage(
+            volume=volume,
+            root_volume=history.root_volume,
+            snapshot_gb_hours=snapshot_gb_hours,
+            prices=self.storage_prices(),
         )
 
     def _spot_prices(self, lives: Sequence[InstanceLife], *, until: datetime) -> tuple[SpotPrice, ...]:

@@ -66,6 +66,8 @@ class FleetLaunch(Record):
     """Each type in each subnet, with the highest price, if there is one."""
     max_run_seconds: int
     max_wait_seconds: int | None = None
+    has_max_cost: bool = False
+    """True where the run has a max_cost, so that each reading of the fleet counts its cost."""
     job: dict[str, Any]
     """The job of the instances, as `InstanceJob.document` writes it."""
     brought_volume: str | None = None
@@ -140,6 +142,7 @@ def fleet_launch(
         ),
         max_run_seconds=job.max_run_seconds,
         max_wait_seconds=request.max_wait,
+        has_max_cost=request.max_cost is not None,
         job=InstanceJob(
             training=training_spec_of(request, number=number_in(group)),
             volume=_volume(request, kms_key_arn=platform.volume_kms_key_arn),

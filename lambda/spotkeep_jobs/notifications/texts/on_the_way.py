@@ -314,7 +314,9 @@ def on_demand_notification(moment: Moment) -> Notification:
     )
 
 
-def max_cost_near_notification(moment: Moment, *, spent_usd: float, about: bool, max_cost_usd: float) -> Notification:
+def max_cost_near_notification(
+    moment: Moment, *, spent_usd: float, about: bool, max_cost_usd: float, remark: str = ""
+) -> Notification:
     """Compose the notification that most of a run's max_cost is spent while it goes on.
 
     Args:
@@ -322,8 +324,10 @@ def max_cost_near_notification(moment: Moment, *, spent_usd: float, about: bool,
         spent_usd: The cost of the run so far, in US dollars.
         about: True if the cost counts a live job without a known bill.
         max_cost_usd: The limit of the run, in US dollars.
+        remark: The prices that are missing in the cost, in a clause. Empty where none is.
     """
     run = moment.run
+    counted = f", {remark}" if remark else ""
     saves = "saves first and is stopped; its checkpoints stay" if resumable(run) else "is stopped"
     return compose(
         moment,
@@ -332,7 +336,8 @@ def max_cost_near_notification(moment: Moment, *, spent_usd: float, about: bool,
         paragraphs=[
             *wrapped(
                 f"Your run {run.name} has cost {'about ' if about else ''}{spoken_usd(spent_usd)} of the "
-                f"{spoken_usd(max_cost_usd)} it may (max_cost). It goes on; when the rest is spent, it {saves}."
+                f"{spoken_usd(max_cost_usd)} it may (max_cost){counted}. It goes on; when the rest is spent, it "
+                f"{saves}."
             ),
         ],
         commands=[

@@ -54,11 +54,11 @@ def test_types_are_the_backends_own() -> None:
 
 def test_what_is_sagemakers_is_refused_all_at_once_with_what_to_do() -> None:
     refused = judged(
-        instance_count=2, volume_size_gb=50, keep_alive="10m", max_cost=5,
+        instance_count=2, volume_size_gb=50, keep_alive="10m",
         team="vision", max_total_run="3d", capacity="on-demand",
         channels={"train": {"uri": "s3://data/x", "input_mode": "FastFile"}},
     )  # fmt: skip
-    assert {"instance_count", "volume_size_gb", "keep_alive", "max_cost", "team", "max_total_run",
+    assert {"instance_count", "volume_size_gb", "keep_alive", "team", "max_total_run",
             "channels.train.input_mode"} <= set(fields_of(refused))  # fmt: skip
     assert all(problem.fix for problem in refused.problems)
     assert "capacity" in fields_of(judged(capacity="auto"))
