@@ -64,7 +64,7 @@ class Machine:
     form = staticmethod(stable)
 
     def __init__(self, folder: Path, *, capacity: Mapping[str, CapacityScript]) -> None:
-        self.folder = folder / "work"
+        self.folder = folder / "digits"
         self._home = folder / "home"
         self._state = folder / "local"
         self._capacity = dict(capacity)
@@ -104,6 +104,8 @@ class Machine:
             "COLUMNS": str(COLUMNS),
             "NO_COLOR": "1",
             "TERM": "dumb",
+            # As after `activate`. `rehearse -- COMMAND` runs its command in this environment then.
+            "VIRTUAL_ENV": sys.prefix,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "SPOTKEEP_LOCAL_STATE": str(self._state),
         }
