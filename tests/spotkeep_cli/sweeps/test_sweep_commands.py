@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from spotkeep import Checkpointer
 from spotkeep_cli.errors import ExitCode
 from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.launching.judgement import judge_here
@@ -317,3 +318,27 @@ def test_the_page_of_asha_without_a_whole_training_names_the_warning_and_the_com
     assert "warning" in output
     assert "trial 2 did not pause" in output
     assert f"spotkeep resume {SWEEP}-1 --set pause_at_step=" in output
+
+
+def test_what_best_exports_goes_back_into_the_objects_of_the_script(
+    with_sweep: Any, make: Any, spotkeep: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    values = {"weights": [1.5, 2.5]}
+    with Checkpointer({"model": values}, tmp_path / "trained", every_steps=1) as checkpointer:
+        for _ in checkpointer.steps(3):
+            pass
+    run = make.run(f"{SWEEP}-2").model_copy(update={"trial": TrialPlace(sweep=SWEEP, number=2)})
+    with_sweep.dynamodb.add(run)
+    prefix = run.checkpoint_uri.partition("//")[2].partition("/")[2]
+    for path in (tmp_path / "trained" / "step-3").iterdir():
+        with_sweep.s3.contents[f"{prefix}step-3/{path.name}"] = path.read_bytes()
+    result = spotkeep("best", SWEEP, "--export", "best", columns=120)
+    assert result.exit_code == ExitCode.DONE, result.output
+    kept = tmp_path / "best" / "checkpoints"
+    said = " ".join(result.output.split())
+    assert f'spotkeep.Checkpointer({{"model": model}}, "{kept}").restore()' in said
+    model: dict[str, Any] = {"weights": [0.0, 0.0]}
+    assert Checkpointer({"model": model}, kept).restore() == 3
+    assert model == values
+    assert [path.name for path in Path("best", "checkpoints").iterdir()] == ["step-3"]
