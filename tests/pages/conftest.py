@@ -84,7 +84,8 @@ def failed(deployment: Any, make: Any, job_file: Path) -> None:
 def warm(pools: Any, make: Any, job_file: Path) -> None:
     """Two pools, a job that fits the first, an extension beyond the limit, and the bill of a run with a pool."""
     problem = {
-        "field": "for", "found": "1h", "problem": "would make the keep-alive period 1h30m; AWS documents 1h as the longest",
+        "field": "for", "found": "1h",
+        "problem": "would make the keep-alive period 1h30m; AWS documents 1h as the longest",
         "fix": "Extend it by 30m at most, or run a job on it: its pool is kept anew.",
     }  # fmt: skip
     pools.answers["extend-pool"] = {"ok": False, "error": "refused", "problems": [problem], "warnings": []}
