@@ -85,10 +85,26 @@ def steps_for_sweep(sweep: Sweep, *, invocation: Invocation, after: str) -> list
     if not sweep.state.ended:
         number = 1 if sweep.best is None else sweep.best.number
         steps += [(f"logs {name}/{number} -f", "follow a trial"), (f"pause {name}", "pause it")]
-    if (unfinished := sweep.best_to_finish) is not None:
-        steps.append((f"resume {unfinished.run} {sweep.options_to_finish}", "train the best trial to its end"))
-    if sweep.best is not None:
-        steps.append((f"best {name} --export best", "fetch the best trial"))
+    steps += _about_best(sweep)
     if sweep.can_go_on:
         steps.append((f"resume {name}", "try what failed again" if sweep.counts.failed else "go on with it"))
     return _offered(steps, invocation=invocation, but={after})[:2]
+
+
+def steps_for_best(sweep: Sweep, *, invocation: Invocation) -> list[NextStep]:
+    """Return the next commands for the best trial of a sweep. None where it has none.
+
+    Args:
+        sweep: Its item.
+        invocation: The words that `spotkeep` was called with.
+    """
+    return _offered(_about_best(sweep), invocation=invocation, but=())
+
+
+def _about_best(sweep: Sweep) -> list[tuple[str, str]]:
+    steps = []
+    if (unfinished := sweep.best_to_finish) is not None:
+        steps.append((f"resume {unfinished.run} {sweep.options_to_finish}", "train the best trial to its end"))
+    if sweep.best is not None:
+        steps.append((f"best {sweep.sweep} --export best", "fetch the best trial"))
+    return steps

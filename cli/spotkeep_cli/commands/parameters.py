@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from spotkeep_cli.aws.connection_options import ConnectionOptions
+from spotkeep_cli.errors import CommandLineError
 from spotkeep_cli.seams import Invocation, Seams
 
 
@@ -52,6 +53,7 @@ Overrides = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
+AsPage = Annotated[bool, typer.Option("--html", help="Write a page for a browser into this folder.")]
 AssumeYes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Don't follow the run.")]
 
@@ -61,3 +63,24 @@ def invocation_of(context: typer.Context) -> Invocation:
     invocation = context.obj
     assert isinstance(invocation, Invocation)  # noqa: S101 -- the root callback always runs first
     return invocation
+
+
+def write_page(html: str, *, name: str) -> Path:
+    """Write a page into the current directory, over an earlier one of the same name.
+
+    Args:
+        html: The page.
+        name: The name of its subject, such as a run's id.
+
+    Returns:
+        The file.
+
+    Raises:
+        CommandLineError: It cannot be written.
+    """
+    path = Path(f"{name}.html")
+    try:
+        path.write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise CommandLineError(f"{path} cannot be written: {error.strerror}") from error
+    return path

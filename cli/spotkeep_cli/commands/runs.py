@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotkeep_cli.commands.parameters import AsJson, NewestRunName, NewestRunOrSweepName, SweepName, invocation_of
+from spotkeep_cli.commands.parameters import (
+    AsJson,
+    AsPage,
+    NewestRunName,
+    NewestRunOrSweepName,
+    SweepName,
+    invocation_of,
+    write_page,
+)
 from spotkeep_cli.errors import RunNotFoundError, UsageError
 from spotkeep_cli.run_names import MOST_RUNS, find_run, find_run_or_sweep, find_sweep
 from spotkeep_cli.seams import Invocation
@@ -94,6 +102,7 @@ def describe(
     *,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Of a sweep: all trials.")] = False,
     plots: Plots = None,
+    as_page: AsPage = False,
     as_json: AsJson = False,
 ) -> None:
     """Show one run: state, attempts, metrics, timeline, checkpoints, model, cost; or a sweep and its trials."""
@@ -104,11 +113,21 @@ def describe(
     table = deployment.table
     run = find_run_or_sweep(table, name, command=invocation.options.command)
     if isinstance(run, Sweep):
-        _describe_sweep(run, table=table, invocation=invocation, everything=everything, plots=plots, as_json=as_json)
+        _describe_sweep(
+            run,
+            table=table,
+            invocation=invocation,
+            everything=everything,
+            plots=plots,
+            as_page=as_page,
+            as_json=as_json,
+        )
         return
     from spotkeep_cli.next_steps import steps_for_run
     from spotkeep_cli.rendering.run_description import RunStory, run_description
 
+    if as_page:
+        raise UsageError("pages are of sweeps", hint="leave --html out")
     if plots is not None:
         raise UsageError("pictures are of sweeps", hint="leave --plots out: the page of a run draws its metrics")
     unreadable: dict[str, str] = {}
@@ -124,32 +143,48 @@ def describe(
 
 
 def _describe_sweep(
-    sweep: "Sweep", *, table: "RunTable", invocation: Invocation, everything: bool, plots: Path | None, as_json: bool
+    sweep: "Sweep",
+    *,
+    table: "RunTable",
+    invocation: Invocation,
+    everything: bool,
+    plots: Path | None,
+    as_page: bool,
+    as_json: bool,
 ) -> None:
     from spotkeep_cli.next_steps import steps_for_sweep
     from spotkeep_cli.sweeps.sweep_view import sweep_page
-    from spotkeep_jobs.sweeps.document import SweepRequest
 
     trials = table.sweeps.with_trials(sweep.sweep)[1]
     terminal = Terminal(as_json=as_json)
+    now, width = invocation.seams.now(), terminal.people.width
     drawn: list[Path] = []
-    if plots is not None:
+    page: Path | None = None
+    if plots is not None or as_page:
         from spotkeep_cli.sweeps.sweep_plots import save_plots
+        from spotkeep_cli.sweeps.sweep_report import SweepStory, sweep_html
 
-        drawn = save_plots(sweep, trials, SweepRequest.model_validate(sweep.document["sweep"]), folder=plots)
+        with terminal.remarks.status("reading the trials' curves"):
+            story = SweepStory.read(sweep, trials, runs=table.runs)
+        if plots is not None:
+            drawn = save_plots(story.drawn, folder=plots)
+        if as_page:
+            page = write_page(sweep_html(story, invocation=invocation, now=now), name=sweep.sweep)
     if as_json:
         terminal.give_json(
             {
                 **sweep.model_dump(mode="json"),
                 "trials": [trial.model_dump(mode="json", exclude_none=True) for trial in trials],
                 "plots": [str(path) for path in drawn],
+                **({} if page is None else {"page": str(page)}),
             }
         )
         return
-    now, width = invocation.seams.now(), terminal.people.width
     terminal.show(sweep_page(sweep, trials, now=now, width=width, everything=everything))
     for path in drawn:
         terminal.remark(f"drawn: {path}")
+    if page is not None:
+        terminal.remark(f"page: {page}")
     terminal.show_next(*steps_for_sweep(sweep, invocation=invocation, after="describe"))
 
 
