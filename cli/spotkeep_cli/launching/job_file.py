@@ -191,7 +191,7 @@ def _read(path: Path) -> str:
     except FileNotFoundError as error:
         raise JobFileError(
             f"there is no file {path}",
-            hint="give the path of a job file; docs/job-file.md shows one to start from",
+            hint="give the path of a job file. `spotkeep init train.py` writes one, `spotkeep help job-file` has more",
         ) from error
     except IsADirectoryError as error:
         raise JobFileError(f"{path} is a directory", hint=f"give the file in it: {path / 'job.yaml'}") from error
