@@ -147,6 +147,26 @@ def require_local_secrets(local: LocalAws, fields: Mapping[str, Any]) -> None:
         )
 
 
+def require_no_file_systems(fields: Mapping[str, Any]) -> None:
+    """Look whether a job file has channels on file systems, which the deployment of a rehearsal does not name.
+
+    Args:
+        fields: The fields of the judged job file.
+
+    Raises:
+        UsageError: It has some. The error names each.
+    """
+    channels = fields.get("channels") or ()
+    named = channels.items() if isinstance(channels, Mapping) else [(each.get("name"), each) for each in channels]
+    mounted = [str(name) for name, each in named if isinstance(each, Mapping) and {"fsx", "efs"} & {*each}]
+    if mounted:
+        there = " ".join(f"--set channels.{name}=s3://BUCKET/PREFIX" for name in mounted)
+        raise UsageError(
+            f"a rehearsal mounts no file system, and channel {', '.join(mounted)} is on one: nothing was rehearsed",
+            hint=f"put a sample of the data into a bucket of the local AWS, and name it for the rehearsal: {there}",
+        )
+
+
 def _by_name(text: object) -> object:
     reference = read_reference(text) if isinstance(text, str) else None
     if reference is None:

@@ -77,6 +77,7 @@ class DeploymentDefaults:
         checkpoint_bucket: The bucket that runs write and read, each below its prefix.
         data_locations: Other places that runs may read, `s3://<bucket>/<prefix>/` each, or None where that is not
             known.
+        file_systems: The file systems that jobs may mount, by id. None where that is not known.
         mlflow_arns: SageMaker's MLflow that jobs may log to. None where that is not known.
         secrets: The secrets that jobs may read, by name or ARN. None where that is not known.
         max_run_limit_seconds: The longest that a job may train, on SageMaker or on EC2, where it is known.
@@ -97,6 +98,7 @@ class DeploymentDefaults:
     instance_type: str | None = None
     checkpoint_bucket: str | None = None
     data_locations: tuple[str, ...] | None = None
+    file_systems: tuple[str, ...] | None = None
     mlflow_arns: tuple[str, ...] | None = None
     secrets: tuple[str, ...] | None = None
     max_run_limit_seconds: int | None = None
