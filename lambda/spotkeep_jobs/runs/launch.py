@@ -328,7 +328,11 @@ class NewAttempts:
     ) -> Attempt:
         now = self.deployment.now()
         job = first_job(
-            request, prices=self.deployment.prices, spent_usd=spent_usd, on_demand_because=on_demand_because
+            request,
+            prices=self.deployment.prices,
+            spent_usd=spent_usd,
+            on_demand_because=on_demand_because,
+            begun_at=now,
         )
         if job.max_run_seconds < shortest_job_seconds(request):
             raise RequestRefusedError([_spent_already(request, spent_usd=spent_usd)])
