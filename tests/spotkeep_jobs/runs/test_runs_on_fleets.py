@@ -102,8 +102,7 @@ def test_a_fleet_is_ended_with_a_save_before_it_exceeds_its_max_cost_and_is_warn
     assert story.sent == ["max-cost-near", "stopped"]
     with pytest.raises(RequestRefusedError, match=r"max_cost.* is spent: the run has cost 2\.7"):
         story.resume()
-    with_more = {"max_cost": 6.0}
-    story.resume(**with_more)
+    story.resume(max_cost=6.0)
     assert story.has_instance().spot
     story.passes(minutes=30)
     assert story.instances.runs["first"].resumed_at == [0, 17]
@@ -150,6 +149,9 @@ def test_a_run_that_waits_for_capacity_pays_for_its_volume_alone(story: Story) -
     assert len(story.said(TimelineKind.MAX_COST)) == 1, "0.12 USD an hour"
     story.passes(minutes=3 * 60, every=30)
     assert story.run.end_reason is EndReason.MAX_COST
+    with pytest.raises(RequestRefusedError, match=r"max_cost.* is spent"):
+        story.resume()
+    story.resume(instance_types=["g6.xlarge"])
 
 
 def test_a_spot_price_that_ec2_does_not_give_counts_as_on_demand_and_that_is_said(story: Story) -> None:
