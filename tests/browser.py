@@ -241,16 +241,23 @@ def browser() -> Iterator[Browser]:
     program = chromium()
     if program is None:
         pytest.skip("Chromium is not installed here. On Debian: apt-get install chromium")
-    assert Path(program).is_file(), f"SPOTKEEP_CHROMIUM names {program}, and there is no such file"
+    with running(program) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def running(program: str) -> Iterator[Browser]:
+    """Start Chromium, and end it."""
+    assert Path(program).is_file(), f"there is no Chromium at {program}"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        running = _started(program, profile=profile)
+        started = _started(program, profile=profile)
         try:
-            yield running
+            yield started
         finally:
-            os.close(running._to)
-            os.killpg(running.process.pid, signal.SIGKILL)
-            running.process.wait()
-            os.close(running._from)
+            os.close(started._to)
+            os.killpg(started.process.pid, signal.SIGKILL)
+            started.process.wait()
+            os.close(started._from)
 
 
 def _started(program: str, *, profile: str) -> Browser:

@@ -7,6 +7,7 @@ percentage.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,28 +20,13 @@ if TYPE_CHECKING:
 HATCHED = ("repeated", "waited")
 """Kinds that are told apart without colours, too."""
 _BAR, _ABOVE, _BELOW = 22, 11, 3
-_MOST_LABELS = 6
+_MOST_LABELS, _MOST_READ = 6, 4
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _SECONDS = (
-    1,
-    2,
-    5,
-    10,
-    15,
-    30,
-    60,
-    120,
-    300,
-    600,
-    900,
-    1800,
-    3600,
-    7200,
-    10_800,
-    21_600,
-    43_200,
-    86_400,
-    172_800,
-    604_800,
+    *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30),
+    *(number * _MINUTE for number in (1, 2, 5, 10, 15, 30)),
+    *(number * _HOUR for number in (1, 2, 3, 6, 12)),
+    *(number * _DAY for number in (1, 2, 7, 14, 30)),
 )
 
 
@@ -99,13 +85,17 @@ def bars(lanes: Sequence[Lane], *, name: str, caption: str, unit: str, legend: M
         name: A name that no other picture of the page has.
         caption: A sentence below the figure.
         unit: The unit of the axis. `seconds` gets labels such as `5m`.
-        legend: For each kind its meaning.
+        legend: For each kind its meaning, such as `wrote a checkpoint file`.
     """
     ends = [span.end for lane in lanes for span in lane.spans] + [mark.at for lane in lanes for mark in lane.marks]
     longest = max([*ends, 0.0]) or 1.0
     labels = _labels(longest, unit=unit)
     rows = [
-        element("li", element("p", lane.name), _bar(lane, name=f"{name}-{number}", longest=longest, labels=labels))
+        element(
+            "li",
+            element("p", lane.name),
+            _bar(lane, name=f"{name}-{number}", longest=longest, labels=labels, said=_in_words(lane, legend=legend)),
+        )
         for number, lane in enumerate(lanes, start=1)
     ]
     keys = (
@@ -121,10 +111,8 @@ def bars(lanes: Sequence[Lane], *, name: str, caption: str, unit: str, legend: M
     )
 
 
-def _bar(lane: Lane, *, name: str, longest: float, labels: Mapping[float, str]) -> ET.Element:
+def _bar(lane: Lane, *, name: str, longest: float, labels: Mapping[float, str], said: str) -> ET.Element:
     height = _ABOVE + _BAR + _BELOW
-    drawn: list[Span | Mark] = [*lane.spans, *lane.marks]
-    said = [each.text for each in sorted(drawn, key=_place)]
     parts = [
         element("line", x1=x, x2=x, y1=str(_ABOVE), y2=str(height), class_="grid")
         for x in (_percent(at, longest) for at in labels)
@@ -154,13 +142,16 @@ def _bar(lane: Lane, *, name: str, longest: float, labels: Mapping[float, str]) 
         height="6",
         patternUnits="userSpaceOnUse",
     )
-    return element(
-        "svg", element("defs", hatch), *parts, height=str(height), role="img", aria_label="; ".join(said) or "nothing"
-    )
+    return element("svg", element("defs", hatch), *parts, height=str(height), role="img", aria_label=said)
 
 
-def _place(part: Span | Mark) -> float:
-    return part.begin if isinstance(part, Span) else part.at
+def _in_words(lane: Lane, *, legend: Mapping[str, str]) -> str:
+    """Return a bar for readers who do not see it. Of many marks of a kind it says the number."""
+    numbers = Counter(mark.kind for mark in lane.marks)
+    parts = [(mark.at, 0, mark.text) for mark in lane.marks if numbers[mark.kind] <= _MOST_READ]
+    parts += [(span.begin, 1, span.text) for span in lane.spans]
+    many = [f"{legend[kind]} {number} times" for kind, number in numbers.items() if number > _MOST_READ]
+    return "; ".join([*(text for _, _, text in sorted(parts)), *many]) or "nothing"
 
 
 def _axis(labels: Mapping[float, str], *, longest: float) -> ET.Element:
@@ -195,7 +186,7 @@ def _multiples(step: float, longest: float) -> list[float]:
 
 
 def _duration(seconds: float) -> str:
-    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+    for unit, length in (("d", _DAY), ("h", _HOUR), ("m", _MINUTE)):
         if seconds >= length:
             whole, rest = divmod(round(seconds), length)
             return f"{whole}{unit}" if not rest else f"{seconds / length:g}{unit}"

@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -39,8 +40,10 @@ from spotkeep_rehearsal.folders import (
 from spotkeep_rehearsal.known_of_libraries import this_machine_has_a_gpu, what_is_not_rehearsed
 from spotkeep_rehearsal.losses import PlacedLoss, PlannedLoss, notice_seconds_of, place, planned_losses
 from spotkeep_rehearsal.milestones import Milestones, find_milestones
+from spotkeep_rehearsal.page import page_of
 from spotkeep_rehearsal.report import document_of, junit_of, next_command, run_document, text_of
 from spotkeep_rehearsal.runs import Plan, Rehearsal
+from spotkeep_rehearsal.status_line import StatusLine
 from spotkeep_rehearsal.verdict import Facts, Verdict, judge, judge_alone, needs_finished_start, not_judged
 from spotkeep_rehearsal.world import absolute_paths, asked_of, caller_environment, interpreter_of
 
@@ -51,6 +54,7 @@ _MOST_RESULTS = 2
 _MOST_SHOWN_LINES = 30
 _LONGEST_SHOWN = 100
 _USAGE, _OUR_FAULT = 64, 70
+_PAGE = "rehearsal.html"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -99,7 +103,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="spotkeep rehearse",
         usage="spotkeep rehearse [options] -- COMMAND ...",
         description="Run a training command here, take its machine away, and judge whether it comes back.",
-        epilog="exit codes: 0 PASS, 1 FAIL, 2 NOT JUDGED, 64 wrong use. Nothing is written into this folder.",
+        epilog="exit codes: 0 PASS, 1 FAIL, 2 NOT JUDGED, 64 wrong use. This folder gets no file but those that"
+        " options name.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -131,6 +136,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--timeout", metavar="15m", default="15m", help="the longest time of one run. Default: 15m")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--junit", metavar="FILE", type=Path, help="write a JUnit file")
+    parser.add_argument(
+        "--html",
+        metavar="FILE",
+        nargs="?",
+        const=Path(_PAGE),
+        type=Path,
+        help=f"write the report as a page for a browser. Default: {_PAGE}",
+    )
     parser.add_argument("--keep", metavar="DIR", type=Path, help="keep what the runs left in this new folder")
     parser.add_argument(
         "--no-mounts", action="store_true", help="copy the folder and rewrite paths, as on macOS, in place of mounts"
@@ -167,8 +180,10 @@ def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argpar
             raise ValueError(f"--keep takes a new folder, and {options.keep} is a file")
         if any(options.keep.iterdir()):
             raise ValueError(f"--keep takes a new folder, and {options.keep} has something in it")
-    if options.junit is not None and (options.junit.is_dir() or not options.junit.absolute().parent.is_dir()):
-        raise ValueError(f"--junit takes a file in a folder that exists, found {options.junit}")
+    for name in ("junit", "html"):
+        file = getattr(options, name)
+        if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
+            raise ValueError(f"--{name} takes a file in a folder that exists, found {file}")
     try:
         options.folder = Path.cwd()
     except FileNotFoundError:
@@ -212,6 +227,7 @@ class _Command:
         self._folder: Path = options.folder
         self._environment = caller_environment(os.environ, folder=self._folder)
         self._began = time.monotonic()
+        self._output = StatusLine(sys.stderr if options.json else sys.stdout, began=self._began)
         self._shown_lines = 0
         self._shows_output = False
         self._remarks: list[str] = []
@@ -499,7 +515,9 @@ class _Command:
         names = {"alone": "left alone", "again": "left alone again", "interrupted": "interrupted"}
         names["finished"] = "started with the checkpoints of a run that is done"
         self._say(f"{names[plan.name]} ...")
-        run = rehearsal.run(plan)
+        alone = None if not self._runs else sum(life.seconds for life in self._runs[0].lives)
+        with self._output.showing(names[plan.name], expected_seconds=alone):
+            run = rehearsal.run(plan)
         seconds = sum(life.seconds for life in run.lives)
         last = run.lives[-1]
         ended = "completed" if last.done else "stopped" if last.ending is LifeEnding.LIMIT else _ended(last)
@@ -536,9 +554,22 @@ class _Command:
         seconds = time.monotonic() - self._began
         command, purpose = next_command(verdict, words=self._words, options=self._given)
         for line in [*text_of(verdict), "", f"Next: {command}", f"      {purpose}"]:
-            self._print(line)
+            self._output.write(line)
         if self._options.keep is not None:
-            self._print(f"Kept: {self._options.keep}")
+            self._output.write(f"Kept: {self._options.keep}")
+        if self._options.html is not None:
+            checkpoints, when = self._facts.get("checkpoints"), datetime.now(timezone.utc)
+            text = page_of(
+                verdict,
+                words=self._words,
+                runs=self._runs,
+                seconds=seconds,
+                checkpoints=None if checkpoints is None else str(checkpoints),
+                next_step=(command, purpose),
+                footer=f"Written by spotkeep rehearse in {self._folder} on {when:%Y-%m-%d %H:%M} UTC",
+            )
+            self._options.html.write_text(text, encoding="utf-8")
+            self._output.write(f"Page: {self._options.html}")
         if self._options.junit is not None:
             self._options.junit.write_bytes(junit_of(verdict, words=self._words, seconds=seconds))
         if self._options.json:
@@ -553,17 +584,13 @@ class _Command:
 
     def _say(self, text: str) -> None:
         self._shown_lines = 0
-        self._print(f"{time.monotonic() - self._began:6.1f} s  {text}")
+        self._output.write(f"{time.monotonic() - self._began:6.1f} s  {text}")
 
     def _show(self, text: str) -> None:
+        self._output.said(text)
         if self._shows_output and self._shown_lines < _MOST_SHOWN_LINES:
             self._shown_lines += 1
-            self._print(f"          | {text[:_LONGEST_SHOWN]}")
-
-    def _print(self, text: str) -> None:
-        stream = sys.stderr if self._options.json else sys.stdout
-        stream.write(printable(text) + "\n")
-        stream.flush()
+            self._output.write(f"          | {text[:_LONGEST_SHOWN]}")
 
 
 def _way(disk: Disk) -> str:

@@ -32,22 +32,28 @@ def text_of(verdict: Verdict) -> list[str]:
     return lines
 
 
-def _table(verdict: Verdict) -> list[str]:
-    unit = _COUNTED[verdict.counted_by]
-    rows = [
-        (f"at ({unit})", "notice", "files left", "read", "went on from", "done twice"),
-        *(
-            (
-                f"{loss.seconds:.1f} s" if loss.at_step is None else str(loss.at_step),
-                "SIGTERM" if loss.notice else "none",
-                str(len(loss.found_files)),
-                "?" if loss.read_files is None else str(len(loss.read_files)),
-                _from(loss),
-                "?" if loss.repeated is None else str(loss.repeated),
-            )
-            for loss in verdict.losses
-        ),
+def loss_headings(verdict: Verdict) -> list[str]:
+    """Return the headings of the table of losses."""
+    return [f"at ({_COUNTED[verdict.counted_by]})", "notice", "files left", "read", "went on from", "done twice"]
+
+
+def loss_rows(verdict: Verdict) -> list[list[str]]:
+    """Return the table of losses, a row each."""
+    return [
+        [
+            f"{loss.seconds:.1f} s" if loss.at_step is None else str(loss.at_step),
+            "SIGTERM" if loss.notice else "none",
+            str(len(loss.found_files)),
+            "?" if loss.read_files is None else str(len(loss.read_files)),
+            _from(loss),
+            "?" if loss.repeated is None else str(loss.repeated),
+        ]
+        for loss in verdict.losses
     ]
+
+
+def _table(verdict: Verdict) -> list[str]:
+    rows = [loss_headings(verdict), *loss_rows(verdict)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
 
@@ -93,6 +99,7 @@ def document_of(verdict: Verdict, *, words: Sequence[str], facts: dict[str, Any]
                 "going": loss.going.value,
                 "found_files": list(loss.found_files),
                 "read_files": None if loss.read_files is None else list(loss.read_files),
+                "seconds_to_catch_up": None if loss.seconds_to_catch_up is None else round(loss.seconds_to_catch_up, 3),
             }
             for loss in verdict.losses
         ],

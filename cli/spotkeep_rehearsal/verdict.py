@@ -62,6 +62,8 @@ class LossFacts:
         going: The way in which the next life started.
         found_files: The checkpoint files that the next life found.
         read_files: Those that it read. None where that cannot be seen.
+        seconds_to_catch_up: Seconds from the next start to the step of the loss, 0 where nothing was done twice. None
+            where nothing was counted.
     """
 
     notice: bool
@@ -72,6 +74,7 @@ class LossFacts:
     going: Going
     found_files: tuple[str, ...]
     read_files: tuple[str, ...] | None
+    seconds_to_catch_up: float | None = None
 
 
 @dataclass(frozen=True)
@@ -249,7 +252,23 @@ def _loss(facts: Facts, life: Life, after: Life | None) -> LossFacts:
         going=_going(facts, life, after, at_step=at_step, resumed=resumed),
         found_files=after.found_files if after is not None else life.left_files,
         read_files=after.read_files if after is not None else None,
+        seconds_to_catch_up=_seconds_to_catch_up(facts, after, at_step=at_step, repeated=repeated),
     )
+
+
+def _seconds_to_catch_up(
+    facts: Facts, after: Life | None, *, at_step: int | None, repeated: int | None
+) -> float | None:
+    if after is None or at_step is None or not repeated:
+        return None if repeated is None else 0.0
+    if after.reports_steps:
+        reached = (seconds for step, seconds in after.step_times if step >= at_step)
+    else:
+        known = facts.milestones.positions
+        shown = ((known.get(key), line.seconds) for line in after.lines if (key := facts.milestones.key_of(line.text)))
+        reached = (seconds for position, seconds in shown if position is not None and position >= at_step - 1)
+    # A life that ended before it was there did nothing else.
+    return min(next(reached, after.seconds), after.seconds)
 
 
 def _going(facts: Facts, life: Life, after: Life | None, *, at_step: int | None, resumed: int | None) -> Going:

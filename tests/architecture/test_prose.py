@@ -34,7 +34,7 @@ class Figures:
 
 # Lower a figure here when the sources are better than it says. No figure is ever raised.
 BUDGET = {
-    "pages": Figures(median_words=13, long=7, marked=7, clauses=4),
+    "pages": Figures(median_words=13, long=4, marked=2, clauses=2),
     "docstrings": Figures(median_words=11, long=4, marked=24, clauses=1),
 }
 

@@ -24,23 +24,23 @@ _ARN: Final = re.compile(r"^arn:aws:([\w-]+):[^:]*:[^:]*:")
 _HEAD: Final = """\
 # Roles
 
-Who may do what in a deployment with the settings of `cdk.json`, bound by what, and proven how: for a security review.
-This page is written from the synthesized templates (`python -m tests.infrastructure.roles_page`), and a test compares
-them. [AWS resources](aws-resources.md) says why, and what each setting adds; [Security](security.md) what is kept
-apart; [Permissions](permissions.md) how the local AWS judges.
+Review the permissions of a deployment with the settings of `cdk.json`. Each has its bounds and its proof. This page is
+written from the synthesized templates (`python -m tests.infrastructure.roles_page`), and a test compares them.
+[AWS resources](aws-resources.md) has the reasons, and the additions of each setting. [Security](security.md) has the
+parts that are kept apart, and [Permissions](permissions.md) the way in which the local AWS judges.
 
 A row is one statement. Resources are named by their constructs, without region and account, which are the
-deployment's (here `us-west-1`). All conditions of a row must hold; `a, b` are alternatives.
+deployment's (here `us-west-1`). All conditions of a row must hold, and `a, b` are alternatives.
 
-The last column has what a rehearsal need not use: why it stays, and the test or the page of AWS that shows it.
-Everything else is used by a rehearsal on the local AWS, and `make prove-permissions`
-[takes it away](permissions.md#proven-by-taking-away) and sees it missed. So it does with what the settings `queues` and
-`secrets` [add](aws-resources.md#who-may-do-what). Denials are proven by
+The last column is about grants that a rehearsal need not use. It has the reason why each stays, and the test or the
+page of AWS that shows it. A rehearsal on the local AWS uses everything else. `make prove-permissions`
+[takes it away](permissions.md#proven-by-taking-away) and sees it missed. It does the same with the grants that the
+settings `queues` and `secrets` [add](aws-resources.md#who-may-do-what). Denials are proven by
 [attacks](permissions.md#attacks-on-what-is-deployed) and by `tests/security`.
 
-The trust policy of a function's role has no condition: AWS documents no key that Lambda fills in when it takes the role
+The trust policy of a function's role has no condition. AWS documents no key that Lambda fills in when it takes the role
 (Lambda, "Defining Lambda function permissions with an execution role"). A function of another account cannot have it
-all the same. Who makes a function must be allowed to pass its role, and roles are passed within their account only
+all the same. The maker of a function must be allowed to pass its role, and roles are passed within their account only
 (IAM, "Grant a user permissions to pass a role to an AWS service"). The same holds for EC2 and an instance's role.
 """
 
@@ -66,7 +66,7 @@ def _lines(templates: Templates) -> Iterator[str]:
         yield from _table(policies, role, name)
     yield "## Users\n"
     policy = "`<deployment>-users-<region>`"
-    yield f"The managed policy {policy}, which people are given; on the local AWS the developer has it.\n"
+    yield f"The managed policy {policy} is for people, and on the local AWS for the developer.\n"
     yield from _table(policies, _USERS_POLICY, USERS)
 
 

@@ -16,6 +16,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from spotkeep_rehearsal.command import main
+from tests.html import Parsed
 from tests.spotkeep_rehearsal.scripts import environment, rehearse, write_training
 
 PASS, FAIL, NOT_JUDGED = 0, 1, 2
@@ -89,9 +90,10 @@ def test_a_script_whose_resume_is_broken_fails(
     assert "Change: " in ended.stdout
 
 
-def test_the_report_is_json_and_junit_and_says_what_was_lost(folder: Path) -> None:
+def test_the_report_is_json_and_junit_and_a_page_and_says_what_was_lost(folder: Path) -> None:
     junit = folder.parent / "junit.xml"
-    ended = rehearse(folder, "--json", "--junit", str(junit), "--interrupt-at", "4")
+    page = folder.parent / "report.html"
+    ended = rehearse(folder, "--json", "--junit", str(junit), "--html", str(page), "--interrupt-at", "4")
     assert ended.returncode == PASS, ended.stdout + ended.stderr
     document = json.loads(ended.stdout)
     assert document["verdict"] == "PASS"
@@ -104,6 +106,10 @@ def test_the_report_is_json_and_junit_and_says_what_was_lost(folder: Path) -> No
     suite = ET.parse(junit).getroot()  # noqa: S314 - our own file
     assert (suite.get("failures"), suite.get("errors")) == ("0", "0")
     assert len(suite.findall("testcase")) == 2
+    shown = Parsed(page.read_text(encoding="utf-8")).text
+    assert document["headline"] in shown
+    assert document["next"] in shown
+    assert "taken away once" in shown
 
 
 def test_a_script_that_does_not_end_well_is_not_judged(folder: Path) -> None:
@@ -350,6 +356,7 @@ def test_without_mounts_a_link_inside_the_folder_leads_into_the_copy(folder: Pat
         ["--no-such-option", "--", "true"],
         ["--keep", __file__, "--", "true"],
         ["--junit", "/no/such/folder/junit.xml", "--", "true"],
+        ["--html", "/no/such/folder/report.html", "--", "true"],
     ],
     ids=" ".join,
 )

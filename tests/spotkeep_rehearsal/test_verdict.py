@@ -200,6 +200,21 @@ def test_steps_that_the_library_reports_are_judged_as_in_the_full_rehearsal() ->
     assert "save when SIGTERM arrives" in wasteful.reasons[0]
 
 
+def test_a_loss_says_after_which_time_the_command_was_back_where_it_had_been() -> None:
+    def seconds(*lives: Life) -> float | None:
+        return losses_of(facts(*lives))[0].seconds_to_catch_up
+
+    assert seconds(TAKEN, WENT_ON) == 5.0, "its line for epoch 5, which it had reached, comes at 5 s"
+    assert seconds(TAKEN, life(6, 10, found_files=("newest.pt",))) == 0.0
+    assert seconds(TAKEN, life(0, 3, ending=LifeEnding.NO_NOTICE)) == 3.0, "it was taken before it was there"
+    assert seconds(replace(TAKEN, lines=()), WENT_ON) is None
+    assert seconds(TAKEN) is None
+    reported = replace(TAKEN, last_step=60)
+    back = replace(WENT_ON, resumed_step=50, last_step=100, step_times=((51, 0.5), (60, 2.5), (100, 4.5)))
+    assert seconds(reported, back) == 2.5
+    assert seconds(reported, replace(back, resumed_step=60)) == 0.0
+
+
 def test_a_command_that_numbers_what_is_left_from_the_beginning_went_on() -> None:
     rest = replace(life(0, 4), found_files=("newest.pt",), read_files=("newest.pt",))
     assert [loss.going for loss in losses_of(facts(TAKEN, rest))] == [Going.ON]

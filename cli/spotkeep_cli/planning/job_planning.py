@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.errors import CommandLineError, MissingExtraError, NoConnectionError, UsageError
+from spotkeep_cli.rendering.lists import is_rehearsal
 from spotkeep_jobs.document.capacity import fallbacks_of
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.times import DEFAULT_RESTART_SECONDS, format_duration, parse_duration
@@ -360,7 +361,7 @@ class _Knowing:
         now = self.invocation.seams.now()
         seen = []
         for run in self.deployment.table.runs.list(limit=_MOST_RUNS, unreadable={}):
-            watched = self._spot_attempts(run, instance_type)
+            watched = () if is_rehearsal(run) else self._spot_attempts(run, instance_type)
             if watched:
                 entries = self.deployment.table.runs.timeline(run.run, unreadable={})
                 timeline = [entry for entry in entries if entry.attempt in watched]

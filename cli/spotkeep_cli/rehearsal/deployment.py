@@ -18,6 +18,7 @@ from spotkeep_cli.errors import UsageError
 from spotkeep_cli.launching.answers import read_answer
 from spotkeep_cli.launching.preparation import prepare, send
 from spotkeep_cli.rehearsal.view import Stage
+from spotkeep_cli.rendering.lists import REHEARSAL_TOKEN
 from spotkeep_fleet.secret_references import read_reference
 from spotkeep_local import cdk, lifecycle
 from spotkeep_local.lifecycle import LocalAws
@@ -225,7 +226,7 @@ class RehearsedDeployment:
             NoConnectionError: It cannot be found.
         """
         seams, options = invocation.seams, replace(invocation.options, local=True)
-        return cls(seams.connect(options), document=document, new_token=seams.new_token)
+        return cls(seams.connect(options), document=document, new_token=lambda: f"{REHEARSAL_TOKEN}{seams.new_token()}")
 
     def launch(self, *, run: str, **fields: object) -> None:
         """Launch the job as a run, or a sweep, of this id, the way a user would.

@@ -15,8 +15,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from spotkeep_pages.elements import facts as facts_of_page
+from spotkeep_pages.elements import table
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from xml.etree import ElementTree as ET
 
 _GAP = 3
 """Number of characters that `box.SIMPLE_HEAD` puts between two columns."""
@@ -69,6 +73,31 @@ def table_that_fits(columns: Sequence[Column], *, width: int) -> Table:
     for row in zip(*(column.cells for column in shown), strict=True):
         table.add_row(*row)
     return table
+
+
+def page_table(columns: Sequence[Column], *, caption: str) -> ET.Element:
+    """Return columns as a table of a page. A column without any text is left out.
+
+    Args:
+        columns: From left to right, all with the same number of cells.
+        caption: The subject of the table.
+    """
+    columns = [column for column in columns if any(str(cell) for cell in column.cells)]
+    rows = zip(*([str(cell) for cell in column.cells] for column in columns), strict=True)
+    numeric = [at for at, column in enumerate(columns) if column.justify == "right"]
+    headings = [column.heading.lower() if column.heading.isupper() else column.heading for column in columns]
+    return table(caption=caption, headings=headings, rows=list(rows), numeric=numeric)
+
+
+def page_facts(rows: Iterable[Fact]) -> ET.Element:
+    """Return facts as a part of a page. A fact without a name goes on with the one before."""
+    pairs: list[tuple[str, str]] = []
+    for name, value in rows:
+        if name or not pairs:
+            pairs.append((name, str(value)))
+        else:
+            pairs[-1] = (pairs[-1][0], f"{pairs[-1][1]}\n{value}")
+    return facts_of_page(pairs)
 
 
 def _width(columns: Sequence[Column]) -> int:

@@ -17,7 +17,7 @@ from spotkeep_jobs.record.states import SweepState, TrialState
 from spotkeep_jobs.sweeps.document import SweepRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from rich.console import RenderableType
@@ -99,31 +99,36 @@ def sweep_page(sweep: Sweep, trials: Sequence[Trial], *, now: datetime, width: i
     if sweep.best is not None and request.objective is not None:
         values = at_step(sweep.best.value, sweep.best.step)
         rows.append(("best", f"trial {sweep.best.number}: {request.objective.metric} {values}"))
-        rows.append(("", ", ".join(f"{name}={_value(each)}" for name, each in sweep.best.parameters.items())))
+        rows.append(("", ", ".join(f"{name}={value_text(each)}" for name, each in sweep.best.parameters.items())))
     curve = [] if request.objective is None else best_so_far(ended_with_value(trials), request.objective)
     if len(curve) > 1:
         rows.append(("best so far", f"{sparkline(curve)}  {curve[0]:.4g} to {curve[-1]:.4g}"))
-    rows += _money(sweep.cost, limit=sweep.document.get("max_cost"))
+    rows += money_facts(sweep.cost, limit=sweep.document.get("max_cost"))
     ordered = in_order(trials, request)
     shown = ordered if everything else ordered[:TRIALS_SHOWN]
     parts: list[RenderableType] = [heading, facts(rows)]
     if shown:
-        parts += [Text(), Padding(trial_table(shown, request, width=width - 2), (0, 0, 0, 2), expand=False)]
+        parts += [
+            Text(),
+            Padding(table_that_fits(trial_columns(shown, request), width=width - 2), (0, 0, 0, 2), expand=False),
+        ]
     if len(shown) < len(ordered):
         parts.append(Text(f"  and {len(ordered) - len(shown):,} more; --all shows them", style="dim"))
     return Group(*parts)
 
 
-def trial_table(trials: Sequence[Trial], request: SweepRequest, *, width: int) -> RenderableType:
+def trial_columns(
+    trials: Sequence[Trial], request: SweepRequest, *, interruptions: Mapping[int, int] | None = None
+) -> list[Column]:
     """Return one row a trial, with the parameters that differ.
 
     Args:
         trials: In the order in which they are shown.
         request: The sweep's request.
-        width: The room, in characters.
+        interruptions: The number of interruptions by the trial's number. None to leave them out.
     """
     metric = "VALUE" if request.objective is None else request.objective.metric
-    columns = [
+    return [
         Column(heading="TRIAL", cells=[str(trial.number) for trial in trials], justify="right"),
         Column(heading="STATE", cells=[_trial_state(trial) for trial in trials]),
         Column(
@@ -140,11 +145,22 @@ def trial_table(trials: Sequence[Trial], request: SweepRequest, *, width: int) -
         *(
             Column(
                 heading=name,
-                cells=[_value(trial.parameters.get(name, "")) for trial in trials],
+                cells=[value_text(trial.parameters.get(name, "")) for trial in trials],
                 importance=5,
                 justify="right",
             )
             for name in differing(trials)
+        ),
+        *(
+            []
+            if interruptions is None
+            else [
+                Column(
+                    heading="INTERRUPTED",
+                    cells=[str(interruptions.get(trial.number, "")) for trial in trials],
+                    justify="right",
+                )
+            ]
         ),
         Column(
             heading="COST",
@@ -154,7 +170,6 @@ def trial_table(trials: Sequence[Trial], request: SweepRequest, *, width: int) -
         ),
         Column(heading="WHY", cells=[_why(trial) for trial in trials], importance=0),
     ]
-    return table_that_fits(columns, width=width)
 
 
 def sweep_state(sweep: Sweep) -> Text:
@@ -219,7 +234,8 @@ def _progress(sweep: Sweep) -> str:
     return f"{counts.chosen - counts.running} of {most:,}{running}"
 
 
-def _money(cost: Cost | None, *, limit: object) -> list[Fact]:
+def money_facts(cost: Cost | None, *, limit: object) -> list[Fact]:
+    """Return the bill of a sweep, a line each."""
     of = "" if not isinstance(limit, int | float) else f" of {quantities.dollars(float(limit))} (max_cost)"
     if cost is None:
         return [("cost", f"nothing billed yet{of}")]
@@ -241,7 +257,8 @@ def _why(trial: Trial) -> str:
     return reason if len(reason) <= 60 else reason[:57] + "..."
 
 
-def _value(value: object) -> str:
+def value_text(value: object) -> str:
+    """Return a value of a parameter as people write it."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return value if isinstance(value, str) else json.dumps(value)

@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from spotkeep import Checkpointer
 from spotkeep_cli.errors import ExitCode
 from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.launching.judgement import judge_here
 from spotkeep_cli.launching.preparation import prepare
-from spotkeep_cli.sweeps.sweep_plots import draw_objective, placed
-from spotkeep_jobs.record.record import Cost, TrialPlace
+from spotkeep_jobs.record.record import Cost, Metric, ScriptMetrics, TrialPlace
 from spotkeep_jobs.record.states import SweepState, TrialState
 from spotkeep_jobs.record.sweep import BestTrial, Sweep, Trial, TrialCounts
-from spotkeep_jobs.sweeps.document import Objective
 from tests.spotkeep_cli.conftest import NOW, make_cost
 
 SWEEP = "digits-sweep-0f0f0f0f"
@@ -113,19 +112,7 @@ def test_a_sweep_is_drawn_as_pictures(with_sweep: Any, spotkeep: Any, tmp_path: 
     result = spotkeep("describe", SWEEP, "--plots", str(tmp_path / "plots"))
     assert result.exit_code == ExitCode.DONE, result.output
     drawn = {path.name: path.read_bytes()[:8] for path in (tmp_path / "plots").iterdir()}
-    assert drawn == dict.fromkeys(("objective.png", "parameters.png", "rungs.png"), b"\x89PNG\r\n\x1a\n")
-
-
-def test_a_cost_that_is_not_known_is_not_drawn_as_nothing() -> None:
-    figure = pytest.importorskip("matplotlib.figure")
-    objective = Objective(metric="loss", goal="minimize")
-    unknown = TRIALS[1].model_copy(update={"cost": cost(0.2).model_copy(update={"billed_usd": None})})
-    charts = []
-    for trials in (TRIALS[:2], (TRIALS[0], unknown)):
-        drawn = figure.Figure()
-        assert draw_objective(drawn, sweep(), trials, objective)
-        charts.append([axes.get_xlabel() for axes in drawn.axes])
-    assert charts == [["hours since the launch", "cost (USD)"], ["hours since the launch"]]
+    assert drawn == dict.fromkeys(("cost.png", "objective.png", "parameters.png", "rungs.png"), b"\x89PNG\r\n\x1a\n")
 
 
 def test_pictures_of_a_sweep_without_values_are_refused(deployment: Any, spotkeep: Any, tmp_path: Path) -> None:
@@ -135,11 +122,41 @@ def test_pictures_of_a_sweep_without_values_are_refused(deployment: Any, spotkee
     assert "no trial has reported the objective yet" in result.output
 
 
-def test_a_number_that_is_kept_as_it_is_written_has_its_place_among_numbers() -> None:
-    heights, labels = placed(["1e-3", 0.01, "1e-1"])
-    assert heights == pytest.approx([0, 0.5, 1])
-    assert labels == [(0.0, "0.001"), (1.0, "0.1")]
-    assert placed(["adam", "1e-3"])[0] == [1, 0]
+def add_run(deployment: Any, make: Any, number: int, *, interruptions: int = 0, points: int = 3) -> None:
+    """Record the run of a trial, with a curve of its objective."""
+    place = TrialPlace(sweep=SWEEP, number=number)
+    run = make.run(f"{SWEEP}-{number}").model_copy(update={"trial": place, "interruptions": interruptions})
+    curve = tuple((100 * (at + 1), 0.9 / (at + number)) for at in range(points))
+    metric = Metric(goal="minimize", last=curve[-1][1], last_step=curve[-1][0], points=curve)
+    deployment.dynamodb.add(run, attempts=[make.attempt(run.run)], metrics=ScriptMetrics(metrics={"loss": metric}))
+
+
+@pytest.mark.long
+def test_a_sweep_is_written_as_a_page(
+    with_sweep: Any, make: Any, spotkeep: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in (1, 2, 4):
+        add_run(with_sweep, make, number, interruptions=number // 2)
+    result = spotkeep("describe", SWEEP, "--html")
+    assert result.exit_code == ExitCode.DONE, result.output
+    assert f"page: {SWEEP}.html" in result.output
+    page = Path(f"{SWEEP}.html").read_text()
+    assert f"spotkeep best {SWEEP} --export best" in page
+    assert "Learning curves" in page
+    assert "Trial 2 went from 0.45 at step 100" in page
+    document = json.loads(spotkeep("describe", SWEEP, "--html", "--json").stdout)
+    assert document["page"] == f"{SWEEP}.html"
+
+
+def test_a_page_that_cannot_be_written_is_said(
+    with_sweep: Any, spotkeep: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(f"{SWEEP}.html").mkdir()
+    result = spotkeep("describe", SWEEP, "--html")
+    assert f"{SWEEP}.html cannot be written: Is a directory" in result.output
+    assert result.exit_code != ExitCode.DONE
 
 
 def test_a_trial_is_named_by_its_sweep_and_its_number(with_sweep: Any, make: Any, spotkeep: Any) -> None:
@@ -301,3 +318,27 @@ def test_the_page_of_asha_without_a_whole_training_names_the_warning_and_the_com
     assert "warning" in output
     assert "trial 2 did not pause" in output
     assert f"spotkeep resume {SWEEP}-1 --set pause_at_step=" in output
+
+
+def test_what_best_exports_goes_back_into_the_objects_of_the_script(
+    with_sweep: Any, make: Any, spotkeep: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    values = {"weights": [1.5, 2.5]}
+    with Checkpointer({"model": values}, tmp_path / "trained", every_steps=1) as checkpointer:
+        for _ in checkpointer.steps(3):
+            pass
+    run = make.run(f"{SWEEP}-2").model_copy(update={"trial": TrialPlace(sweep=SWEEP, number=2)})
+    with_sweep.dynamodb.add(run)
+    prefix = run.checkpoint_uri.partition("//")[2].partition("/")[2]
+    for path in (tmp_path / "trained" / "step-3").iterdir():
+        with_sweep.s3.contents[f"{prefix}step-3/{path.name}"] = path.read_bytes()
+    result = spotkeep("best", SWEEP, "--export", "best", columns=120)
+    assert result.exit_code == ExitCode.DONE, result.output
+    kept = tmp_path / "best" / "checkpoints"
+    said = " ".join(result.output.split())
+    assert f'spotkeep.Checkpointer({{"model": model}}, "{kept}").restore()' in said
+    model: dict[str, Any] = {"weights": [0.0, 0.0]}
+    assert Checkpointer({"model": model}, kept).restore() == 3
+    assert model == values
+    assert [path.name for path in Path("best", "checkpoints").iterdir()] == ["step-3"]

@@ -1,0 +1,1 @@
+"""The commands and the outputs that pages show, run and compared."""

@@ -1,0 +1,135 @@
+"""Each command of a page runs, and each output is the one of the day.
+
+`pytest tests/pages --snapshot-update` writes the outputs of the day into the pages. CONTRIBUTING.md has the rules.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotkeep_local.capacity import CapacityScript, Interruption
+from tests.pages.shown import Block, blocks_of, renewed
+from tests.pages.worlds import PROJECT, Machine, Models, World, copy_example
+
+DOCS = PROJECT / "docs"
+PAGES = (
+    "command-line.md",
+    "notifications.md",
+)
+"""The pages of which each block runs, or says why not."""
+NOT_RUN = 8
+"""The blocks that say why they do not run. The number falls, or a new reason is reviewed."""
+TEXTS = PROJECT / "tests/spotkeep_jobs/notifications/__snapshots__/test_texts.ambr"
+MACHINES = {"shell": "digits", "local": "digits", "forgetful": "forgetful"}
+"""The worlds with real processes, and the example in the folder of each."""
+_CAPACITY = {"digits-lucky": CapacityScript(interruptions=(Interruption(at_fraction=0.4, notice_seconds=2.0),))}
+_NAMES = {"RUN": "digits-1a2b3c4d"}
+
+
+def _sessions() -> Iterator[Any]:
+    for page in PAGES:
+        worlds = dict.fromkeys(block.world for block in blocks_of((DOCS / page).read_text()) if block.world)
+        for world in worlds:
+            yield pytest.param(page, world, id=f"{page}-{world}", marks=[pytest.mark.long] if world in MACHINES else [])
+
+
+@pytest.fixture
+def enter(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Makes the world of a name, and ends it."""
+    made: list[World] = []
+
+    def make(name: str) -> World:
+        world: World
+        if name in MACHINES:
+            world = Machine(tmp_path / "machine", capacity=_CAPACITY)
+        else:
+            monkeypatch.chdir(tmp_path)
+            if name != "notification":
+                request.getfixturevalue(name)
+            world = Models(tmp_path, spotkeep=request.getfixturevalue("spotkeep"), names=_NAMES, texts=TEXTS)
+        made.append(world)
+        return world
+
+    yield make
+    for world in made:
+        world.end()
+
+
+@pytest.mark.parametrize(("page", "name"), [*_sessions()])
+def test_a_page_shows_what_is_printed(
+    page: str, name: str, enter: Callable[[str], World], request: pytest.FixtureRequest
+) -> None:
+    text = (DOCS / page).read_text()
+    blocks = blocks_of(text)
+    world = enter(name)
+    if name in MACHINES:
+        copy_example(MACHINES[name], world.folder)
+    for block in blocks:
+        if block.file:
+            (world.folder / block.file).write_text(block.content)
+    changed = {block: _run(block, world) for block in blocks if block.world == name}
+    wrong = {block: content for block, content in changed.items() if content != block.content}
+    if wrong and request.config.option.update_snapshots:
+        _write(DOCS / page, wrong)
+        return
+    differences = "".join(_difference(block, content) for block, content in wrong.items())
+    assert not differences, (
+        f"{differences}pytest tests/pages --snapshot-update writes the outputs of the day into docs/{page}"
+    )
+
+
+def _difference(block: Block, content: str) -> str:
+    lines = difflib.unified_diff(
+        block.content.splitlines(keepends=True), content.splitlines(keepends=True), "the page", "the day"
+    )
+    return "".join(lines)
+
+
+def _run(block: Block, world: World) -> str:
+    """Run a block's commands, and return the block with the output of the day."""
+    lines: list[str] = []
+    for shown in block.commands():
+        if block.argument:
+            printed = world.text(block.argument)
+        else:
+            printed, exit_code = world.run(shown.command)
+            if not block.has_prompts:
+                assert exit_code == 0, f"{shown.command}\n{chr(10).join(printed)}"
+        lines += shown.typed
+        if block.has_prompts or block.argument:
+            lines += renewed(shown.output, printed, form=world.form)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _write(page: Path, contents: dict[Block, str]) -> None:
+    text = page.read_text()
+    for block, content in sorted(contents.items(), key=lambda item: -item[0].start):
+        indented = re.sub(r"^(?=.)", block.indent, content, flags=re.MULTILINE)
+        text = text[: block.start] + indented + text[block.end :]
+    page.write_text(text)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_block_runs_or_says_why_not(page: str) -> None:
+    silent = [
+        block.content
+        for block in blocks_of((DOCS / page).read_text())
+        if not (block.world or block.reason or block.file) and block.language not in {"mermaid", "yaml"}
+    ]
+    assert silent == [], "name the world that shows the block, or the reason why it is not run (tests/pages/shown.py)"
+
+
+def test_blocks_that_do_not_run_are_counted() -> None:
+    reasons = {
+        (page, block.reason): block.content
+        for page in PAGES
+        for block in blocks_of((DOCS / page).read_text())
+        if block.reason
+    }
+    assert len(reasons) == NOT_RUN, reasons

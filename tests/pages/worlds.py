@@ -1,0 +1,172 @@
+"""The worlds in which the commands of pages run.
+
+A `Machine` is a folder on this machine with real processes. Its outputs are compared without their measured numbers.
+`Models` is a deployment on models of AWS, with the records of a fixture and a clock that stands. Its outputs are
+compared to the letter.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from spotkeep_local import lifecycle
+from spotkeep_local.capacity import CapacityScript
+from spotkeep_local.control import LocalControl
+from tests.discarding import discard
+from tests.pages.shown import exactly, stable
+
+PROJECT = Path(__file__).parents[2]
+COLUMNS = 100
+"""The width of an output, for pages of 100 characters and more."""
+
+
+class World(Protocol):
+    """A place where commands run, one after the other.
+
+    Attributes:
+        folder: The folder where they run.
+        form: The part of a line that must be the same.
+    """
+
+    folder: Path
+    form: Callable[[str], str]
+
+    def run(self, command: str) -> tuple[list[str], int]:
+        """Run a command and return its lines on the terminal and its exit code."""
+        ...
+
+    def text(self, name: str) -> list[str]:
+        """Return the lines of a text, such as a notification."""
+        ...
+
+    def end(self) -> None:
+        """End what still runs."""
+        ...
+
+
+class Machine:
+    """A folder on this machine, a person with an empty home, and a local AWS of its own once a page starts it.
+
+    Args:
+        folder: An empty folder.
+        capacity: The script of the capacity of runs, which applies from the page's first launch.
+    """
+
+    form = staticmethod(stable)
+
+    def __init__(self, folder: Path, *, capacity: Mapping[str, CapacityScript]) -> None:
+        self.folder = folder / "work"
+        self._home = folder / "home"
+        self._state = folder / "local"
+        self._capacity = dict(capacity)
+        self.folder.mkdir(parents=True)
+        self._home.mkdir()
+
+    def run(self, command: str) -> tuple[list[str], int]:
+        if command == "spotkeep local up":
+            command += f" --port {lifecycle.free_port()}"
+        elif self._capacity and "--local launch" in command:
+            self._script_capacity()
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=self.folder, env=self._variables(), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+        )  # fmt: skip
+        return _as_on_pages(done.stdout.decode(), folder=self.folder).splitlines(), done.returncode
+
+    def text(self, name: str) -> list[str]:
+        return (self.folder / name).read_text().splitlines()
+
+    def end(self) -> None:
+        if (local := lifecycle.status(self._state)) is not None:
+            discard(local)
+
+    def _script_capacity(self) -> None:
+        local = lifecycle.status(self._state)
+        assert local is not None, "the page launches on a local AWS and has not started one"
+        for run, script in self._capacity.items():
+            LocalControl(local).script_capacity(run=run, script=script)
+        self._capacity = {}
+
+    def _variables(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPOTKEEP_", "AWS_"))}
+        return {
+            **kept,
+            "HOME": str(self._home),
+            "COLUMNS": str(COLUMNS),
+            "NO_COLOR": "1",
+            "TERM": "dumb",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "SPOTKEEP_LOCAL_STATE": str(self._state),
+        }
+
+
+def _as_on_pages(text: str, *, folder: Path) -> str:
+    """Return an output without the folders of this machine, and with a bucket's name cut."""
+    text = text.replace(str(folder), "/home/ada/digits").replace(str(PROJECT), "/home/ada/spotkeep")
+    return re.sub(r"(?<=checkpointsbucket)[0-9a-f]+-[0-9a-f]+", "...", text)
+
+
+_ANSWERS: Final = {"launch": "-y", "pause": "-y", "replay": "-y", "resume": "-yd", "stop": "-y"}
+"""The commands that ask a person, who says yes here. No model of a resumed run trains, so it is not followed."""
+
+
+class Models:
+    """A deployment on models of AWS."""
+
+    form = staticmethod(exactly)
+
+    def __init__(self, folder: Path, *, spotkeep: Any, names: Mapping[str, str], texts: Path) -> None:
+        self.folder = folder
+        self._texts = texts
+        self._spotkeep = spotkeep
+        self._names = names
+
+    def run(self, command: str) -> tuple[list[str], int]:
+        for name, value in self._names.items():
+            command = re.sub(rf"\b{name}\b", value, command)
+        program, *words = shlex.split(command)
+        words += [_ANSWERS[word] for word in words[:2] if word in _ANSWERS and "-y" not in words]
+        assert program == "spotkeep", f"this world knows no {program}"
+        result = self._spotkeep(*words, columns=COLUMNS)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result.output.splitlines(), result.exit_code
+
+    def text(self, name: str) -> list[str]:
+        """Return a notification as the snapshots of its tests have it."""
+        return notification_in(self._texts.read_text(), name=name).splitlines()
+
+    def end(self) -> None:
+        return
+
+
+def notification_in(snapshots: str, *, name: str) -> str:
+    """Return a notification as mail, from the snapshots of its tests.
+
+    Args:
+        snapshots: The file of syrupy.
+        name: The end of the snapshot's name.
+    """
+    entry = re.search(rf"^# name: .*{re.escape(name)}\n(.*?)^# ---$", snapshots, flags=re.MULTILINE | re.DOTALL)
+    assert entry, f"no notification's snapshot is named {name}"
+    body = re.search(r"^ *'''\n(.*?)^ *'''", entry[1], flags=re.MULTILINE | re.DOTALL)
+    assert body, f"the snapshot {name} is no text"
+    subject = re.match(r" *tuple\(\n *'(.*)',\n", entry[1])
+    return (f"Subject: {subject[1]}\n\n" if subject else "") + textwrap.dedent(body[1])
+
+
+def copy_example(name: str, folder: Path) -> None:
+    """Copy the files of an example of the repository, or of these tests."""
+    examples = PROJECT / "examples" / name, Path(__file__).parent / "examples" / name
+    for path in next(each for each in examples if each.exists()).iterdir():
+        if path.is_file():
+            shutil.copy(path, folder)
