@@ -1,5 +1,6 @@
 """`spotkeep startup`: where the time of a run's starts went."""
 
+import shlex
 from typing import TYPE_CHECKING
 
 import typer
@@ -54,7 +55,8 @@ def startup(context: typer.Context, run_name: RunName, *, as_json: AsJson = Fals
     change = next((each.change for each in report.advice if each.change is not None), None)
     steps = [NextStep(command=invocation.command(f"describe {run.run}"), what="the whole story")]
     if change is not None:
-        launched = NextStep(command=invocation.command(f"launch job.yaml --set {change}"), what="try the first advice")
+        launch = invocation.command(f"launch job.yaml --set {shlex.quote(change)}")
+        launched = NextStep(command=launch, what="try the first advice")
         steps.insert(0, launched)
     terminal.show_next(*steps)
 

@@ -199,11 +199,12 @@ def _about_data(
     if grounds is None:
         return None
     because, saves, source = grounds
-    names = ", ".join(facts.file_channels)
+    names = ", ".join(name for name, _ in facts.file_channels)
+    first, uri = facts.file_channels[0]
     return Advice(
         part=Part.DATA,
         text=f"Read {names} with FastFile, or from a file system, in place of a copy before the start.",
-        change=f"channels.{facts.file_channels[0]}.input_mode=FastFile",
+        change=f"channels.{first}={{uri: {uri}, input_mode: FastFile}}",
         because=because,
         saves_seconds=saves,
         source=source,

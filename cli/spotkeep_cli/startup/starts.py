@@ -101,7 +101,7 @@ class RunFacts:
         on_demand: True where its capacity is on demand.
         image: The container image. None for none, or an unknown one.
         input_modes: The kinds of its channels, each once: `File`, `FastFile`, `Pipe` or `file system`.
-        file_channels: The names of the channels that SageMaker copies first.
+        file_channels: The channels that SageMaker copies first, each with its name and its address in S3.
         keep_alive: True where its jobs leave a warm pool.
     """
 
@@ -110,24 +110,25 @@ class RunFacts:
     on_demand: bool = False
     image: str | None = None
     input_modes: tuple[str, ...] = ()
-    file_channels: tuple[str, ...] = ()
+    file_channels: tuple[tuple[str, str], ...] = ()
     keep_alive: bool = False
 
 
 def facts_of(run: Run) -> RunFacts:
     """Return the choices of a run, from its recorded request. An adopted run has none."""
     request = run.request
+    channels = request.get("channels") or ()
     modes = {
-        str(each.get("name")): "file system" if each.get("fsx") or each.get("efs") else each.get("input_mode", "File")
-        for each in request.get("channels") or ()
+        "file system" if each.get("fsx") or each.get("efs") else each.get("input_mode", "File") for each in channels
     }
+    copied = [each for each in channels if each.get("uri") and each.get("input_mode", "File") == "File"]
     return RunFacts(
         run=run.run,
         backend=run.place.backend,
         on_demand=run.place.capacity == "on-demand",
         image=request.get("image"),
-        input_modes=tuple(sorted(set(modes.values()))),
-        file_channels=tuple(name for name, mode in modes.items() if mode == "File"),
+        input_modes=tuple(sorted(modes)),
+        file_channels=tuple((each["name"], each["uri"]) for each in copied),
         keep_alive=bool(request.get("keep_alive")),
     )
 

@@ -12,6 +12,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from spotkeep_cli.errors import ExitCode
+from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_jobs.record.record import TimelineEntry
 from spotkeep_jobs.record.states import TimelineKind
 
@@ -108,7 +109,24 @@ def test_the_same_as_json(spotkeep: Any, interrupted: str) -> None:
     assert (second["packages_from"], second["resumed_step"]) == ("from the cache", 410)
     assert document["earlier"]["runs"] == 1
     assert document["advice"][0]["saves_seconds"] == 293
-    assert document["advice"][0]["change"] == "channels.train.input_mode=FastFile"
+    assert document["advice"][0]["change"] == "channels.train={uri: s3://data/train/, input_mode: FastFile}"
+
+
+@pytest.mark.parametrize("channel", ["s3://data/train/", "{uri: s3://data/train/, input_mode: File}"])
+def test_the_advised_change_fits_a_job_file(spotkeep: Any, interrupted: str, tmp_path: Path, channel: str) -> None:
+    change = json.loads(spotkeep("startup", interrupted, "--json").stdout)["advice"][0]["change"]
+    job_file = tmp_path / "job.yaml"
+    job_file.write_text(f"name: digits\ncommand: python train.py\nchannels:\n  train: {channel}\n")
+    fields = read_job_file(job_file, overrides=[change]).fields
+    assert fields["channels"]["train"] == {"uri": "s3://data/train/", "input_mode": "FastFile"}
+
+
+def test_without_figures_of_its_own_it_cites_aws_whole(deployment: Any, make: Any, spotkeep: Any) -> None:
+    add(deployment, make, "digits-1a2b3c4d", story(make, "digits-1a2b3c4d", *phases(20, 300, 10)))
+    printed = spotkeep("startup", "digits-1a2b3c4d", columns=60).stdout
+    assert "https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_AlgorithmSpecification.html" in printed
+    assert "Medians" not in printed
+    assert "AWS says that FastFile" in printed
 
 
 def test_a_run_without_a_start(spotkeep: Any, interrupted: str) -> None:

@@ -15,7 +15,7 @@ BEGUN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 def facts(**changes: Any) -> RunFacts:
     given = {"run": "digits", "backend": "sagemaker", "image": "large:1", "input_modes": ("File",)}
-    return RunFacts(**{**given, "file_channels": ("train",), **changes})
+    return RunFacts(**{**given, "file_channels": (("train", "s3://a/"),), **changes})
 
 
 def start(*, warm: bool = False, packages_from: str | None = None, **seconds: float) -> Start:
@@ -40,7 +40,8 @@ def test_short_parts_and_small_shares_are_worth_no_advice() -> None:
 
 def test_data_by_awss_words_while_there_are_no_own_figures() -> None:
     found = the_advice(starts=[start(data=300)])
-    assert (found.part, found.change) == (Part.DATA, "channels.train.input_mode=FastFile")
+    assert found.part is Part.DATA
+    assert found.change == "channels.train={uri: s3://a/, input_mode: FastFile}"
     assert found.saves_seconds is None
     assert str(found.source).endswith("API_AlgorithmSpecification.html")
     assert found.because.startswith("AWS says that FastFile")

@@ -160,7 +160,7 @@ def test_entries_of_other_attempts_are_passed_over(make: Any) -> None:
     ("channels", "modes", "copied"),
     [
         ([], (), ()),
-        ([{"name": "train", "uri": "s3://a/", "input_mode": "File"}], ("File",), ("train",)),
+        ([{"name": "train", "uri": "s3://a/", "input_mode": "File"}], ("File",), (("train", "s3://a/"),)),
         (
             [
                 {"name": "train", "uri": "s3://a/", "input_mode": "FastFile"},
@@ -171,7 +171,7 @@ def test_entries_of_other_attempts_are_passed_over(make: Any) -> None:
         ),
     ],
 )
-def test_the_choices_of_a_run(make: Any, channels: Any, modes: tuple[str, ...], copied: tuple[str, ...]) -> None:
+def test_the_choices_of_a_run(make: Any, channels: Any, modes: tuple[str, ...], copied: Any) -> None:
     request = {"name": "digits", "channels": channels, "image": "image:1", "keep_alive": 600}
     facts = facts_of(make.run(request=request, capacity="on-demand"))
     assert (facts.input_modes, facts.file_channels) == (modes, copied)
