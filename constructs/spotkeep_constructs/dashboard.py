@@ -188,7 +188,7 @@ def _heading(deployment: str) -> cloudwatch.IWidget:
     return cloudwatch.TextWidget(
         markdown=(
             f"# Spotkeep: {deployment}\nWhich runs these are: `spotkeep ps`. What one run went through: "
-            "`spotkeep describe RUN`. What a red alarm asks for: the runbook (docs/runbook.md)."
+            "`spotkeep describe RUN`. What a red alarm asks for: the runbook (`spotkeep help runbook`)."
         ),
         width=24,
         height=2,

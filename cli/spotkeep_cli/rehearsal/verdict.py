@@ -289,7 +289,7 @@ def _saved_nothing(run: RunEvidence, interruptions: Sequence[CapacityLoss]) -> l
     return [
         "the script wrote nothing into the checkpoint directory (/opt/ml/checkpoints, which SPOTKEEP_CHECKPOINT_DIR"
         " names), so it began anew after each interruption: let it save there and load when it starts, or give it"
-        " one of the ways of docs/training-scripts.md"
+        " one of the ways of `spotkeep help training-scripts`"
     ]
 
 
@@ -299,7 +299,7 @@ def _never_said(run: RunEvidence, interruptions: Sequence[CapacityLoss]) -> tupl
         return ()
     return (
         "the script never said at which step it was and from which one it went on, and the files that it read are not"
-        " seen here, so nothing shows that it resumed: give it one of the ways of docs/training-scripts.md, or"
+        " seen here, so nothing shows that it resumed: give it one of the ways of `spotkeep help training-scripts`, or"
         " spotkeep.report_resumed and report_progress. A rehearsal as a SageMaker job (spotkeep rehearse) sees the"
         " files where the disk keeps times of access",
     )

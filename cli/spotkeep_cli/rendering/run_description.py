@@ -198,10 +198,21 @@ class RunStory:
         }
 
 
-def run_description(story: RunStory, *, now: datetime, width: int) -> RenderableType:
-    """Return everything about a run, on one page."""
+def run_description(
+    story: RunStory, *, now: datetime, width: int, bar: RenderableType | None = None, most_entries: int | None = None
+) -> RenderableType:
+    """Return everything about a run, on one page.
+
+    Args:
+        story: The run's records.
+        now: The time.
+        width: The room, in characters.
+        bar: The bar of a run at work.
+        most_entries: Show only so many entries of the timeline, the newest ones.
+    """
     run, attempts, metrics = story.run, story.attempts, story.metrics
-    parts: list[RenderableType] = [_headline(run), facts(run_facts(run, page=story.page, now=now))]
+    bars = [] if bar is None else [Padding(bar, (0, 0, 0, 2))]
+    parts: list[RenderableType] = [_headline(run), *bars, facts(run_facts(run, page=story.page, now=now))]
     if len(attempts) > 1 or any(attempt.interruptions for attempt in attempts):
         table = table_that_fits(attempt_columns(attempts), width=width - 2)
         parts += [_heading("Attempts"), Padding(table, (0, 0, 0, 2), expand=False)]
@@ -213,7 +224,8 @@ def run_description(story: RunStory, *, now: datetime, width: int) -> Renderable
         if metrics.left_out:
             parts.append(Text("  the script reports more than are kept", style="dim"))
     if story.timeline:
-        parts += [_heading("Timeline (UTC)"), timeline_table(story.timeline)]
+        timeline = story.timeline if most_entries is None else story.timeline[-most_entries:]
+        parts += [_heading("Timeline (UTC)"), timeline_table(timeline)]
     parts += [_heading("Cost"), bill(run)]
     return Group(*parts)
 

@@ -257,8 +257,8 @@ class Metric(Record):
     """None where there is no goal."""
     span: int = 1
     """The number of steps that share a point of the curve, a power of two."""
-    points: Annotated[tuple[tuple[int, float], ...], AtMost(60)] = ()
-    """The curve, with the last step and value of each span, and before them those of its first value."""
+    points: Annotated[tuple[tuple[int, float], ...], AtMost(63)] = ()
+    """The curve, with the last step and value of each span, and those of the first, least and greatest value."""
     bests: Annotated[tuple[tuple[int, float], ...], AtMost(60)] = ()
     """The best step and value of each span, where there is a goal.
 

@@ -314,7 +314,7 @@ _ENDINGS_ON_EC2: Final = {
 
 DOUBTFUL_END: Final = (
     "The script ended with code 0 on one notice after the other and did not say that it is done: it counts as done, "
-    "and may only have been interrupted (docs/interruptions.md)"
+    "and may only have been interrupted (spotkeep help interruptions)"
 )
 
 _NOTIFICATION_OF_STATE: Final = {
