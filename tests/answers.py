@@ -29,6 +29,8 @@ KNOWN_DIFFERENCES: Final[Mapping[str, tuple[str, ...]]] = {
         "vpcSet[].defaultSecurityGroupId is not",
         "vpcSet[].defaultNetworkAclId is not",
     ),
+    "efs CreateMountTarget": ("MountTargetArn is not",),
+    "efs DescribeMountTargets": ("MountTargets[].MountTargetArn is not",),
     "events ListRules": ("Rules[].CreatedBy is not",),
     "lambda CreateFunction": ("LastUpdateStatusReasonCode is ''",),
     "lambda GetFunction": ("Configuration.LastUpdateStatusReasonCode is ''", "Configuration.StateReasonCode is ''"),

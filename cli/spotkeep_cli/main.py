@@ -54,8 +54,13 @@ class SpotkeepGroup(TyperGroup):
             terminal.show_error(error)
             code = error.exit_code
         except typer.TyperException as error:
-            Terminal().show_error(_usage_error(error))
-            code = error.exit_code
+            if type(error).__name__ == "NoArgsIsHelpError":
+                # Rich has printed the help by now. Else it is the message.
+                typer.echo(error.format_message(), nl=False)
+                code = ExitCode.DONE
+            else:
+                Terminal().show_error(_usage_error(error))
+                code = error.exit_code
         except typer.Abort:
             code = 130
         except Exception as error:
@@ -144,8 +149,14 @@ app.add_typer(pool_commands.app, name="pool", rich_help_panel=_RUNS)
 app.add_typer(notification_commands.app, name="notifications", rich_help_panel=_RUNS)
 app.add_typer(checkpoint_commands.app, name="checkpoints", rich_help_panel=_RUNS)
 app.command(rich_help_panel=_JOB_FILES)(job_files.doctor)
-# What users of other launchers type first.
+# The words that users of other launchers type first.
 app.command("validate", hidden=True)(job_files.doctor)
+app.command("ls", hidden=True)(runs.ps)
+app.command("list", hidden=True)(runs.ps)
+app.command("status", hidden=True)(runs.status)
+app.command("cancel", hidden=True)(steering.stop)
+app.command("run", hidden=True)(job_files.launch)
+app.command("submit", hidden=True)(job_files.launch)
 app.command(rich_help_panel=_JOB_FILES)(job_files.plan)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse_pool)

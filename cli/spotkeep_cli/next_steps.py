@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
+from spotkeep_cli.failure_causes import hint_of_failure
 from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.record.states import RunState
 
@@ -23,7 +25,7 @@ def steps_for_run(run: Run, *, invocation: Invocation, after: str) -> list[NextS
         invocation: The words that `spotkeep` was called with.
         after: The command that was just run. It is not offered again.
     """
-    name = run.run
+    name, now = run.run, invocation.seams.now()
     describe, resume = (f"describe {name}", "the whole story"), (f"resume {name}", "go on from its last checkpoint")
     if run.state is RunState.COMPLETED:
         steps = [describe, ("savings", "what spot saved so far"), (f"logs {name}", "its log")]
@@ -31,7 +33,7 @@ def steps_for_run(run: Run, *, invocation: Invocation, after: str) -> list[NextS
         # It was refused, or never had an instance: there is no log.
         steps = [(f"describe {name}", "why it did not begin"), (f"resume {name}", "try again when that is put right")]
     elif run.state is RunState.FAILED:
-        steps = [(f"logs {name}", "what it said before it ended"), resume, describe]
+        steps = [(f"logs {name}", "what it said before it ended"), _resume_of_failed(run), describe]
     elif run.next_pause_at_step is not None:
         steps = [
             (f"resume {name} --set pause_at_step={run.next_pause_at_step}", "go on, and pause there"),
@@ -44,11 +46,25 @@ def steps_for_run(run: Run, *, invocation: Invocation, after: str) -> list[NextS
         steps = [(f"logs {name} -f", "follow its log"), (f"describe {name}", "what happened so far")]
         if run.state is not RunState.STOPPING:
             steps.append((f"stop {name}", "end it"))
+    if run.ending is not None and run.ending.at.timestamp() + run.request.get("keep_alive", 0) > now.timestamp():
+        steps.insert(0, (f"pool stop {name}", "give its instances back, which are billed while they wait"))
     offered = _offered(steps, invocation=invocation, but={after, "resume"} if run.adopted else {after})
     # The plain AWS command would ask the real AWS.
     if run.state is RunState.COMPLETED and run.output_uri and not invocation.options.local:
         offered.insert(0, NextStep(command=f"aws s3 cp {run.output_uri} .", what="fetch the model"))
     return offered[:2]
+
+
+def _resume_of_failed(run: Run) -> tuple[str, str]:
+    """Return the resume of a run whose script failed, with the change that its failure asks for."""
+    name, command = run.run, run.request.get("command")
+    failure = "" if run.ending is None else run.ending.failure_reason or ""
+    if isinstance(command, list) and hint_of_failure(failure) is not None:
+        given = shlex.quote(f"command={shlex.join(map(str, command))}")
+        return f"resume {name} --set {given}", "go on with the command put right"
+    if run.request.get("source") is None:
+        return f"resume {name}", "go on from its last checkpoint"
+    return f"resume {name} --source .", "go on from its last checkpoint with the script mended"
 
 
 def _offered(steps: Sequence[tuple[str, str]], *, invocation: Invocation, but: Collection[str]) -> list[NextStep]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spotkeep_cli.errors import RunNotFoundError
+from spotkeep_cli.rendering.lists import is_rehearsal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,8 +21,8 @@ MOST_RUNS = 500
 """Abbreviations are looked up among so many of the newest runs. One that cannot be read has none (`ps` names it)."""
 
 
-def find_run(table: RunTable, text: str, *, command: str) -> Run:
-    """Return the run with that id, or the only one whose id begins with it.
+def find_run(table: RunTable, text: str | None, *, command: str) -> Run:
+    """Return the run with that id, or the only one whose id begins with it. Without a text, return the newest run.
 
     Args:
         table: The run table.
@@ -31,6 +32,8 @@ def find_run(table: RunTable, text: str, *, command: str) -> Run:
     Raises:
         RunNotFoundError: No run or several have it. The error names the nearest ids.
     """
+    if text is None:
+        return _newest(_runs_by_id(table).values(), at_work=False, command=command)
     if "/" in text:
         return _trial(table, text, command=command)
     return table.runs.get(text) or _only(_runs_by_id(table), text, what="run", command=command)
@@ -45,12 +48,21 @@ def find_sweep(table: RunTable, text: str, *, command: str) -> Sweep:
     return table.sweeps.get(text) or _only(_sweeps_by_id(table), text, what="sweep", command=command)
 
 
-def find_run_or_sweep(table: RunTable, text: str, *, command: str) -> Run | Sweep:
+def find_run_or_sweep(table: RunTable, text: str | None, *, command: str, at_work: bool = False) -> Run | Sweep:
     """Return the run or the sweep with that id, or the only one whose id begins with it. It works like `find_run`.
+
+    Args:
+        table: The run table.
+        text: The user's text. None for the newest.
+        command: The words to call `spotkeep` with, for the hint.
+        at_work: True if the newest is sought among those that have not ended.
 
     Raises:
         RunNotFoundError: None or several have it. The error names the nearest ids.
     """
+    if text is None:
+        found: list[Run | Sweep] = [*_runs_by_id(table).values(), *_sweeps_by_id(table).values()]
+        return _newest(found, at_work=at_work, command=command)
     if "/" in text:
         return _trial(table, text, command=command)
     exact = table.runs.get(text) or table.sweeps.get(text)
@@ -58,6 +70,26 @@ def find_run_or_sweep(table: RunTable, text: str, *, command: str) -> Run | Swee
         return exact
     known: dict[str, Run | Sweep] = {**_runs_by_id(table), **_sweeps_by_id(table)}
     return _only(known, text, what="run", command=command)
+
+
+def known_ids(table: RunTable) -> list[str]:
+    """Return the ids of the newest runs and sweeps, the newest first, without those of rehearsals."""
+    created = {name: run.created_at for name, run in _runs_by_id(table).items() if not is_rehearsal(run)}
+    created |= {name: sweep.created_at for name, sweep in _sweeps_by_id(table).items() if not is_rehearsal(sweep)}
+    return sorted(created, key=lambda name: created[name], reverse=True)
+
+
+def _newest(known: Iterable[FoundT], *, at_work: bool, command: str) -> FoundT:
+    """Return the newest run or sweep. Rehearsals count where there is nothing else."""
+    found: list[Any] = [each for each in known if not (at_work and each.state.ended)]  # type: ignore[attr-defined]
+    found = [each for each in found if not is_rehearsal(each)] or found
+    if not found:
+        what = "no run is at work" if at_work else "there is no run yet"
+        raise RunNotFoundError(
+            what, hint=f"`{command} ps --all` lists the runs, `{command} launch job.yaml` launches one"
+        )
+    newest: FoundT = max(found, key=lambda each: each.created_at)
+    return newest
 
 
 def _runs_by_id(table: RunTable) -> dict[str, Run]:

@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_fleet.printable_text import printable
@@ -186,8 +186,9 @@ def _text_of(node: ast.expr) -> str | None:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr) and node.values:
-        return _text_of(node.values[0])
-    if isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith(("Path", "path.join")):
+        begin = _text_of(node.values[0]) or ""
+        return begin.rpartition("/")[0] or begin or None
+    if isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith(("Path", "path.join", "open")):
         return _text_of(node.args[0])
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.Add, ast.Mod)):
         return _text_of(node.left)
@@ -298,9 +299,10 @@ def _on_saving(script: Script, checkpoints: Argument | None, *, inside: str) -> 
         return
     if script.saves:
         for line, place in script.saves:
+            folder = str(PurePosixPath(place).parent) if PurePosixPath(place).suffix else place
             yield (
                 f"{inside}:{line}: saves to {place!r}, which an interruption deletes. "
-                f"Save below os.environ.get('SPOTKEEP_CHECKPOINT_DIR', {place!r}), and resume from there."
+                f"Save below os.environ.get('SPOTKEEP_CHECKPOINT_DIR', {folder!r}), and resume from there."
             )
         return
     yield (

@@ -13,6 +13,7 @@ from spotkeep_constructs.deployment_build import DeploymentBuild
 from spotkeep_constructs.fleets import Fleets
 from spotkeep_constructs.function_schedules import FunctionSchedules
 from spotkeep_constructs.instance_log import grant_read_instance_log
+from spotkeep_constructs.job_file_systems import JobFileSystems
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.job_secrets import JobSecrets
 from spotkeep_constructs.notifications import notification_queue
@@ -156,7 +157,12 @@ class Launching(Construct):
         self._settings = settings = build.settings
         self._storage = storage
         self._compute = compute
-        self.jobs = TrainingJobs(deployment=settings.deployment, max_keep_alive_seconds=settings.max_keep_alive_seconds)
+        file_systems = JobFileSystems(ids=settings.file_systems)
+        self.jobs = TrainingJobs(
+            deployment=settings.deployment,
+            max_keep_alive_seconds=settings.max_keep_alive_seconds,
+            file_systems=file_systems,
+        )
         self.default_image = self._in_the_region(settings.default_image)
         self.bundle = TrainingBundle(
             self, "TrainingBundle", packed=build.training_bundle, checkpoints=storage.checkpoints
@@ -189,6 +195,7 @@ class Launching(Construct):
         self.jobs.grant_launch(self.launcher.role, execution_roles=self.execution_roles)
         self.jobs.grant_keep_alive(self.launcher.role)
         secrets.let_check(self.launcher.role, network=bool(settings.training_subnet_ids))
+        file_systems.let_check(self.launcher.role)
         if self.search is not None:
             self.search.grant_invoke(self.launcher.role)
         # Its trials are begun after a sweep's launch is answered.

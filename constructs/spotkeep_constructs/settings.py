@@ -290,6 +290,14 @@ Email = Annotated[
         fix="Give addresses such as team@example.com.",
     ),
 ]
+FileSystemId = Annotated[
+    str,
+    _checked(
+        r"fs-[0-9a-f]{8,18}",
+        problem="is not the id of a file system",
+        fix="Give ids of FSx for Lustre or Amazon EFS, such as fs-0123456789abcdef0.",
+    ),
+]
 SubnetId = Annotated[
     str,
     _checked(
@@ -635,6 +643,12 @@ class Settings(BaseModel):
     training_security_group_ids: Annotated[tuple[SecurityGroupId, ...], Listed] = Field(
         default=(), max_length=5, description="security groups of training jobs, with training_subnet_ids"
     )
+    file_systems: Annotated[tuple[FileSystemId, ...], Listed] = Field(
+        default=(),
+        max_length=10,
+        description="file systems of FSx for Lustre and Amazon EFS that training jobs may mount, with "
+        "training_subnet_ids",
+    )
 
     ec2_fleets: bool = Field(
         default=True, description="deploy what runs on EC2 spot fleets need; without runs it costs nothing"
@@ -793,6 +807,16 @@ class Settings(BaseModel):
             )
         return value
 
+    @field_validator("file_systems")
+    @classmethod
+    def _in_the_training_network(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if value and info.data.get("training_subnet_ids") == ():
+            raise _refuse(
+                "needs training_subnet_ids: a file system is reached in a VPC alone",
+                "Set training_subnet_ids and training_security_group_ids as well, or leave it out.",
+            )
+        return value
+
     @field_validator("drills")
     @classmethod
     def _with_fleets(cls, value: bool, info: ValidationInfo) -> bool:  # noqa: FBT001 - pydantic's signature
@@ -898,6 +922,7 @@ class Settings(BaseModel):
     @field_validator(
         "isolated_teams",
         "secrets",
+        "file_systems",
         "training_subnet_ids",
         "training_security_group_ids",
         "vpc_subnet_ids",

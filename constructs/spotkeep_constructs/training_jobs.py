@@ -10,6 +10,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
+from spotkeep_constructs.job_file_systems import WITHOUT_FILE_SYSTEMS, JobFileSystems
 from spotkeep_constructs.session_manager import allow_agent
 from spotkeep_constructs.statements import allow, allow_regional, arn_for, together
 from spotkeep_constructs.storage import allow_image_pull
@@ -37,10 +38,12 @@ class TrainingJobs:
     Attributes:
         deployment: Value of the tag `spotkeep:deployment`.
         max_keep_alive_seconds: The longest time in seconds for which a warm pool of theirs may be kept.
+        file_systems: The file systems that they may mount.
     """
 
     deployment: str
     max_keep_alive_seconds: int
+    file_systems: JobFileSystems
 
     def grant_launch(self, grantee: iam.IGrantable, *, execution_roles: Sequence[iam.IRole]) -> iam.Grant:
         """Let a principal create jobs with this deployment's tag and role, describe jobs, and stop its own.
@@ -49,14 +52,21 @@ class TrainingJobs:
             grantee: The role of a function that launches.
             execution_roles: The roles jobs run with. The only ones that may be passed, and to SageMaker alone.
         """
-        tagged = {"StringEquals": {f"aws:RequestTag/{DEPLOYMENT_TAG}": self.deployment}}
+        bounds = {
+            "StringEquals": {f"aws:RequestTag/{DEPLOYMENT_TAG}": self.deployment},
+            **self._kept_alive_within_the_limit(),
+        }
+        mounted = [self.file_systems.condition] if self.file_systems.ids else []
         return together(
-            allow(
-                grantee,
-                actions=["sagemaker:CreateTrainingJob"],
-                resources=[_every_job(grantee)],
-                wildcard=_EVERY_JOB,
-                conditions=tagged | self._kept_alive_within_the_limit(),
+            *(
+                allow(
+                    grantee,
+                    actions=["sagemaker:CreateTrainingJob"],
+                    resources=[_every_job(grantee)],
+                    wildcard=_EVERY_JOB,
+                    conditions={**bounds, **each},
+                )
+                for each in (WITHOUT_FILE_SYSTEMS, *mounted)
             ),
             allow(
                 grantee,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -25,6 +25,7 @@ from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans, VolumeRetenti
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.ec2.jobs import FleetJobs, FleetOwners, NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetPlatform
+from spotkeep_jobs.backends.file_system_checks import FileSystemChecks
 from spotkeep_jobs.backends.job_files import SpecStore, TrainingBundleStore
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs, client_config
 from spotkeep_jobs.backends.sagemaker.training_job import JobPlatform
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_ssm import SSMClient
 
+    from spotkeep_jobs.document.request import JobRequest
     from spotkeep_jobs.record.record import Attempt, Run
 
 SettingsT_co = TypeVar("SettingsT_co", bound=DeploymentSettings, covariant=True)
@@ -84,6 +86,16 @@ class Clients:
     def ec2(self) -> EC2Client:
         """EC2."""
         return boto3.client("ec2", config=client_config())
+
+    @cached_property
+    def efs(self) -> Any:
+        """Amazon EFS."""
+        return boto3.client("efs", config=client_config())
+
+    @cached_property
+    def fsx(self) -> Any:
+        """Amazon FSx."""
+        return boto3.client("fsx", config=client_config())
 
     @cached_property
     def functions(self) -> LambdaClient:
@@ -351,6 +363,7 @@ class Deployment(Generic[SettingsT_co]):
             instance_type=settings.default_instance_type,
             checkpoint_bucket=settings.checkpoint_bucket,
             data_locations=settings.data_locations,
+            file_systems=settings.file_systems,
             mlflow_arns=settings.mlflow_arns,
             secrets=settings.secrets,
             max_run_limit_seconds=settings.max_run_limit_seconds,
@@ -378,6 +391,27 @@ class Deployment(Generic[SettingsT_co]):
             training_subnet_ids=self.settings.subnet_ids,
             region=self.clients.region,
         )
+
+    @cached_property
+    def file_system_checks(self: Deployment[LauncherSettings]) -> FileSystemChecks:
+        """AWS's answers about the file systems of requests."""
+        return FileSystemChecks(
+            fsx=lambda: self.clients.fsx,
+            efs=lambda: self.clients.efs,
+            ec2=self._ec2,
+            file_systems=self.settings.file_systems,
+            subnet_ids=self.settings.subnet_ids,
+            security_group_ids=self.settings.security_group_ids,
+            region=self.clients.region,
+        )
+
+    def platform_for(self: Deployment[LauncherSettings], request: JobRequest) -> JobPlatform:
+        """Return the deployment's part of a request's training jobs, with the subnets from which they reach its data.
+
+        Args:
+            request: The validated request.
+        """
+        return replace(self.platform, subnet_ids=self.file_system_checks.subnet_ids_for(request))
 
     @cached_property
     def sessions(self: Deployment[LauncherSettings]) -> SessionManager | None:

@@ -23,7 +23,10 @@ from spotkeep_jobs.sweeps.trial_documents import first_trials, judged_trials, pl
 
 _SOME_IMAGE: Final = "123456789012.dkr.ecr.us-east-1.amazonaws.com/default:latest"
 _SOME_DEPLOYMENT: Final = DeploymentDefaults(
-    image=_SOME_IMAGE, instance_type="ml.m5.xlarge", fleet_instance_types=("m5.xlarge",)
+    image=_SOME_IMAGE,
+    instance_type="ml.m5.xlarge",
+    fleet_instance_types=("m5.xlarge",),
+    prices_are_known=False,
 )
 """Stands for a deployment where there is none. It has defaults and no bounds."""
 
@@ -124,7 +127,7 @@ def _judge_sweep(
     judged_as = judged_trials(trials, judge=lambda each: validate(each, defaults=facts, now=now))
     problems = [*placeholder_problems(document, trials[0].parameters), *judged_as.problems]
     max_cost = document.get("max_cost")
-    if max_cost is not None and not judged_as.problems:
+    if max_cost is not None and not judged_as.problems and facts.prices_are_known:
         parallel = min(sweep.parallel, sweep.most_trials)
         problems += parallel_problems(
             limit=float(max_cost), spent=0.0, parallel=parallel, requests=judged_as.requests, prices=facts.prices

@@ -76,6 +76,7 @@ EVERYTHING_SET: dict[str, Any] = {
     "secret_key_arns": ["arn:aws:kms:us-west-1:111122223333:key/5678abcd-12ab-34cd-56ef-1234567890ab"],
     "training_subnet_ids": ["subnet-0aaaaaaaaaaaaaaa1", "subnet-0aaaaaaaaaaaaaaa2"],
     "training_security_group_ids": ["sg-0aaaaaaaaaaaaaaa1"],
+    "file_systems": ["fs-0123456789abcdef0", "fs-0fedcba9876543210"],
     "volume_retention_days": 30,
     "drills": True,
     "vpc_id": "vpc-0123456789abcdef0",

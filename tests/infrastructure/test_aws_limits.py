@@ -60,6 +60,7 @@ LARGEST: dict[str, Any] = EVERYTHING_SET | {
     "secret_key_arns": [_ARN.format("kms", f"key/{key:k>64}") for key in range(10)],
     "training_subnet_ids": [f"subnet-{subnet:017x}" for subnet in range(16)],
     "training_security_group_ids": [f"sg-{group:017x}" for group in range(5)],
+    "file_systems": [f"fs-{system:018x}" for system in range(10)],
     "vpc_subnet_ids": [f"subnet-{subnet:017x}" for subnet in range(8)],
     "vpc_availability_zones": [f"ap-southeast-1{zone}" for zone in "abcdefgh"],
     "spot_instance_types": [f"p{kind}gn.24xlarge" for kind in range(20)],

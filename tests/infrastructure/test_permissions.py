@@ -207,9 +207,11 @@ class TestThoseThatLaunch:
         self, templates: Templates, templates_with_everything: Templates, principal: str
     ) -> None:
         for found, longest in ((templates, "3600"), (templates_with_everything, "1800")):
-            for action in CAPPED:
-                condition = statement_with(found, principal, action)["Condition"]
-                assert condition["NumericLessThanEqualsIfExists"] == {"sagemaker:KeepAlivePeriod": longest}
+            capped = [each for each in statements_of(found, principal) if CAPPED & {*listed(each["Action"])}]
+            assert {action for each in capped for action in listed(each["Action"])} == CAPPED
+            for each in capped:
+                bound = each["Condition"]["NumericLessThanEqualsIfExists"]
+                assert bound == {"sagemaker:KeepAlivePeriod": longest}
 
     def test_pass_the_roles_of_teams_as_well(self, templates_with_everything: Templates, principal: str) -> None:
         (passed,) = [
@@ -316,6 +318,33 @@ def test_jobs_read_the_secrets_that_the_setting_names_and_the_launcher_describes
     assert key in statement_with(templates_with_everything, "LauncherRole", "kms:DescribeKey")["Resource"]
     assert "GetSecretValue" not in json.dumps(statements_of(templates_with_everything, "LauncherRole"))
     assert "secretsmanager" not in json.dumps([statement for _name, statement in identity_policies(templates)])
+
+
+def test_jobs_mount_the_file_systems_that_the_setting_names_and_the_launcher_describes_them(
+    templates: Templates, templates_with_everything: Templates
+) -> None:
+    named, key = EVERYTHING_SET["file_systems"], "sagemaker:FileSystemId"
+    for function in ("Launcher", "Controller"):
+        creating = [
+            [
+                each["Condition"]
+                for each in statements_of(of, function)
+                if each["Action"] == "sagemaker:CreateTrainingJob"
+            ]
+            for of in (templates, templates_with_everything)
+        ]
+        [[unset], [without, mounting]] = creating
+        assert unset["Null"] == without["Null"] == {key: "true"}
+        assert (mounting["Null"], mounting["ForAllValues:StringEquals"]) == ({key: "false"}, {key: named})
+        assert mounting["StringEquals"] == without["StringEquals"]
+    describing = statement_with(
+        templates_with_everything, "LauncherRole", "elasticfilesystem:DescribeMountTargetSecurityGroups"
+    )
+    assert [text_of(each).rpartition("/")[2] for each in describing["Resource"]] == named
+    assert statement_with(templates_with_everything, "LauncherRole", "fsx:DescribeFileSystems")["Resource"] == "*"
+    every = json.dumps([statement for _name, statement in identity_policies(templates)])
+    assert "fsx:" not in every
+    assert "elasticfilesystem:" not in every
 
 
 class TestShells:

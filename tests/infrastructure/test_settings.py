@@ -226,6 +226,13 @@ TWO_SUBNETS = {"vpc_id": "vpc-12345678", "vpc_subnet_ids": "subnet-12345678,subn
             "secret_key_arns",
             "secrets names no secret",
         ),
+        ({"file_systems": "fs-0123456789abcdef0"}, "file_systems", "needs training_subnet_ids"),
+        ({"file_systems": "fs-12", "training_subnet_ids": "subnet-0123abcd"}, "file_systems[0]", "the id of a file"),
+        (
+            {"file_systems": "fs-0123abcd,fs-0123abcd", "training_subnet_ids": "subnet-0123abcd"},
+            "file_systems",
+            "more than once",
+        ),
         ({"webhook_url": "https://hooks.example.com/T0/secret"}, "webhook_url", "create-secret"),
         ({"spotkeep": "x"}, "spotkeep", "not an object"),
     ],

@@ -173,6 +173,8 @@ class Ec2:
         self.subnets: list[Entry] = []
         self.route_tables: list[Entry] = []
         self.vpc_endpoints: list[Entry] = []
+        self.security_groups: list[Entry] = []
+        self.interfaces: list[Entry] = []
         self.volume_state = "available"
         self.snapshot_state = "completed"
         self.sticking = False
@@ -315,6 +317,14 @@ class Ec2:
 
     def describe_vpc_endpoints(self, **query: Any) -> Entry:
         return self._describe("DescribeVpcEndpoints", "VpcEndpoints", lambda: self.vpc_endpoints, query)
+
+    def describe_security_groups(self, *, GroupIds: Sequence[str], **query: Any) -> Entry:  # noqa: N803
+        named = [each for each in self.security_groups if each["GroupId"] in GroupIds]
+        return self._describe("DescribeSecurityGroups", "SecurityGroups", lambda: named, query)
+
+    def describe_network_interfaces(self, *, NetworkInterfaceIds: Sequence[str], **query: Any) -> Entry:  # noqa: N803
+        named = [each for each in self.interfaces if each["NetworkInterfaceId"] in NetworkInterfaceIds]
+        return self._describe("DescribeNetworkInterfaces", "NetworkInterfaces", lambda: named, query)
 
     # The client: volumes and snapshots
 

@@ -54,6 +54,10 @@ class IamAccount:
             return None
         return key_id if key_id.startswith("arn:") else f"arn:aws:kms:{REGION}:{ACCOUNT_ID}:key/{key_id}"
 
+    def file_system_of(self, mount_target: str) -> str | None:
+        """Return the one file system, for any mount target but `missing`."""
+        return None if mount_target == "missing" else "fs-0123abcd"
+
     def partition_key(self, arn: str) -> str | None:
         """Return the given name."""
         return self.partition_keys.get(arn)

@@ -131,11 +131,11 @@ def test_a_run_that_max_cost_ends_is_within_the_limit() -> None:
 
 def test_a_type_without_a_price_is_not_free() -> None:
     defaults = replace(DEFAULTS, limits=replace(LIMITS, allowed_instance_types=("*",)))
-    (problem,) = problems(DOCUMENT, defaults=defaults, instance_type="ml.x9.metal")
-    assert "ml.x9.metal" in problem.problem
+    (problem,) = problems(DOCUMENT, defaults=defaults, instance_type="ml.p6-b300.48xlarge")
+    assert "ml.p6-b300.48xlarge" in problem.problem
     assert "100 USD an hour" in problem.problem
     assert "prices" in problem.fix
-    assert not problems(DOCUMENT, defaults=defaults, instance_type="ml.x9.metal", max_run="9h")
+    assert not problems(DOCUMENT, defaults=defaults, instance_type="ml.p6-b300.48xlarge", max_run="9h")
 
 
 @pytest.mark.parametrize(

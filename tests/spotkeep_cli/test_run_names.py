@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_cli.errors import RunNotFoundError
-from spotkeep_cli.run_names import find_run, nearest
+from spotkeep_cli.run_names import find_run, find_run_or_sweep, known_ids, nearest
 
 
 @pytest.fixture
@@ -66,3 +67,20 @@ def test_suggestions_are_known_different_and_few(typed: str, known: list[str]) -
     suggested = nearest(typed, known)
     assert set(suggested) <= set(known)
     assert len(suggested) == len(set(suggested)) <= 3
+
+
+def test_without_an_id_the_newest_is_meant_and_a_rehearsal_only_where_there_is_nothing_else(
+    deployment: Any, make: Any
+) -> None:
+    with pytest.raises(RunNotFoundError) as refusal:
+        find_run(deployment.table, None, command="spotkeep")
+    assert "there is no run yet" in refusal.value.message
+    rehearsed = make.run("rehearsed-1", created_at=make.now, token="rehearsal-0123")
+    deployment.dynamodb.add(rehearsed)
+    assert find_run(deployment.table, None, command="spotkeep").run == "rehearsed-1"
+    deployment.dynamodb.add(make.run("older-1", created_at=make.now - timedelta(hours=2)))
+    deployment.dynamodb.add(make.completed("newer-1", created_at=make.now - timedelta(hours=1)))
+    assert find_run(deployment.table, None, command="spotkeep").run == "newer-1"
+    at_work = find_run_or_sweep(deployment.table, None, command="spotkeep", at_work=True)
+    assert at_work.run == "older-1"  # type: ignore[union-attr]
+    assert known_ids(deployment.table) == ["newer-1", "older-1"]

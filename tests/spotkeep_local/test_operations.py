@@ -21,6 +21,7 @@ from spotkeep_local.batch.service import BatchService
 from spotkeep_local.ec2.service import Ec2Service
 from spotkeep_local.fis.service import FisService
 from spotkeep_local.options import ServerOptions
+from spotkeep_local.training.file_systems import FileSystems
 from spotkeep_local.training.service import TrainingService
 
 if TYPE_CHECKING:
@@ -95,6 +96,11 @@ BATCH = {
     "UpdateServiceJob": "the SageMaker SDK",
 }
 SSM = {"StartSession": "`spotkeep shell`, through the launcher; ministack has the parameters"}
+FSX = {
+    "CreateFileSystem": "`aws fsx create-file-system`, of an administrator",
+    "DeleteFileSystem": "`aws fsx delete-file-system`, of an administrator",
+    "DescribeFileSystems": "the launcher, of a channel on FSx for Lustre",
+}
 PRICING = {"GetProducts": "the daily reading of the price list"}
 SERVICE_QUOTAS = {"ListServiceQuotas": "`spotkeep doctor --account`"}
 CONTROL = {
@@ -138,6 +144,7 @@ def training(tmp_path: Path) -> TrainingService:
         endpoint_url="http://127.0.0.1:1",
         credentials=credentials,
         options=ServerOptions.fast(),
+        file_systems=credentials,
         publish_event=lambda *_: None,
     )
 
@@ -164,12 +171,15 @@ def test_every_operation_of_a_service_is_called(ec2: Ec2Service, training: Train
     sessions = LocalSessionManager(
         _not_asked, cloud=ec2.cloud, job=training.job, may_connect=lambda _role, _instance: True
     )
+    nothing: Any = None
+    file_systems = FileSystems(folder=tmp_path / "fsx", session=nothing, account_id="1", region="us-east-1")
     services: list[tuple[AwsService, dict[str, str]]] = [
         (training.api, SAGEMAKER),
         (ec2.api, EC2),
         (fis.api, FIS),
         (batch.api, BATCH),
         (sessions.api, SSM),
+        (file_systems.api, FSX),
         (pricing_service(), PRICING),
         (service_quotas(training=lambda: 0, warm_pools=lambda: 0), SERVICE_QUOTAS),
     ]

@@ -87,14 +87,21 @@ class LocalPlace:
         with InspectedCheckpoint(self._path, step) as checkpoint:
             return checkpoint.manifest
 
-    def opened(self, step: int, *, with_data: bool) -> InspectedCheckpoint:
+    def opened(self, step: int, *, with_data: bool, keep_in: Path | None = None) -> InspectedCheckpoint:
         """Open one checkpoint, to be read. Without data only its manifest need be at hand.
+
+        Args:
+            step: Its step.
+            with_data: False where its data are not needed.
+            keep_in: A directory that gets a copy of it. None for no copy.
 
         Raises:
             DamagedCheckpointError: If it has no sound manifest.
             NewerFormatError: If a newer library wrote it.
         """
         del with_data  # it is all here
+        if keep_in is not None:
+            shutil.copytree(self._path / f"step-{step}", keep_in / f"step-{step}")
         return InspectedCheckpoint(self._path, step)
 
 
@@ -141,15 +148,20 @@ class StoredPlace:
         return checked_manifest(raw, step)
 
     @contextmanager
-    def opened(self, step: int, *, with_data: bool) -> Iterator[InspectedCheckpoint]:
+    def opened(self, step: int, *, with_data: bool, keep_in: Path | None = None) -> Iterator[InspectedCheckpoint]:
         """Open one checkpoint.
+
+        Args:
+            step: Its step.
+            with_data: True to fetch its data, too.
+            keep_in: A directory that keeps the fetched checkpoint if the block ends well. None to remove it.
 
         Raises:
             CommandLineError: If there is no room for it here.
         """
         self._check_manifest_size(step)
         wanted = {name: size or 0 for name, size in self._files[step].items() if with_data or name == MANIFEST_NAME}
-        with tempfile.TemporaryDirectory(prefix="spotkeep-") as folder:
+        with tempfile.TemporaryDirectory(prefix="spotkeep-", dir=keep_in) as folder:
             _check_room(Path(folder), sum(wanted.values()))
             target = Path(folder) / f"step-{step}"
             target.mkdir()
@@ -158,6 +170,8 @@ class StoredPlace:
                     self._objects.download(f"step-{step}/{name}", target / name, on_bytes=on_bytes)
             with InspectedCheckpoint(Path(folder), step) as checkpoint:
                 yield checkpoint
+            if keep_in is not None:
+                target.rename(keep_in / target.name)
 
     def _check_manifest_size(self, step: int) -> None:
         name, size = f"step-{step}/{MANIFEST_NAME}", self._files[step].get(MANIFEST_NAME)

@@ -1,25 +1,50 @@
 """The arguments and options that several commands share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.errors import CommandLineError
-from spotkeep_cli.seams import Invocation
+from spotkeep_cli.seams import Invocation, Seams
 
-RunName = Annotated[
-    str, typer.Argument(metavar="RUN", help="The run's id, or the beginning of it.", show_default=False)
-]
-SweepName = Annotated[
-    str, typer.Argument(metavar="SWEEP", help="The sweep's id, or the beginning of it.", show_default=False)
-]
-RunOrSweepName = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN", help="The id of a run or a sweep, or its beginning; SWEEP/17 is a trial.", show_default=False
-    ),
-]
+
+def _known_ids(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the ids of runs and sweeps that begin with the typed text. A shell asks for them when it completes."""
+    from spotkeep_cli.run_names import known_ids
+
+    options, seams = context.find_root().params, context.find_root().obj
+    connection = ConnectionOptions(
+        deployment=options.get("deployment") or "spotkeep",
+        region=options.get("region"),
+        profile=options.get("profile"),
+        local=bool(options.get("local")),
+    )
+    try:
+        if isinstance(seams, Seams):
+            table = seams.connect(connection).table
+        else:
+            from spotkeep_cli.aws.connection import connect
+
+            table = connect(connection).table
+        return [name for name in known_ids(table) if name.startswith(incomplete)]
+    except Exception:  # noqa: BLE001 - a shell shows a traceback in the middle of the user's line
+        return []
+
+
+def _a_run(metavar: str, text: str, *, default: str | None = None) -> Any:
+    return typer.Argument(metavar=metavar, help=text, show_default=default or False, autocompletion=_known_ids)
+
+
+_OF_A_RUN = "The run's id, or the beginning of it."
+_OF_A_RUN_OR_SWEEP = "The id of a run or a sweep, or its beginning; SWEEP/17 is a trial."
+_NEWEST = "the newest"
+RunName = Annotated[str, _a_run("RUN", _OF_A_RUN)]
+SweepName = Annotated[str, _a_run("SWEEP", "The sweep's id, or the beginning of it.")]
+RunOrSweepName = Annotated[str, _a_run("RUN", _OF_A_RUN_OR_SWEEP)]
+NewestRunName = Annotated[str | None, _a_run("[RUN]", _OF_A_RUN, default=_NEWEST)]
+NewestRunOrSweepName = Annotated[str | None, _a_run("[RUN]", _OF_A_RUN_OR_SWEEP, default=_NEWEST)]
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.YAML", help="The job file.", show_default=False)]
 Overrides = Annotated[
     list[str] | None,

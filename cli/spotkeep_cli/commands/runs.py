@@ -1,5 +1,6 @@
 """Commands that show runs: `spotkeep ps`, `describe`, `logs` and `best`."""
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,14 +10,14 @@ import typer
 from spotkeep_cli.commands.parameters import (
     AsJson,
     AsPage,
-    RunName,
-    RunOrSweepName,
+    NewestRunName,
+    NewestRunOrSweepName,
     SweepName,
     invocation_of,
     write_page,
 )
 from spotkeep_cli.errors import RunNotFoundError, UsageError
-from spotkeep_cli.run_names import find_run, find_run_or_sweep, find_sweep
+from spotkeep_cli.run_names import MOST_RUNS, find_run, find_run_or_sweep, find_sweep
 from spotkeep_cli.seams import Invocation
 from spotkeep_cli.terminal import NextStep, Terminal
 
@@ -33,20 +34,25 @@ def ps(
     everything: Annotated[bool, typer.Option("--all", "-a", help="Also runs that ended over a day ago.")] = False,
     owner: Annotated[str | None, typer.Option(help="Only this owner's.", show_default=False)] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = DEFAULT_LIMIT,
+    rehearsals: Annotated[bool, typer.Option("--rehearsals", help="Also those of rehearsals.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the runs and sweeps: those at work, and those that ended in the last day."""
     from spotkeep_cli.next_steps import steps_for_run, steps_for_sweep
-    from spotkeep_cli.rendering.lists import run_list, worth_listing
+    from spotkeep_cli.rendering.lists import is_rehearsal, run_list, worth_listing
     from spotkeep_cli.sweeps.sweep_view import sweep_list
 
     invocation = invocation_of(context)
     now = invocation.seams.now()
     table = invocation.deployment().table
     unreadable: dict[str, str] = {}
-    found = table.runs.list(owner=owner, limit=limit, unreadable=unreadable)
+    # Only a local AWS has rehearsals, which may be most of its runs.
+    read = MOST_RUNS if invocation.options.local and not rehearsals else limit
+    known = table.runs.list(owner=owner, limit=read, unreadable=unreadable)
+    found = [run for run in known if rehearsals or not is_rehearsal(run)][:limit]
     listed = found if everything else [run for run in found if worth_listing(run, now=now)]
     all_sweeps = table.sweeps.list(owner=owner, limit=limit, unreadable=unreadable)
+    all_sweeps = [each for each in all_sweeps if rehearsals or not is_rehearsal(each)]
     sweeps = [each for each in all_sweeps if everything or worth_listing(each, now=now)]
     terminal = Terminal(as_json=as_json)
     terminal.remark_unreadable(unreadable)
@@ -62,8 +68,10 @@ def ps(
     if not listed:
         of_owner = f" of {owner}" if owner else ""
         terminal.show(f"No runs{of_owner} at work." if found else f"No runs{of_owner} yet.")
+        others = [("ps --all", "show those that ended")] if found else []
+        others += [("ps --rehearsals", "show those of rehearsals")] if len(known) > len(found) else []
         terminal.show_next(
-            *([NextStep(command=invocation.command("ps --all"), what="show those that ended")] if found else []),
+            *(NextStep(command=invocation.command(command), what=what) for command, what in others),
             NextStep(command=invocation.command("launch job.yaml"), what="launch one"),
         )
         return
@@ -74,6 +82,14 @@ def ps(
     terminal.show_next(*steps_for_run(at_work, invocation=invocation, after="ps"))
 
 
+def status(context: typer.Context, name: NewestRunOrSweepName = None) -> None:
+    """Show one run, or without its id list the runs: `describe RUN`, and `ps`."""
+    if name is None:
+        ps(context)
+    else:
+        describe(context, name)
+
+
 Plots = Annotated[
     Path | None,
     typer.Option("--plots", metavar="FOLDER", help="Of a sweep: draw pictures into this folder.", show_default=False),
@@ -82,7 +98,7 @@ Plots = Annotated[
 
 def describe(
     context: typer.Context,
-    name: RunOrSweepName,
+    name: NewestRunOrSweepName = None,
     *,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Of a sweep: all trials.")] = False,
     plots: Plots = None,
@@ -157,12 +173,15 @@ def _describe_sweep(
         from spotkeep_cli.sweeps.sweep_plots import save_plots
         from spotkeep_cli.sweeps.sweep_report import SweepStory, sweep_html
 
-        with terminal.remarks.status("reading the trials' curves"):
-            story = SweepStory.read(sweep, trials, runs=table.runs)
-        if plots is not None:
-            drawn = save_plots(story.drawn, folder=plots)
-        if as_page:
-            page = write_page(sweep_html(story, invocation=invocation, now=now), name=sweep.sweep)
+        with terminal.remarks.status("reading the trials' curves") as status:
+            unreadable: dict[str, str] = {}
+            story = SweepStory.read(sweep, trials, runs=table.runs, unreadable=unreadable)
+            status.update("drawing")
+            if plots is not None:
+                drawn = save_plots(story.drawn, folder=plots)
+            if as_page:
+                page = write_page(sweep_html(story, invocation=invocation, now=now), name=sweep.sweep)
+        terminal.remark_unreadable(unreadable)
     if as_json:
         terminal.give_json(
             {
@@ -183,14 +202,19 @@ def _describe_sweep(
 
 def logs(
     context: typer.Context,
-    run_name: RunName,
+    run_name: NewestRunName = None,
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Every line as the job wrote it, events too.")] = False,
     attempt: Annotated[int | None, typer.Option(min=1, help="Only this attempt's log.", show_default=False)] = None,
+    tail: Annotated[
+        int | None,
+        typer.Option("--tail", "-n", min=0, metavar="LINES", help="Only the last lines.", show_default=False),
+    ] = None,
 ) -> None:
     """Print a run's log, all attempts in order."""
-    from spotkeep_cli.following import LogPrinter, read_lines, take
+    from spotkeep_cli.aws.job_log import LogLine
+    from spotkeep_cli.following import LogPrinter, Reported, read_lines, take
     from spotkeep_cli.following import follow as follow_run
     from spotkeep_cli.next_steps import steps_for_run
     from spotkeep_cli.rendering.run_bar import RunBar
@@ -208,22 +232,31 @@ def logs(
             hint=f"leave --attempt out for all of them: {invocation.command(f'logs {run.run}')}",
         )
     following = follow and not run.state.ended and attempt in {None, run.attempt}
-    # Following reads the current attempt's log itself, from its beginning.
-    for known in attempts[: len(attempts) - 1] if following else attempts:
-        if len(attempts) > 1:
+    # Following reads the current attempt's log itself, from its beginning. To count its lines it is read before, too.
+    logs_of = [
+        (known, read_lines(deployment.job_log(*known.log_names, backend=known.place.backend)))
+        for known in (attempts[:-1] if following and tail is None else attempts)
+    ]
+    left_out = 0 if tail is None else max(0, sum(len(lines) for _, lines in logs_of) - tail)
+    for known, lines in logs_of[: len(attempts) - 1] if following else logs_of:
+        if len(attempts) > 1 and lines[left_out:]:
             terminal.remark(f"--- attempt {known.attempt}: {known.job_name}")
-        for line in read_lines(deployment.job_log(*known.log_names, backend=known.place.backend)):
+        for line in lines[left_out:]:
             printer.show(line)
+        left_out = max(0, left_out - len(lines))
     if following:
         try:
             with CtrlC(invocation.pause) as ctrl_c, RunBar(terminal.results, now=invocation.seams.now) as bar:
                 for update in follow_run(deployment, run.run, pause=ctrl_c.pause):
                     take(update, status=bar.status)
-                    printer.show(update)
+                    if left_out and isinstance(update, LogLine | Reported):
+                        left_out -= 1
+                    else:
+                        printer.show(update)
         except KeyboardInterrupt:
             terminal.remark("")
         run = deployment.table.runs.get(run.run) or run
-    if not printer.printed:
+    if not printer.printed and tail != 0:
         terminal.remark(
             "No log: it never had instances." if run.state.ended else "No log yet: it waits for its instances."
         )
@@ -251,7 +284,7 @@ def best(context: typer.Context, sweep_name: SweepName, *, export: Export = None
     from spotkeep_cli.rendering.columns import facts
     from spotkeep_cli.rendering.metric_list import at_step
     from spotkeep_cli.rendering.progress_bars import showing_bytes
-    from spotkeep_cli.sweeps.best_trial import export_trial
+    from spotkeep_cli.sweeps.best_trial import CHECKPOINTS, export_trial
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()
@@ -290,6 +323,12 @@ def best(context: typer.Context, sweep_name: SweepName, *, export: Export = None
                 f"The checkpoint is of step {exported.step:,}: of step {found.step} none is kept. "
                 "keep_best of the Checkpointer keeps it."
             )
+        objects = ", ".join(f'"{name}": {name}' for name in exported.state)
+        folder = json.dumps(str((export / CHECKPOINTS).resolve()))
+        terminal.show(
+            "Back into the objects of the script (a scikit-learn estimator stands in EstimatorState):",
+            f"  spotkeep.Checkpointer({{{objects}}}, {folder}).restore()",
+        )
         return
     terminal.show_next(
         NextStep(command=invocation.command(f"best {sweep.sweep} --export best"), what="fetch it"),

@@ -8,6 +8,7 @@ from spotkeep_cli.commands.parameters import (
     AsJson,
     AssumeYes,
     Detach,
+    NewestRunOrSweepName,
     Overrides,
     RunName,
     RunOrSweepName,
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.sweep import Sweep
 
 
-def stop(context: typer.Context, name: RunOrSweepName, *, yes: AssumeYes = False, as_json: AsJson = False) -> None:
+def stop(
+    context: typer.Context, name: NewestRunOrSweepName = None, *, yes: AssumeYes = False, as_json: AsJson = False
+) -> None:
     """End a run, or a sweep with its trials. It saves a checkpoint first, and can be resumed."""
     from spotkeep_cli.launching.answers import ask_launcher
     from spotkeep_cli.rendering.lists import where
@@ -33,7 +36,7 @@ def stop(context: typer.Context, name: RunOrSweepName, *, yes: AssumeYes = False
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()
-    run = find_run_or_sweep(deployment.table, name, command=invocation.options.command)
+    run = find_run_or_sweep(deployment.table, name, command=invocation.options.command, at_work=True)
     if isinstance(run, Sweep):
         end_trials(run, action="stop", deployment=deployment, invocation=invocation, yes=yes, as_json=as_json)
         return
@@ -49,9 +52,23 @@ def stop(context: typer.Context, name: RunOrSweepName, *, yes: AssumeYes = False
     if as_json:
         terminal.give_json(answer)
         return
-    terminal.show(f"{run.run} is stopping: it has two minutes to save. Its checkpoints stay.")
+    terminal.show(f"{run.run} is stopping. {_until_it_ends(run)} Its checkpoints stay.")
     later = [] if run.adopted else [NextStep(command=invocation.command(f"resume {run.run}"), what="go on later")]
     terminal.show_next(NextStep(command=invocation.command(f"describe {run.run}"), what="see it end"), *later)
+
+
+def _until_it_ends(run: "Run") -> str:
+    """Say what the end of a run that is stopped waits for."""
+    from spotkeep_jobs.record.states import RunState
+
+    if run.state is not RunState.TRAINING:
+        return "It does not train now, so there is nothing to save."
+    if run.place.backend == "ec2":
+        return "The agent sends SIGTERM, and the script has two minutes to save."
+    return (
+        "SageMaker sends SIGTERM, and the script has two minutes to save. The job ends after them, and once SageMaker "
+        "has uploaded what the script left."
+    )
 
 
 def end_trials(

@@ -533,7 +533,7 @@ class _SdkJob:
 def _channel_members(channel: Any) -> dict[str, Any]:
     """Return the arguments of a channel and of its source of data in one mapping."""
     members = dict(channel) if isinstance(channel, dict) else {}
-    for name in ("data_source", "s3_data_source"):
+    for name in ("data_source", "s3_data_source", "file_system_data_source"):
         data = members.pop(name, None)
         members |= {"s3_uri": data} if isinstance(data, str) else data if isinstance(data, dict) else {}
     return members

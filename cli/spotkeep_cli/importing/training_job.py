@@ -124,6 +124,8 @@ _CHANNEL_MEANINGS: Final[Mapping[str, LeftOut]] = {
     "HubAccessConfig": lost("a model of a hub is not reached"),
     "ModelAccessConfig": lost("no terms of a model are accepted"),
 }
+_SERVICES_OF_FILE_SYSTEMS: Final = {"FSxLustre": "fsx", "EFS": "efs"}
+"""The fields of a job file by SageMaker's types of file systems."""
 _NEUTRAL: Final[Mapping[str, Any]] = {
     "OutputDataConfig.CompressionType": "GZIP",
     "AlgorithmSpecification.TrainingImageConfig.TrainingRepositoryAccessMode": "Platform",
@@ -421,7 +423,7 @@ def channel_of(
 
     Args:
         name: The channel's name.
-        members: Those of a channel of CreateTrainingJob, of its data source and of its S3 data source, in one mapping.
+        members: Those of a channel of CreateTrainingJob, of its data source and of the source in it, in one mapping.
         left_out: The parts that are left out so far, to which the lost members of the channel are added.
         path: Its place in the request, including its name.
         mode: The input mode where the channel has none.
@@ -430,8 +432,21 @@ def channel_of(
     """
     given = {key: value for key, value in members.items() if value is not None}
     uri, kind = given.pop("S3Uri", None), given.pop("S3DataType", "S3Prefix")
+    content = given.pop("ContentType", None)
+    of_a_kind = {"content_type": content} if content else {}
+    file_system, service = given.pop("FileSystemId", None), given.pop("FileSystemType", None)
+    if file_system is not None and service in _SERVICES_OF_FILE_SYSTEMS:
+        directory, access = given.pop("DirectoryPath", None), given.pop("FileSystemAccessMode", "ro")
+        if given.pop("InputMode", "File") != "File":
+            why = "a mounted file is read when it is needed"
+            left_out.append(LeftOut(field=f"{path}.{written('InputMode')}", why=why, replaced=True))
+        of_service = {_SERVICES_OF_FILE_SYSTEMS[service]: file_system}
+        yield {"name": name, **of_service, "path": directory, "access": access, **of_a_kind}
+        _leave_out_the_rest(given, left_out, path=path, written=written)
+        return
     if kind != "S3Prefix" or not isinstance(uri, str) or not uri.startswith("s3://"):
-        left_out.append(LeftOut(field=path, why="a channel is an S3 prefix: no manifest, no file system"))
+        why = "a channel is an S3 prefix or a directory of FSx for Lustre or EFS: no manifest"
+        left_out.append(LeftOut(field=path, why=why))
         return
     if (distribution := given.pop("S3DataDistributionType", "FullyReplicated")) != "FullyReplicated":
         if instances != 1:
@@ -440,9 +455,14 @@ def channel_of(
             return
         why = f"{distribution} gives one instance all of the data, as the channel does"
         left_out.append(LeftOut(field=f"{path}.{written('S3DataDistributionType')}", why=why, replaced=True))
-    content = given.pop("ContentType", None)
-    of_a_kind = {"content_type": content} if content else {}
     yield {"name": name, "uri": uri, "input_mode": given.pop("InputMode", mode), **of_a_kind}
+    _leave_out_the_rest(given, left_out, path=path, written=written)
+
+
+def _leave_out_the_rest(
+    given: Mapping[str, Any], left_out: list[LeftOut], *, path: str, written: Callable[[str], str]
+) -> None:
+    """Add the members of a channel that no field of a job file takes."""
     for member, value in given.items():
         if value not in ("None", False, "", [], {}):
             meaning = _CHANNEL_MEANINGS.get(member, LeftOut(field="", why=WITHOUT_A_FIELD))
@@ -537,7 +557,9 @@ def _channels(rest: _Rest, left_out: list[LeftOut], *, instances: Any) -> Iterat
     mode = rest.take("AlgorithmSpecification", "TrainingInputMode") or "File"
     for channel in rest.take("InputDataConfig") or ():
         name, source = channel.pop("ChannelName", None), channel.pop("DataSource", None) or {}
-        members = channel | (source.pop("S3DataSource", None) or {}) | source
+        for kind in ("S3DataSource", "FileSystemDataSource"):
+            channel |= source.pop(kind, None) or {}
+        members = channel | source
         yield from channel_of(name, members, left_out, path=f"InputDataConfig.{name}", mode=mode, instances=instances)
 
 

@@ -7,6 +7,7 @@ warning names the likely effect and the remedy.
 from __future__ import annotations
 
 import ast
+import json
 import posixpath
 import re
 import shutil
@@ -20,6 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from spotkeep_cli.bounded_reading import read_file
 from spotkeep_jobs.document.command import read_command
+from spotkeep_jobs.document.instance_types import several_gpus
 from spotkeep_jobs.document.shell_text import SHELLS, is_block, lines_of, programs_of
 from spotkeep_jobs.errors import Problem
 
@@ -32,9 +34,21 @@ _CHANGES_NO_FILES = frozenset({"cd", "echo", "export", "mkdir", "pip", "pip3", "
 _ECHO_INTO_A_FILE = re.compile(r"\becho\b.*>\s*[^\s&]")
 _INSIDE_PARENTHESES = re.compile(r"\(\s*cd\b")
 _PYTHONS = re.compile(r"python(3(\.\d+)?)?")
+_KEEPS = re.compile(r"spotkeep|SPOTKEEP_CHECKPOINT_DIR|/opt/ml/checkpoints")
+"""The library, or the folder that comes back with a run."""
 _SAVES = re.compile(
-    r"spotkeep|SPOTKEEP_CHECKPOINT_DIR|/opt/ml/checkpoints|ModelCheckpoint|save_checkpoint|torch\.save|save_pretrained"
+    r"ModelCheckpoint|save_checkpoint|save_pretrained|TrainingArguments|orbax|save_file|"
+    r"\b(torch|np|numpy|jnp|pt|model|booster|bst)\.save\w*\(|\b(joblib|pickle|dill|cloudpickle|torch)\.dump\(|"
+    r"\.save_(model|weights|state)\(|\bto_pickle\("
 )
+"""The calls that save a training's state."""
+_CONFIGURES = frozenset({".py", ".sh", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini"})
+_MANY_GPUS_USED = re.compile(
+    r"lightning|accelerate|transformers|deepspeed|fairscale|mp\.spawn|multiprocessing\.spawn|start_processes|"
+    r"nn\.DataParallel|DataParallel\(|elastic_launch|torchrun|tensorflow|keras|\bjax\b|horovod|\bray\b"
+)
+"""The libraries and calls that use several GPUs from one process, or that start a process for each."""
+_IMPORTS_TORCH = re.compile(r"^\s*(import|from) torch\b", re.MULTILINE)
 _MANY_BYTES = 20 * 1024 * 1024
 _MOST_SCRIPT_BYTES = 4 * 1024 * 1024
 
@@ -95,7 +109,10 @@ def check_job(prepared: PreparedJob) -> list[Problem]:
     """Return every warning about a job, in the order a person would fix them."""
     jobs = _jobs(prepared)
     of_a_program = (_script_is_there, _script_compiles, _shell)
-    of_the_job = (_requirements, _script_saves, _script_counts_steps, _checkpoints, _blocks_are_read, _source_size)
+    of_the_job = (
+        *(_requirements, _script_saves, _script_counts_steps, _checkpoints, _one_process_for_several_gpus),
+        *(_blocks_are_read, _source_size),
+    )
     found = [warning for check in of_a_program for job in jobs for warning in check(job)]
     return [*found, *(warning for check in of_the_job for warning in check(jobs[-1]))]
 
@@ -207,14 +224,26 @@ def _requirements(job: _Job) -> Iterator[Problem]:
 def _script_saves(job: _Job) -> Iterator[Problem]:
     if job.fields.get("checkpoints", True) is not True or not job.files or job.script is None:
         return
-    texts = [job.text_of(path) for path in job.files if path.suffix == ".py"]
-    if texts and not any(text and _SAVES.search(text) for text in texts):
+    texts = [job.text_of(path) or "" for path in job.files if path.suffix in _CONFIGURES]
+    given = json.dumps([job.fields.get(name) for name in ("command", "setup", "hyperparameters", "environment")])
+    if any(map(_KEEPS.search, [*texts, given])):
+        return
+    if any(map(_SAVES.search, texts)):
         yield Problem(
             field="checkpoints",
             found="true",
-            problem="no file of the source seems to save a checkpoint: an interruption would start it from zero",
-            fix="wrap the loop in spotkeep.Checkpointer, then prove it: spotkeep rehearse; or set `checkpoints: false`",
+            problem="the source saves, and neither it nor the job file names the folder that comes back after an "
+            "interruption, /opt/ml/checkpoints",
+            fix="save below os.environ.get('SPOTKEEP_CHECKPOINT_DIR', 'checkpoints') and load from there, or give the "
+            "folder as a hyperparameter; or set `checkpoints: false`",
         )
+        return
+    yield Problem(
+        field="checkpoints",
+        found="true",
+        problem="no file of the source seems to save a checkpoint: an interruption would start it from zero",
+        fix="wrap the loop in spotkeep.Checkpointer, then prove it: spotkeep rehearse; or set `checkpoints: false`",
+    )
 
 
 def _script_counts_steps(job: _Job) -> Iterator[Problem]:
@@ -240,6 +269,25 @@ def _checkpoints(job: _Job) -> Iterator[Problem]:
             problem="on spot without checkpoints every interruption starts from zero",
             fix="save checkpoints (spotkeep.Checkpointer), or choose `capacity: on-demand`",
         )
+
+
+def _one_process_for_several_gpus(job: _Job) -> Iterator[Problem]:
+    named = job.fields.get("instance_types") or job.fields.get("instance_type") or ()
+    types = [named] if isinstance(named, str) else named if isinstance(named, list | tuple) else []
+    several = next(((each, gpus) for each in types if isinstance(each, str) and (gpus := several_gpus(each))), None)
+    script = job.script
+    if several is None or script is None or not _PYTHONS.fullmatch(PurePosixPath(job.command[0]).name):
+        return
+    texts = [job.text_of(path) or "" for path in job.files if path.suffix == ".py"]
+    if not any(map(_IMPORTS_TORCH.search, texts)) or any(map(_MANY_GPUS_USED.search, texts)):
+        return
+    instance_type, gpus = several
+    yield Problem(
+        field="command",
+        found=" ".join(job.command),
+        problem=f"{instance_type} has {gpus} GPUs, and plain python starts one process, which trains on one of them",
+        fix=f"start a process for each: torchrun --nproc-per-node={gpus} {script}; or choose a type with one GPU",
+    )
 
 
 def _shell(job: _Job) -> Iterator[Problem]:

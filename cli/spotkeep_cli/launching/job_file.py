@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import itertools
 import re
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +22,14 @@ from spotkeep_cli.errors import JobFileError, LocatedProblem, UsageError
 from spotkeep_cli.launching.job_schema import FieldSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from spotkeep_jobs.errors import Problem
 
 FieldPath = tuple[str | int, ...]
+_ALIASES: Mapping[FieldPath, FieldPath] = {("instance_types",): ("instance_type",)}
+"""Fields that a file may give by another name."""
 
 MAX_JOB_FILE_BYTES = 256 * 1024
 """A job file is a page of text. More is a mistaken argument. (An invocation carries at most 6 MB.)"""
@@ -65,7 +69,7 @@ class JobDocument:
                 return None
             if path in self.lines:
                 return self.lines[path]
-            path = path[:-1]
+            path = path[:-1] or _ALIASES.get(path, ())
         return None
 
     def is_overridden(self, field_name: str) -> bool:
@@ -104,6 +108,12 @@ def read_job_file(path: Path, *, overrides: Sequence[str] = ()) -> JobDocument:
         JobFileError: The file is missing, too large, not YAML, or not a mapping. The error names the line.
         UsageError: An override cannot be understood.
     """
+    if path.suffix == ".py":
+        script = shlex.quote(str(path))
+        raise JobFileError(
+            f"{path} is a script, and this command takes a job file",
+            hint=f"spotkeep init {script} writes one. spotkeep rehearse -- python {script} needs none",
+        )
     fields, lines = _parse(_read(path), path=path)
     fields, overridden = with_overrides(fields, overrides)
     return JobDocument(path=path, fields=fields, lines=lines, overridden=frozenset(overridden))

@@ -305,7 +305,10 @@ def _command(command: Any) -> str:
 
 def _channel(channel: Mapping[str, Any]) -> str:
     kind = f" ({channel['content_type']})" if channel.get("content_type") else ""
-    return f"{channel['name']}: {channel['uri']}{kind}"
+    if uri := channel.get("uri"):
+        return f"{channel['name']}: {uri}{kind}"
+    service, name = ("FSx", channel["fsx"]) if channel.get("fsx") else ("EFS", channel["efs"])
+    return f"{channel['name']}: {service} {name}, {channel['path']}, {channel['access']}{kind}"
 
 
 def _what_runs(request: Mapping[str, Any]) -> str:

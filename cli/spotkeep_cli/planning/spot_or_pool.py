@@ -14,6 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from spotkeep_cli.rendering import quantities
+from spotkeep_cli.rendering.lists import is_rehearsal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,7 +127,9 @@ def habits_of(runs: Sequence[Run], *, name: str) -> Habits | None:
     Returns:
         None when too few of them have ended for figures.
     """
-    same = sorted((run for run in runs if run.name == name), key=lambda run: run.created_at)[-_NEWEST:]
+    same = sorted((run for run in runs if run.name == name and not is_rehearsal(run)), key=lambda run: run.created_at)[
+        -_NEWEST:
+    ]
     done = [run for run in same if run.ended_at is not None and run.cost is not None]
     gaps = [
         max(0.0, (after.created_at - before.ended_at).total_seconds())

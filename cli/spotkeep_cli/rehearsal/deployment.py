@@ -18,6 +18,7 @@ from spotkeep_cli.errors import UsageError
 from spotkeep_cli.launching.answers import read_answer
 from spotkeep_cli.launching.preparation import prepare, send
 from spotkeep_cli.rehearsal.view import Stage
+from spotkeep_cli.rendering.lists import REHEARSAL_TOKEN
 from spotkeep_fleet.secret_references import read_reference
 from spotkeep_local import cdk, lifecycle
 from spotkeep_local.lifecycle import LocalAws
@@ -146,6 +147,26 @@ def require_local_secrets(local: LocalAws, fields: Mapping[str, Any]) -> None:
         )
 
 
+def require_no_file_systems(fields: Mapping[str, Any]) -> None:
+    """Look whether a job file has channels on file systems, which the deployment of a rehearsal does not name.
+
+    Args:
+        fields: The fields of the judged job file.
+
+    Raises:
+        UsageError: It has some. The error names each.
+    """
+    channels = fields.get("channels") or ()
+    named = channels.items() if isinstance(channels, Mapping) else [(each.get("name"), each) for each in channels]
+    mounted = [str(name) for name, each in named if isinstance(each, Mapping) and {"fsx", "efs"} & {*each}]
+    if mounted:
+        there = " ".join(f"--set channels.{name}=s3://BUCKET/PREFIX" for name in mounted)
+        raise UsageError(
+            f"a rehearsal mounts no file system, and channel {', '.join(mounted)} is on one: nothing was rehearsed",
+            hint=f"put a sample of the data into a bucket of the local AWS, and name it for the rehearsal: {there}",
+        )
+
+
 def _by_name(text: object) -> object:
     reference = read_reference(text) if isinstance(text, str) else None
     if reference is None:
@@ -205,7 +226,7 @@ class RehearsedDeployment:
             NoConnectionError: It cannot be found.
         """
         seams, options = invocation.seams, replace(invocation.options, local=True)
-        return cls(seams.connect(options), document=document, new_token=seams.new_token)
+        return cls(seams.connect(options), document=document, new_token=lambda: f"{REHEARSAL_TOKEN}{seams.new_token()}")
 
     def launch(self, *, run: str, **fields: object) -> None:
         """Launch the job as a run, or a sweep, of this id, the way a user would.

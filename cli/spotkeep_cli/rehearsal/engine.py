@@ -23,6 +23,7 @@ from spotkeep_cli.rehearsal.deployment import (
     deploy,
     local_aws,
     require_local_secrets,
+    require_no_file_systems,
     secret_settings,
     with_local_secrets,
 )
@@ -257,6 +258,7 @@ def rehearse(plan: RehearsalPlan, *, view: RehearsalView) -> Report:
         spotkeep_local.errors.LocalAwsError: The local AWS or the CDK CLI failed.
     """
     started = time.monotonic()
+    require_no_file_systems(plan.document.fields)
     plan = replace(plan, document=with_local_secrets(plan.document))
     view.seconds.clear()
     begin = f"{str(plan.document.fields['name'])[:28].rstrip('-')}-{time.strftime('%m%d-%H%M%S')}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from spotkeep_cli.errors import RehearsalNotJudgedError
+from spotkeep_cli.failure_causes import hint_of_failure
 
 SCRIPT_FAILED_HINT = "run the script by itself first, and mend what it says"
 
@@ -36,7 +37,7 @@ class RehearsedRunFailedError(RehearsalNotJudgedError):
     """
 
     def __init__(self, *, run: str, failure: str) -> None:
-        super().__init__(f"{run} failed: {failure}", hint=SCRIPT_FAILED_HINT)
+        super().__init__(f"{run} failed: {failure}", hint=hint_of_failure(failure) or SCRIPT_FAILED_HINT)
         self.failure = failure
 
 

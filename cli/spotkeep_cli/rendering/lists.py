@@ -75,6 +75,15 @@ def reason_text(reason: EndReason | None) -> str:
     return _REASONS.get(reason, "") if reason is not None else ""
 
 
+REHEARSAL_TOKEN = "rehearsal-"  # noqa: S105 - it names a launch, and is no secret
+"""The beginning of the idempotency tokens of rehearsed runs and sweeps."""
+
+
+def is_rehearsal(of: Run | Sweep) -> bool:
+    """Return True for a run or a sweep that a rehearsal launched."""
+    return of.token.startswith(REHEARSAL_TOKEN)
+
+
 def worth_listing(run: Run | Sweep, *, now: datetime) -> bool:
     """Return True if a run or a sweep is at work, or ended in the last day."""
     return run.ended_at is None or not run.state.ended or now - run.ended_at <= timedelta(days=1)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.sweep import BestTrial
 
 
+CHECKPOINTS = "checkpoints"
+"""The folder of an export that a `Checkpointer` restores from."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExportedTrial:
     """The result of an export.
@@ -26,10 +30,12 @@ class ExportedTrial:
     Attributes:
         checkpoint: The name of the checkpoint's file.
         step: Its step.
+        state: The names of the objects that the script saved, such as `model`.
     """
 
     checkpoint: str
     step: int
+    state: tuple[str, ...]
 
 
 def export_trial(
@@ -37,7 +43,8 @@ def export_trial(
 ) -> ExportedTrial:
     """Write a trial's parameters and checkpoint into a folder.
 
-    The checkpoint is that of its best step where it is kept, or the newest.
+    The checkpoint is that of its best step where it is kept, or the newest. It is written twice, as a safetensors file
+    for any program, and as it was saved for a `Checkpointer`.
 
     Args:
         trial: The trial.
@@ -60,9 +67,11 @@ def export_trial(
             )
         step = trial.step if trial.step in steps else steps[0]
         folder.mkdir(parents=True, exist_ok=True)
-        target = folder / f"step-{step}.safetensors"
+        target, kept = folder / f"step-{step}.safetensors", folder / CHECKPOINTS
         check_target(target, overwrite=False)
-        with place.opened(step, with_data=True) as checkpoint:
+        kept.mkdir(exist_ok=True)
+        with place.opened(step, with_data=True, keep_in=kept) as checkpoint:
             export(checkpoint, target, as_format=ExportFormat.SAFETENSORS, overwrite=False)
+            state = tuple(dict.fromkeys(entry.name.partition(".")[0] for entry in checkpoint.entries()))
     (folder / "parameters.json").write_text(json.dumps(dict(trial.parameters), indent=2) + "\n", encoding="utf-8")
-    return ExportedTrial(checkpoint=target.name, step=step)
+    return ExportedTrial(checkpoint=target.name, step=step, state=state)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
 
+from spotkeep_jobs.document.instance_types import is_training_type, nearest_types
 from spotkeep_jobs.document.reading import DocumentModel, Rule, each_once, read_list, read_text, rule, shown, wrong
 from spotkeep_jobs.document.times import LongestWait
 from spotkeep_jobs.errors import Problem
@@ -391,6 +392,28 @@ def _instance_types_fit(request: JobRequest, _defaults: DeploymentDefaults) -> I
         )
 
 
+@rule("backend", "instance_types", "instance_type", "ladder")
+def _types_train(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.backend == "ec2":
+        return
+    places = {"instance_types": request.types}
+    places |= {
+        f"ladder[{number}].instance_types": fallback.types for number, fallback in enumerate(request.ladder or ())
+    }
+    for field, types in places.items():
+        for each in types:
+            if is_training_type(each, priced=defaults.prices):
+                continue
+            near = nearest_types(each)
+            meant = f"Did you mean {' or '.join(near)}?" if near else "Name a type that SageMaker trains on."
+            yield Problem(
+                field=field,
+                found=shown(each),
+                problem="is no instance type of SageMaker's training jobs",
+                fix=f"{meant} A type that is newer than this version needs a price in the setting `prices`.",
+            )
+
+
 @rule("backend", "volume_size_gb", "instance_types", "instance_type", "ladder")
 def _storage_is_there(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.backend == "ec2":
@@ -481,6 +504,7 @@ def _too_many(field: str, types: Sequence[str], *, most: int, fix: str) -> Probl
 
 RULES: Final[tuple[Rule, ...]] = (
     _instance_types_fit,
+    _types_train,
     _storage_is_there,
     _ladder_fits,
     _spot_only_is_kept,

@@ -77,10 +77,12 @@ class DeploymentDefaults:
         checkpoint_bucket: The bucket that runs write and read, each below its prefix.
         data_locations: Other places that runs may read, `s3://<bucket>/<prefix>/` each, or None where that is not
             known.
+        file_systems: The file systems that jobs may mount, by id. None where that is not known.
         mlflow_arns: SageMaker's MLflow that jobs may log to. None where that is not known.
         secrets: The secrets that jobs may read, by name or ARN. None where that is not known.
         max_run_limit_seconds: The longest that a job may train, on SageMaker or on EC2, where it is known.
         prices: On-demand US dollars per instance and hour, by instance type.
+        prices_are_known: False where there is no deployment, so that nothing is known of prices.
         max_keep_alive_seconds: The longest a warm pool may be kept, where the deployment says so.
         isolated_teams: The teams with runs that live apart, below a prefix of their own.
         teams: The teams that have a role of their own. None where that is not known.
@@ -96,10 +98,12 @@ class DeploymentDefaults:
     instance_type: str | None = None
     checkpoint_bucket: str | None = None
     data_locations: tuple[str, ...] | None = None
+    file_systems: tuple[str, ...] | None = None
     mlflow_arns: tuple[str, ...] | None = None
     secrets: tuple[str, ...] | None = None
     max_run_limit_seconds: int | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
+    prices_are_known: bool = True
     max_keep_alive_seconds: int | None = None
     isolated_teams: tuple[str, ...] = ()
     teams: tuple[str, ...] | None = None

@@ -120,7 +120,7 @@ def _capacity_is_of_fleets(request: JobRequest, _defaults: DeploymentDefaults) -
 
 @rule("backend", "channels")
 def _channels_are_copied(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    for channel in request.channels if request.backend == "ec2" else ():
+    for channel in request.s3_channels if request.backend == "ec2" else ():
         if channel.content_type is not None:
             yield Problem(
                 field=f"channels.{channel.name}.content_type",

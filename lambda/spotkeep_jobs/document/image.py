@@ -258,11 +258,29 @@ Image = Annotated[
 ]
 
 
+_NAME_OF: Final = {
+    "scikit-learn": "sklearn",
+    "scikit_learn": "sklearn",
+    "scikitlearn": "sklearn",
+    "torch": "pytorch",
+    "tf": "tensorflow",
+    "keras": "tensorflow",
+    "transformers": "huggingface",
+    "hf": "huggingface",
+}
+_OTHER_NAMES: Final = re.compile(rf"^({'|'.join(_NAME_OF)})(?![a-z])", re.IGNORECASE)
+"""Other names of frameworks, which are written before a version."""
+
+
 def _image_reader(images: Mapping[str, AwsImage], *, what: str) -> Callable[[object], str]:
     """Return the reader of a name and version, which finds the newest image that the text means."""
 
     def read(value: object) -> str:
-        named = newest_named(read_text(value), images)
+        text = read_text(value)
+        named = newest_named(text, images)
+        likely = _OTHER_NAMES.sub(lambda found: _NAME_OF[found[0].lower()], text)
+        if named is None and newest_named(likely, images) is not None:
+            raise wrong(f"is not {what}", f"Write {likely}")
         if named is None:
             raise wrong(
                 f"is not {what}",

@@ -433,6 +433,9 @@ def _problem(detail: Any, model: type[BaseModel], *, document: Mapping[Any, Any]
     return Problem(field=field, found=found, problem=problem or _lower(detail["msg"]), fix=fix or _description(info))
 
 
+_COMMAND: Final = re.compile(r"(python\S*|torchrun|accelerate|deepspeed|bash|sh|pip|cd|\./\S+)\s")
+
+
 def _in_words(detail: Any, *, info: FieldInfo | None, in_gb: bool) -> tuple[str, str]:
     """Return a problem and its fix. Both are empty where pydantic's words or the field's description are enough."""
     value, context, limits = detail["input"], detail.get("ctx", {}), _limits(info)
@@ -455,6 +458,8 @@ def _in_words(detail: Any, *, info: FieldInfo | None, in_gb: bool) -> tuple[str,
             return "is not text", "Write it as text, in quotes if it looks like a number."
         case "string_unicode":
             return "is not valid Unicode text", "Remove the broken character."
+        case "string_too_long" | "string_pattern_mismatch" if _COMMAND.match(str(value)):
+            return "is a command, and this field takes a name", "Write it as `command`."
         case "string_too_long":
             most = context["max_length"]
             return f"has {len(value)} characters; {most} are allowed", f"Shorten it to {most} characters."

@@ -74,9 +74,12 @@ from spotkeep_jobs.document.reading import (
 from spotkeep_jobs.document.secrets import SecretVariable
 from spotkeep_jobs.document.source import (
     MAX_REQUIREMENTS,
+    AnyChannel,
     ArchiveSource,
     Channel,
     ChannelData,
+    FileSystemChannel,
+    FileSystemData,
     GitSource,
     Source,
     read_channels,
@@ -260,10 +263,15 @@ class JobRequest(DocumentModel):
     )
     """On-demand only: how long the instances stay (and are billed) for the next job, up to 1h."""
     channels: Annotated[
-        tuple[Channel, ...],
-        BeforeValidator(read_channels, json_schema_input_type=tuple[Channel, ...] | dict[str, S3Uri | ChannelData]),
+        tuple[AnyChannel, ...],
+        BeforeValidator(
+            read_channels,
+            json_schema_input_type=tuple[Channel | FileSystemChannel, ...]
+            | dict[str, S3Uri | ChannelData | FileSystemData],
+        ),
     ] = Field(default=(), examples=[{"train": "s3://my-data/cifar10/"}])
-    """Data: a list of channels, or a mapping of names to S3 URIs (or to {uri, input_mode})."""
+    """Data: a list of channels, or a mapping of names to S3 URIs (or to {uri, input_mode}), or to directories of file
+    systems as {fsx, path} or {efs, path}."""
     hyperparameters: Annotated[
         dict[
             Annotated[str, BeforeValidator(read_hyperparameter_name)],
@@ -364,6 +372,16 @@ class JobRequest(DocumentModel):
     def every_type(self) -> tuple[str, ...]:
         """The instance types, those of the ladder among them. Empty if none were given."""
         return (*self.types, *(each for fallback in self.ladder or () for each in fallback.types))
+
+    @property
+    def s3_channels(self) -> tuple[Channel, ...]:
+        """The channels with data in S3."""
+        return tuple(each for each in self.channels if isinstance(each, Channel))
+
+    @property
+    def file_system_channels(self) -> tuple[FileSystemChannel, ...]:
+        """The channels with data in file systems."""
+        return tuple(each for each in self.channels if isinstance(each, FileSystemChannel))
 
     @property
     def requirements(self) -> tuple[str, ...]:
@@ -555,6 +573,24 @@ _OTHER_NAMES: Final = {
     "checkpoints3uri": "checkpoint_prefix",
     "checkpointuri": "checkpoint_prefix",
     "notifications": "notify",
+    "program": "command",
+    "workdir": "source",
+    "requirements": "install",
+    "dependencies": "install",
+    "packages": "install",
+    "pip": "install",
+    "gpu": "instance_type",
+    "gpus": "instance_type",
+    "numgpus": "instance_type",
+    "accelerator": "instance_type",
+    "accelerators": "instance_type",
+    "resources": "instance_type",
+    "machinetype": "instance_type",
+    "nodes": "instance_count",
+    "numnodes": "instance_count",
+    "disksize": "volume_size_gb",
+    "envs": "environment",
+    "filemounts": "channels",
     "idempotencytoken": "token",
     "clienttoken": "token",
     "s3uri": "uri",

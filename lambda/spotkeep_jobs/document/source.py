@@ -207,6 +207,25 @@ ChannelName = Annotated[
 ]
 
 
+_LONGEST_DIRECTORY: Final = 4_096
+FileSystemId = Annotated[Text, Field(pattern=r"^fs-[0-9a-f]{8,18}$")]
+
+
+def read_directory(value: object) -> str:
+    """Return the path of a directory of a file system, without a closing slash."""
+    text = read_text(value)
+    if len(text) > _LONGEST_DIRECTORY:
+        raise wrong(f"has {len(text)} characters; SageMaker takes {_LONGEST_DIRECTORY:,}", "Shorten it")
+    if not text.isprintable():
+        raise wrong("holds a line break or another character that cannot be printed", "Write it in one line")
+    if not text.startswith("/"):
+        raise wrong("does not begin with a slash", f"Write /{text[:200]}")
+    parts = text.removesuffix("/").split("/")[1:]
+    if {"", ".", ".."} & set(parts):
+        raise wrong("holds an empty, a . or a .. segment", "Write the directory's full path, one slash between folders")
+    return "/" + "/".join(parts)
+
+
 def read_channels(value: object) -> object:
     """Turn a mapping of names into the list that SageMaker has. Its values are URIs or channels without a name."""
     if isinstance(value, Mapping):
@@ -240,6 +259,55 @@ class Channel(ChannelData):
     """The channel's name, at most 64 characters. `spotkeep`, `spotkeep-spec` and `source` are taken."""
 
 
+class FileSystemData(DocumentModel):
+    """A directory of a file system that the job mounts. On SageMaker alone, in the deployment's training subnets."""
+
+    fsx: FileSystemId | None = Field(default=None, examples=["fs-0123456789abcdef0"])
+    """The id of a file system of FSx for Lustre."""
+    efs: FileSystemId | None = Field(default=None, examples=["fs-0123456789abcdef0"])
+    """The id of a file system of Amazon EFS."""
+    path: Annotated[str, BeforeValidator(read_directory, json_schema_input_type=str)] = Field(
+        examples=["/fsx/cifar10"], min_length=1
+    )
+    """The directory: a full path. With fsx it begins with the file system's mount name: `/<mount name>/<folder>`."""
+    access: Literal["ro", "rw"] = "ro"
+    """ro: the job reads. rw: it may write, and an interruption undoes nothing of that."""
+    input_mode: Literal["File", "FastFile", "Pipe"] = "File"
+    """File. A mounted file is read when it is needed, and nothing is copied before the start."""
+    content_type: Text | None = Field(default=None, examples=["text/csv"], max_length=256, pattern="^[ -~]+$")
+    """What the files are, for algorithms that ask: text/csv, text/libsvm. Default: none, the algorithm's own."""
+
+    @property
+    def file_system(self) -> str:
+        """The id of the file system."""
+        return self.fsx or self.efs or ""
+
+    @property
+    def mount_name(self) -> str:
+        """The first folder of the path, which names a file system of FSx for Lustre. Empty for the root."""
+        return self.path.split("/")[1]
+
+
+class FileSystemChannel(FileSystemData):
+    """Data for the job: a directory of a file system that appears under `/opt/ml/input/data/<name>`."""
+
+    name: ChannelName = Field(examples=["train"])
+    """The channel's name, at most 64 characters. `spotkeep`, `spotkeep-spec` and `source` are taken."""
+
+
+def _channel_meant(channel: object) -> str:
+    """Say as which of the two a mapping is judged."""
+    if isinstance(channel, BaseModel):
+        return type(channel).__name__
+    mounted = isinstance(channel, Mapping) and not {"fsx", "efs"}.isdisjoint(channel)
+    return "FileSystemChannel" if mounted else "Channel"
+
+
+AnyChannel = Annotated[
+    Annotated[Channel, Tag("Channel")] | Annotated[FileSystemChannel, Tag("FileSystemChannel")],
+    Discriminator(_channel_meant),
+]
+
 _MAX_CHANNELS: Final = 20
 
 
@@ -261,7 +329,7 @@ def _keys_can_be_files(request: JobRequest, _defaults: DeploymentDefaults) -> It
 
     An instance of EC2 fetches its source by the key itself.
     """
-    copied = {f"channels.{each.name}.uri": each.uri for each in request.channels if each.input_mode == "File"}
+    copied = {f"channels.{each.name}.uri": each.uri for each in request.s3_channels if each.input_mode == "File"}
     if isinstance(request.source, ArchiveSource) and request.backend != "ec2":
         copied = {"source": request.source.uri, **copied}
     for field, uri in copied.items():
@@ -272,6 +340,64 @@ def _keys_can_be_files(request: JobRequest, _defaults: DeploymentDefaults) -> It
                 found=shown(uri),
                 problem="holds two slashes in a row; SageMaker copies no object with such a key",
                 fix="Write one slash between folders, and copy the objects there if their keys have two.",
+            )
+
+
+_TO_S3: Final = "Name the data in S3 as uri: the bucket that the file system is linked to, or a copy."
+
+
+@rule("channels", "backend")
+def _file_systems_can_be_mounted(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    """Yield the reasons that need no answer of AWS's. `backends.file_system_checks` has the others."""
+    for channel in request.file_system_channels:
+        place = f"channels.{channel.name}"
+        kind = "fsx" if channel.fsx is not None else "efs"
+        if (channel.fsx is None) == (channel.efs is None):
+            yield Problem(
+                field=place,
+                found="fsx and efs" if channel.fsx is not None else "neither fsx nor efs",
+                problem="is one file system, of FSx for Lustre or of Amazon EFS",
+                fix="Give one of the two.",
+            )
+            continue
+        if request.backend == "ec2":
+            yield Problem(
+                field=f"{place}.{kind}",
+                found=shown(channel.file_system),
+                problem="is mounted by SageMaker alone: an instance copies its channels from S3 to the volume",
+                fix=f"{_TO_S3} Or leave backend: ec2 out.",
+            )
+            continue
+        if channel.input_mode != "File":
+            yield Problem(
+                field=f"{place}.input_mode",
+                found=channel.input_mode,
+                problem="is for objects in S3, and a file system is mounted: its files are read when they are needed",
+                fix="Leave it out.",
+            )
+        if channel.fsx is not None and not channel.mount_name:
+            yield Problem(
+                field=f"{place}.path",
+                found=shown(channel.path),
+                problem="does not begin with the mount name of the file system",
+                fix="Write /<mount name>/<folder>: aws fsx describe-file-systems --file-system-ids "
+                f"{channel.fsx} --query 'FileSystems[].LustreConfiguration.MountName'",
+            )
+        if defaults.file_systems is not None and channel.file_system not in defaults.file_systems:
+            yield Problem(
+                field=f"{place}.{kind}",
+                found=shown(channel.file_system),
+                problem="is not among the file systems that jobs may mount: "
+                f"{first_few(defaults.file_systems) or 'the deployment has none'}",
+                fix=f"Name {channel.file_system} in the deployment's setting file_systems, and deploy again.",
+            )
+        if defaults.training_network is False:
+            yield Problem(
+                field=f"{place}.{kind}",
+                found=shown(channel.file_system),
+                problem="is in a VPC, and this deployment's training jobs are in none",
+                fix="Deploy with training_subnet_ids, subnets of the VPC of the file system, and "
+                "training_security_group_ids.",
             )
 
 
@@ -303,7 +429,7 @@ def _data_can_be_read(request: JobRequest, defaults: DeploymentDefaults) -> Iter
         return
     locations = (defaults.runs_uri(request.team), *defaults.data_locations)
     readable = (*locations, defaults.sources_uri(request.team))
-    wanted = {f"channels.{channel.name}.uri": channel.uri for channel in request.channels}
+    wanted = {f"channels.{channel.name}.uri": channel.uri for channel in request.s3_channels}
     if isinstance(request.source, ArchiveSource):
         wanted = {"source": request.source.uri, **wanted}
     for field, uri in wanted.items():
@@ -355,6 +481,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     _channels_fit,
     _keys_can_be_files,
+    _file_systems_can_be_mounted,
     _requirements_file_needs_a_source,
     _data_can_be_read,
     _checkpoints_can_be_written,

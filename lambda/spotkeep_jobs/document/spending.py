@@ -114,7 +114,7 @@ COST_READS: Final = (
 
 @rule("backend", "capacity", "ladder", "instance_types", "instance_type", "spot_only", "max_cost")
 def _cost_can_be_kept(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
-    if request.max_cost is None:
+    if request.max_cost is None or not defaults.prices_are_known:
         return
     unpriced = sorted(unpriced_types(request, prices=defaults.prices))
     if unpriced:
@@ -260,7 +260,12 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 def spending_warnings(request: JobRequest, deployment: DeploymentDefaults) -> Iterator[str]:
-    """Yield a max_cost that may end the run before its work is done."""
+    """Yield a max_cost that may end the run before its work is done, or that nothing is known of."""
+    if request.max_cost is not None and not deployment.prices_are_known:
+        yield (
+            f"max_cost {request.max_cost:.2f} USD is not judged without a deployment, which has the prices. A "
+            f"deployment refuses it where it does not know the price of {', '.join(types_of(request))}."
+        )
     price = price_of(types_of(request), prices=deployment.prices)
     if price is None:
         return

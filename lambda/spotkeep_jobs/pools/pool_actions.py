@@ -79,7 +79,12 @@ class PoolActions:
         """
         job = first_job(request, prices={})
         parameters = build_training_job_request(
-            request=request, job=job, platform=self.deployment.platform, run="match", attempt=1, launch_id="match"
+            request=request,
+            job=job,
+            platform=self.deployment.platform_for(request),
+            run="match",
+            attempt=1,
+            launch_id="match",
         )
         return match(parameters, pools=self.pools(unreadable={}), now=self.deployment.now())
 

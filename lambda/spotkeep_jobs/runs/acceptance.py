@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -105,14 +105,15 @@ class Acceptance:
         raise RequestRefusedError(problems, warnings=(*validation.warnings, *checked.warnings))
 
     def check(self, request: JobRequest) -> Checked:
-        """Return AWS's answers about the secrets of a request, and EC2's about one for the backend `ec2`."""
-        secrets = self.deployment.secret_checks.check(request)
-        checks = self.deployment.fleet_checks
-        if request.backend != "ec2" or checks is None:
-            return secrets
-        fleet = checks.check(request)
-        return replace(
-            fleet, problems=(*fleet.problems, *secrets.problems), warnings=(*fleet.warnings, *secrets.warnings)
+        """Return AWS's answers about the secrets and file systems of a request, and EC2's about one for `ec2`."""
+        asked = [self.deployment.secret_checks.check(request), self.deployment.file_system_checks.check(request)]
+        fleets = self.deployment.fleet_checks
+        if request.backend == "ec2" and fleets is not None:
+            asked.insert(0, fleets.check(request))
+        return Checked(
+            problems=tuple(problem for each in asked for problem in each.problems),
+            warnings=tuple(warning for each in asked for warning in each.warnings),
+            offers=asked[0].offers,
         )
 
     def was_launched(self, request: JobRequest) -> bool:

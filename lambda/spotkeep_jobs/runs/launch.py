@@ -360,7 +360,7 @@ class NewAttempts:
             return build_training_job_request(
                 request=request,
                 job=job,
-                platform=self.deployment.platform,
+                platform=self.deployment.platform_for(request),
                 run=run,
                 attempt=attempt,
                 launch_id=launch_id,

@@ -15,6 +15,8 @@ from itertools import product
 from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
+from pydantic_core import PydanticCustomError
+
 from spotkeep_jobs.document.reading import wrong
 
 FORMS: Final = "Write cron(minute hour day-of-month month day-of-week year), as in cron(0 2 * * ? *), or rate(12 hours)"
@@ -131,6 +133,8 @@ def read_expression(value: object) -> Rate | Cron:
         raise wrong("is not text", FORMS)
     found = re.fullmatch(r"(cron|rate)\((.*)\)", value)
     if found is None:
+        if (likely := _of_crontab(value)) is not None:
+            raise wrong("is a line of crontab", f"AWS writes it as {likely}")
         one_time = " A run at one time is launched then" if value.startswith("at(") else ""
         raise wrong("is neither cron(...) nor rate(...)", f"{FORMS}.{one_time}".rstrip("."))
     return _rate(found[2]) if found[1] == "rate" else _cron(found[2])
@@ -205,6 +209,8 @@ def _cron(text: str) -> Cron:
     fields = text.split()
     if len(fields) != 6:
         problem = f"has {len(fields)} fields; there are six: minute hour day-of-month month day-of-week year"
+        if (likely := _of_crontab(text)) is not None:
+            raise wrong(problem, f"AWS writes this line of crontab as {likely}")
         fix = "Five fields, as crontab has them, get a year and a ?: cron(0 2 * * ? *) is every night at two"
         raise wrong(problem, fix)
     minute, hour, day, month, weekday, year = fields
@@ -220,6 +226,55 @@ def _cron(text: str) -> Cron:
         years=_numbers(year, what="the year", low=1970, high=_LAST_YEAR),
         fires_on=_days_of_month(day) if weekday == "?" else _days_of_week(weekday),
     )
+
+
+_NICKNAMES: Final[Mapping[str, str]] = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+
+
+def _of_crontab(text: str) -> str | None:
+    """Return AWS's expression for a line of crontab. None where the text is no such line, or AWS cannot say it.
+
+    A line of crontab with days of the month and days of the week fires on both.
+    """
+    fields = _NICKNAMES.get(text.strip().lower(), text).split()
+    if len(fields) != 5 or (fields[2] != "*" and fields[4] != "*"):
+        return None
+    minute, hour, day, month, weekday = fields
+    try:
+        named = "?" if weekday == "*" else ",".join(map(_WEEKDAYS.__getitem__, _crontab_weekdays(weekday)))
+        day = day if named == "?" else "?"
+        expression = f"cron({minute} {hour} {day} {month} {named} *)"
+        read_expression(expression)
+    except (PydanticCustomError, ValueError, IndexError):
+        return None
+    return expression.replace("MON,TUE,WED,THU,FRI ", "MON-FRI ")
+
+
+def _crontab_weekdays(field: str) -> list[int]:
+    """Return the days of the week of a line of crontab, from 0 for Sunday to 6."""
+    found: list[int] = []
+    for part in field.split(","):
+        span, _, step = part.partition("/")
+        first, dash, last = span.partition("-")
+        begin, end = (0, 6) if first == "*" else (_weekday_number(first), _weekday_number(last if dash else first))
+        found += [number % 7 for number in range(begin, end + 1, int(step or 1))]
+    return list(dict.fromkeys(found))
+
+
+def _weekday_number(text: str) -> int:
+    if text.upper() in _WEEKDAYS:
+        return _WEEKDAYS.index(text.upper())
+    if not re.fullmatch("[0-7]", text):
+        raise ValueError(text)
+    return int(text)
 
 
 def _numbers(field: str, *, what: str, low: int, high: int, names: Sequence[str] = ()) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from spotkeep_jobs.document.reading import (
     MAX_RUN_ID_LENGTH,
     DocumentModel,
     WholeNumber,
+    Wording,
     json_bytes,
     problems_of,
     shown,
@@ -198,6 +199,30 @@ class _Document(DocumentModel):
     """US dollars that all trials together may cost. When they are spent, the trials that run save and are stopped."""
 
 
+_WORDING: Final = Wording(
+    other_names={
+        "method": "search",
+        "strategy": "search",
+        "sampler": "search",
+        "space": "parameters",
+        "searchspace": "parameters",
+        "name": "metric",
+        "metric": "objective",
+        "runcap": "trials",
+        "count": "trials",
+        "numtrials": "trials",
+        "ntrials": "trials",
+        "maxtrials": "trials",
+        "concurrency": "parallel",
+        "maxconcurrenttrials": "parallel",
+        "maxparalleltrainingjobs": "parallel",
+        "earlyterminate": "stop",
+        "earlystopping": "stop",
+    }
+)
+"""Words of Weights & Biases, Optuna, Ray Tune and SageMaker's tuner for the same fields."""
+
+
 def read_sweep(document: Mapping[str, Any], *, tpe: bool) -> tuple[SweepRequest | None, list[Problem]]:
     """Read the sweep of a document.
 
@@ -211,7 +236,7 @@ def read_sweep(document: Mapping[str, Any], *, tpe: bool) -> tuple[SweepRequest 
     try:
         request = _Document.model_validate(document).sweep
     except ValidationError as error:
-        return None, problems_of(error, _Document, document=document)
+        return None, problems_of(error, _Document, document=document, wording=_WORDING)
     return request, [
         *_what_does_not_fit(request, tpe=tpe),
         *_what_a_template_may_not_say(document, request),

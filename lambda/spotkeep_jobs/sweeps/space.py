@@ -6,6 +6,7 @@ the forms that people write. Both give a value for each fraction of 0 to 1, so a
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -159,6 +160,8 @@ def read_parameter(value: object) -> Parameter:
         raise wrong(
             "is neither a list of values nor a range", f"{_FORMS}; one value for all trials is a hyperparameter"
         )
+    if (likely := _of_wandb(value)) is not None:
+        raise wrong("is in no form that a parameter has", likely)
     if len(value) != 1:
         raise wrong(f"has {len(value)} forms; a parameter has one", _FORMS)
     [(form, ends)] = value.items()
@@ -166,6 +169,20 @@ def read_parameter(value: object) -> Parameter:
     if read is None:
         raise wrong("is in no form that a parameter has", nearest(form, tuple(_READ_AS)).rstrip("."))
     return read(ends)
+
+
+def _of_wandb(value: Mapping[Any, object]) -> str | None:
+    """Return the fix for a parameter as Weights & Biases writes it. None for any other."""
+    if "values" in value and isinstance(value["values"], list | tuple):
+        return f"Write the list alone: {json.dumps(list(value['values']), default=str)[:200]}"
+    if "value" in value:
+        return "One value for all trials is a hyperparameter"
+    ends = [value.get("min"), value.get("max")]
+    if any(isinstance(each, bool) or not isinstance(each, int | float) for each in ends):
+        return None
+    logarithmic = "log" in str(value.get("distribution", ""))
+    form = f"{'int_' if all(isinstance(each, int) for each in ends) else ''}uniform"
+    return f"Write {{{'log_' if logarithmic else ''}{form}: {json.dumps(ends)}}}"
 
 
 def _listed(values: Sequence[object]) -> tuple[ParameterValue, ...]:

@@ -63,10 +63,42 @@ def _on_ec2(instance_type: str, usd: str, attributes: Mapping[str, str] = _LINUX
     )
 
 
+_TRAINING_USD: Final = {
+    "ml.m5.large": "0.115",
+    "ml.m5.xlarge": "0.23",
+    "ml.m5.2xlarge": "0.461",
+    "ml.m5.4xlarge": "0.922",
+    "ml.m5.12xlarge": "2.765",
+    "ml.m5.24xlarge": "5.53",
+    "ml.c5.xlarge": "0.204",
+    "ml.c5.2xlarge": "0.408",
+    "ml.c5.4xlarge": "0.816",
+    "ml.c5.9xlarge": "1.836",
+    "ml.c5.18xlarge": "3.672",
+    "ml.g4dn.xlarge": "0.7364",
+    "ml.g4dn.2xlarge": "0.94",
+    "ml.g4dn.4xlarge": "1.505",
+    "ml.g4dn.8xlarge": "2.72",
+    "ml.g4dn.12xlarge": "4.89",
+    "ml.g4dn.16xlarge": "5.44",
+    "ml.g5.xlarge": "1.408",
+    "ml.g5.2xlarge": "1.515",
+    "ml.g5.4xlarge": "2.03",
+    "ml.g5.8xlarge": "3.06",
+    "ml.g5.12xlarge": "7.09",
+    "ml.g5.16xlarge": "5.12",
+    "ml.g5.24xlarge": "10.18",
+    "ml.g5.48xlarge": "20.36",
+    "ml.p3.2xlarge": "3.825",
+    "ml.p3.8xlarge": "14.688",
+    "ml.p3.16xlarge": "28.152",
+}
+"""US dollars an hour of on-demand training."""
 PRODUCTS: Final = (
-    Product(service="AmazonSageMaker", usage_type="USE1-Train:ml.m5.large", unit="Hrs", tiers_usd={0: "0.115"}),
-    Product(service="AmazonSageMaker", usage_type="USE1-Train:ml.m5.xlarge", unit="Hrs", tiers_usd={0: "0.23"}),
-    Product(service="AmazonSageMaker", usage_type="USE1-Train:ml.g5.2xlarge", unit="Hrs", tiers_usd={0: "1.515"}),
+    *(
+        Product(service="AmazonSageMaker", usage_type=f"USE1-Train:{instance_type}", unit="Hrs", tiers_usd={0: usd})
+        for instance_type, usd in _TRAINING_USD.items()
+    ),
     Product(
         service="AmazonS3",
         usage_type="TimedStorage-ByteHrs",

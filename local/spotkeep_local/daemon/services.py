@@ -38,7 +38,9 @@ from spotkeep_local.ministack.identities import missing_from_account
 from spotkeep_local.principals import CredentialRegistry
 from spotkeep_local.service_base.aws_service import control_service
 from spotkeep_local.service_base.clients import LocalSession
+from spotkeep_local.training import file_systems
 from spotkeep_local.training import service as training_service
+from spotkeep_local.training.file_systems import FileSystems
 from spotkeep_local.training.service import TrainingService
 
 if TYPE_CHECKING:
@@ -87,11 +89,16 @@ class LocalServices:
             sessions=identities.StsSessions(asyncio.get_running_loop(), account_id=options.account_id),
             role_id=identities.role_id,
         )
+        as_itself = LocalSession(endpoint_url=record.endpoint_url, region=options.region, access_key=self._registry.own)
+        self._file_systems = FileSystems(
+            folder=directory.file_systems, session=as_itself, account_id=options.account_id, region=options.region
+        )
         self._training = TrainingService(
             state_dir=directory.training,
             credentials=self._registry,
             endpoint_url=record.endpoint_url,
             options=options,
+            file_systems=self._file_systems,
             publish_event=functools.partial(_publish_event, "aws.sagemaker"),
             on_change=lambda: self._batch.account.changed.set(),
         )
@@ -106,9 +113,7 @@ class LocalServices:
             endpoint_port=record.port,
             options=options,
             surroundings=Surroundings(
-                session=LocalSession(
-                    endpoint_url=record.endpoint_url, region=options.region, access_key=self._registry.own
-                ),
+                session=as_itself,
                 region=options.region,
                 credentials=self._registry,
             ),
@@ -196,6 +201,7 @@ class LocalServices:
             ("servicequotas", service_quotas, quotas.TARGET, r"servicequotas\."),
             ("batch", self._batch.api, None, r"^batch\."),
             ("fis", self._fis.api, None, r"fis\."),
+            ("fsx", self._file_systems.api, file_systems.TARGET, r"fsx\."),
         ):
             ministack.register_service(
                 name,

@@ -120,6 +120,11 @@ class StateDirectory:
         return self.root / "training"
 
     @property
+    def file_systems(self) -> Path:
+        """The folders of file systems, with the user's own files. Also those of a killed server stay."""
+        return self.root / "file-systems"
+
+    @property
     def ec2(self) -> Path:
         """EC2's resources, the bytes of volumes and snapshots, and its hosts' files."""
         return self.root / "ec2"

@@ -502,6 +502,8 @@ def _run_group(control: socket.socket, configuration: dict[str, Any]) -> int:
             _unshare_mounts()
         for path, directory in configuration["mounts"].items():
             _show(directory, Path(path))
+        for path in configuration["read_only"]:
+            mount("none", path, None, MS_REMOUNT | MS_BIND | MS_RDONLY)
         if configuration["confined"]:
             _drop_capabilities(frozenset(_CAPABILITIES) - _OF_A_CONTAINER)
     except OSError as error:

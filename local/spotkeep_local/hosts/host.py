@@ -3,8 +3,8 @@
 A training job runs on one and so does an instance. They differ in the program's configuration. It gives a process group
 with directories of its own, or namespaces with an instance's machine in them. The configuration is a JSON file.
 
-- With `namespaces` false, `command`, `working_directory`, `mounts`, `confined`, `ends_with_command` and `shutdown_flag`
-  are those of `process_group`.
+- With `namespaces` false, `command`, `working_directory`, `mounts`, `read_only`, `confined`, `ends_with_command` and
+  `shutdown_flag` are those of `process_group`.
 
 - With `namespaces` true, `folder`, `hostname`, `endpoint_port`, `user_data`, `console`, `environment`, `links` and
   `programs` are the instance's. `reachable` are directories of this machine that its users may enter.
@@ -55,6 +55,7 @@ def process_group(
     command: Sequence[str],
     working_directory: Path,
     mounts: Mapping[str, str] | None = None,
+    read_only: Sequence[str] = (),
     confined: bool = False,
     ends_with_command: bool = True,
     shutdown_flag: Path | None = None,
@@ -66,6 +67,7 @@ def process_group(
         working_directory: The working directory of the command.
         mounts: Directories of this machine, by the paths at which the command sees them, in a mount namespace of its
             own, or None for no such namespace.
+        read_only: Those of the paths that nothing can be written to.
         confined: The command has no more of root's capabilities than a container has.
         ends_with_command: The group ends when the command does. Otherwise it stays until it is ended.
         shutdown_flag: A file. The group ends when it appears.
@@ -75,6 +77,7 @@ def process_group(
         "command": list(command),
         "working_directory": str(working_directory),
         "mounts": mounts or {},
+        "read_only": list(read_only),
         "confined": confined,
         "ends_with_command": ends_with_command,
         "shutdown_flag": None if shutdown_flag is None else str(shutdown_flag),

@@ -44,12 +44,14 @@ botocore has no such operation. Its clients only sign the request.
 """
 
 _SERVICES: Final[Mapping[str, str]] = {
+    "elasticfilesystem": "efs",
     "monitoring": "cloudwatch",
     "servicequotas": "service-quotas",
     **{
         name: name
         for name in (
-            *("batch", "cloudformation", "dynamodb", "ec2", "ecr", "events", "fis", "iam", "kms", "lambda", "logs"),
+            *("batch", "cloudformation", "dynamodb", "ec2", "ecr", "events", "fis", "fsx", "iam", "kms", "lambda"),
+            "logs",
             *("pricing", "s3", "sagemaker", "scheduler", "secretsmanager", "sns", "sqs", "ssm", "sts"),
         )
     },

@@ -107,6 +107,10 @@ class LocalAccount:
         """Return the ARN of the key with an id, an ARN or an alias. None where there is none."""
         return storage.key_arn(key_id)
 
+    def file_system_of(self, mount_target: str) -> str | None:
+        """Return the id of the file system of EFS that a mount target is of. None where there is none."""
+        return storage.file_system_of(mount_target)
+
     def partition_key(self, arn: str) -> str | None:
         """Return the name of the partition key of a table or an index of DynamoDB."""
         parts = arn.split(":", 5)[5].split("/")

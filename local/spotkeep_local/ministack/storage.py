@@ -1,4 +1,4 @@
-"""ministack's S3, DynamoDB, KMS and Parameter Store, with contents, encryption and repeated transactions."""
+"""ministack's S3, DynamoDB, EFS, KMS and Parameter Store, with contents, encryption and repeated transactions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ministack.services import dynamodb as _dynamodb  # type: ignore[import-untyped]
+from ministack.services import efs as _efs
 from ministack.services import kms as _kms
 from ministack.services import s3 as _s3
 from ministack.services import ssm as _ssm
@@ -40,6 +41,12 @@ def key_arn(key_id: str) -> str | None:
     """Return the ARN of the KMS key with an id, an ARN or an alias. None where there is none."""
     key = _kms._resolve_key(key_id)
     return None if key is None else str(key["Arn"])
+
+
+def file_system_of(mount_target: str) -> str | None:
+    """Return the id of the file system that a mount target of EFS is of. None where there is no such mount target."""
+    target = _efs._mount_targets.get(mount_target)
+    return None if target is None else str(target["FileSystemId"])
 
 
 def has_object(bucket: str, key: str) -> bool:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.options import ServerOptions
     from spotkeep_local.principals import AccessKey
+    from spotkeep_local.training.file_systems import MountedChannel
     from spotkeep_local.training.job import TrainingJob
 
 _LONGEST_FOR_SOCKETS = 64
@@ -48,6 +49,7 @@ def start_host(
     environment: Mapping[str, str],
     own_image: bool,
     isolation: Isolation,
+    mounted: Sequence[MountedChannel] = (),
     on_line: Callable[[str], None],
     on_exit: Callable[[int], None],
 ) -> Host:
@@ -61,6 +63,7 @@ def start_host(
         own_image: True where the host has an image of its own, the byte code of all modules that the job imports. The
             host's first job makes it and its next one finds it. Otherwise the host shares this machine's.
         isolation: `namespace` or `relocated`.
+        mounted: The channels on file systems. A host without a namespace has links to them.
         on_line: Called in a thread of its own with each line that the job prints.
         on_exit: Called once, after the last line, with the exit code as a shell sees it.
     """
@@ -85,10 +88,20 @@ def start_host(
         # Without one the program was killed with the command, or refused before it started it.
         on_exit(codes[0] if codes else code)
 
+    mounts, read_only = None, []
+    if isolation is Isolation.NAMESPACE:
+        mounts = {BASE: str(opt_ml.root), **{each.path: str(each.directory) for each in mounted}}
+        read_only = [each.path for each in mounted if each.read_only]
+    else:
+        for each in mounted:
+            link = opt_ml.at(each.path)
+            link.rmdir()
+            link.symlink_to(each.directory)
     group = process_group(
         command=command,
         working_directory=home,
-        mounts={BASE: str(opt_ml.root)} if isolation is Isolation.NAMESPACE else None,
+        mounts=mounts,
+        read_only=read_only,
         confined=isolation is Isolation.NAMESPACE,
     )
     return Host(

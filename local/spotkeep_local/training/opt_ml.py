@@ -119,9 +119,9 @@ def _input_data_configuration(request: dict[str, Any]) -> dict[str, Any]:
     return {
         channel["ChannelName"]: {
             "TrainingInputMode": channel.get("InputMode", default_mode),
-            "S3DistributionType": channel["DataSource"]["S3DataSource"].get(
-                "S3DataDistributionType", "FullyReplicated"
-            ),
+            "S3DistributionType": channel["DataSource"]
+            .get("S3DataSource", {})
+            .get("S3DataDistributionType", "FullyReplicated"),
             "RecordWrapperType": channel.get("RecordWrapperType", "None"),
         }
         | ({"ContentType": channel["ContentType"]} if "ContentType" in channel else {})
@@ -152,7 +152,10 @@ def download_channels(store: ObjectStore, request: dict[str, Any], opt_ml: OptMl
     for channel in request.get("InputDataConfig", []):
         folder = opt_ml.channel(channel["ChannelName"])
         folder.mkdir(parents=True, exist_ok=True)
-        uri = channel["DataSource"]["S3DataSource"]["S3Uri"]
+        source = channel["DataSource"].get("S3DataSource")
+        if source is None:
+            continue  # A file system, which is mounted when the host starts.
+        uri = source["S3Uri"]
         read_only = channel.get("InputMode", default_mode) == "FastFile"
         prefix = S3Location.parse(uri)
         try:

@@ -204,15 +204,31 @@ def _channels(request: dict[str, Any]) -> list[str]:
     problems = [f"ChannelName '{name}' is given {n} times" for name, n in counts.items() if n > 1]
     for channel in channels:
         name = channel["ChannelName"]
-        if channel.get("InputMode", default_mode) == "Pipe":
+        mode = channel.get("InputMode", default_mode)
+        if channel["DataSource"].get("FileSystemDataSource") is not None:
+            problems += _file_system(channel["DataSource"]["FileSystemDataSource"], request, name=name, mode=mode)
+            continue
+        if mode == "Pipe":
             problems.append(f"the local AWS has no Pipe input mode: use File or FastFile for channel '{name}'")
         source = channel["DataSource"].get("S3DataSource")
         if source is None:
-            problems.append(f"the local AWS reads channels from S3 only: channel '{name}' has another source")
+            problems.append(f"the local AWS reads S3 and file systems only: channel '{name}' has another source")
             continue
         if source["S3DataType"] != "S3Prefix":
             problems.append(f"the local AWS reads S3Prefix only: channel '{name}' has {source['S3DataType']}")
         problems += _s3_problems(source["S3Uri"], f"S3Uri of channel '{name}'")
+    return problems
+
+
+def _file_system(source: dict[str, Any], request: dict[str, Any], *, name: str, mode: str) -> list[str]:
+    """Return the faults of a channel on a file system. AWS's messages are not documented, so these words are ours."""
+    problems = []
+    if "VpcConfig" not in request:
+        problems.append(f"FileSystemDataSource of channel '{name}' requires VpcConfig")
+    if mode != "File":
+        problems.append(f"FileSystemDataSource of channel '{name}' requires the input mode File, found {mode}")
+    if not source["DirectoryPath"].startswith("/"):
+        problems.append(f"DirectoryPath of channel '{name}' must be absolute, found {source['DirectoryPath']!r}")
     return problems
 
 

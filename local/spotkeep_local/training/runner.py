@@ -48,13 +48,14 @@ from spotkeep_local.training.request_rules import (
 from spotkeep_local.training.warm_pools import pool_after, strip_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from spotkeep_local.capacity import CapacityScript, Interruption
     from spotkeep_local.hosts.host import Host
     from spotkeep_local.options import ServerOptions
     from spotkeep_local.principals import AccessKey, CredentialRegistry
+    from spotkeep_local.training.file_systems import FileSystems, MountedChannel
 
 _LOG = logging.getLogger(__name__)
 
@@ -67,12 +68,14 @@ class JobContext:
 
     Attributes:
         hosts_folder: Holds a folder for each job, and in it one for each host. Each is gone once its host is.
+        file_systems: The file systems of the account.
     """
 
     endpoint_url: str
     credentials: CredentialRegistry
     hosts_folder: Path
     options: ServerOptions
+    file_systems: FileSystems
 
     def key_of(self, job_arn: str, role_arn: str) -> AccessKey:
         """Return the credentials of a job, in its role."""
@@ -292,11 +295,12 @@ class JobRunner:
         for _ in download_channels(self._store, job.request, opt_ml):
             if (ending := self._ended_early()) is not None:
                 return ending
+        mounted = self._context.file_systems.mounted(job.request, opt_ml)
         self._sync = self._checkpoint_sync(opt_ml)
         restored_files = self._sync.restore() if self._sync else 0
         if (ending := self._ended_early()) is not None:
             return ending
-        self._start_host(folder, restored_files)
+        self._start_host(folder, restored_files, mounted=mounted)
         outcome = self._watch_host(opt_ml)
         if not isinstance(outcome, Ending):
             shutil.rmtree(folder, ignore_errors=True)
@@ -309,7 +313,7 @@ class JobRunner:
             raise _ShutdownError
         return Ending(secondary=_ENDING_OF[cause]) if cause in _ENDING_OF else None
 
-    def _start_host(self, folder: Path, restored_files: int) -> None:
+    def _start_host(self, folder: Path, restored_files: int, *, mounted: Sequence[MountedChannel]) -> None:
         job = self.job
         isolation = resolve_isolation(self._context.options.isolation)
         if self._logs is None:
@@ -328,6 +332,7 @@ class JobRunner:
             ),
             own_image=keep_alive_seconds(job.request) > 0 or job.takes_over is not None,
             isolation=isolation,
+            mounted=mounted,
             on_line=self._on_line,
             on_exit=self._on_exit,
         )

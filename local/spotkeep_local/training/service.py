@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from spotkeep_local.capacity import EventFaults
     from spotkeep_local.options import ServerOptions
     from spotkeep_local.principals import CredentialRegistry
+    from spotkeep_local.training.file_systems import FileSystems
 
 TARGET = "SageMaker"
 _JOBS = TypeAdapter(list[TrainingJob])
@@ -56,6 +57,7 @@ class TrainingService:
         endpoint_url: The address of the local AWS, with S3 and CloudWatch Logs.
         credentials: The source of the credentials of jobs, and of the service itself.
         options: The options of the local AWS.
+        file_systems: The file systems that jobs may mount.
         publish_event: Puts an `aws.sagemaker` event on the default bus. Called from a thread of its own.
         on_change: Called after a job's status has changed, with the job's lock held, so it must not wait.
     """
@@ -67,13 +69,18 @@ class TrainingService:
         endpoint_url: str,
         credentials: CredentialRegistry,
         options: ServerOptions,
+        file_systems: FileSystems,
         publish_event: PublishEvent,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._options = options
         self._on_change = on_change
         self._context = JobContext(
-            endpoint_url=endpoint_url, credentials=credentials, hosts_folder=state_dir / "hosts", options=options
+            endpoint_url=endpoint_url,
+            credentials=credentials,
+            hosts_folder=state_dir / "hosts",
+            options=options,
+            file_systems=file_systems,
         )
         self._saved = StateFile(state_dir / "jobs.json")
         self._events = StateChangeEvents(publish_event)
@@ -210,8 +217,8 @@ class TrainingService:
     def _refuse_empty_channels(self, request: dict[str, Any], *, job_arn: str) -> None:
         store = self._context.store_of(job_arn, request["RoleArn"])
         for channel in request.get("InputDataConfig", []):
-            source = channel["DataSource"]["S3DataSource"]
-            if not store.has_any(S3Location.parse(source["S3Uri"])):
+            source = channel["DataSource"].get("S3DataSource")
+            if source is not None and not store.has_any(S3Location.parse(source["S3Uri"])):
                 self._context.credentials.revoke(job_arn)
                 raise ValidationError(no_objects_message(source, request))
 

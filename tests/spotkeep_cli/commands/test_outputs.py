@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
+from typer.testing import CliRunner
 
 from spotkeep_cli.errors import ExitCode
+from spotkeep_cli.main import app
+from spotkeep_cli.seams import Seams
 from spotkeep_jobs.record.fields import Caller, with_changes
 from spotkeep_jobs.record.record import Metric, QuotaWait, ScriptMetrics
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState
@@ -198,6 +201,86 @@ def test_json_is_alone_on_standard_output(a_week: Any, spotkeep: Any, command: s
     result = spotkeep(*command.split(), "--json")
     assert result.exit_code == 0
     json.loads(result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("word", "command"),
+    [
+        ("ls", "ps"),
+        ("list", "ps"),
+        ("status", "ps"),
+        ("status digits", "describe digits"),
+        ("cancel digits", "stop digits"),
+        ("describe", "describe resnet"),
+        ("logs --raw", "logs resnet --raw"),
+    ],
+)
+def test_words_of_other_launchers_and_commands_without_a_run_do_the_same(
+    a_week: Any, spotkeep: Any, make: Any, word: str, command: str
+) -> None:
+    if word in ("describe", "logs --raw"):
+        run = make.run("resnet50-cifar10-9f8e7d6c", created_at=make.now)
+        a_week.dynamodb.add(run, attempts=[make.attempt(run.run)])
+    done, same = spotkeep(*word.split()), spotkeep(*command.split())
+    assert done.exit_code == same.exit_code == 0, done.output
+    assert done.output == same.output
+
+
+@pytest.mark.parametrize("word", ["run", "submit"])
+def test_run_and_submit_launch(spotkeep: Any, word: str) -> None:
+    assert spotkeep(word, "nowhere.yaml").output == spotkeep("launch", "nowhere.yaml").output
+
+
+@pytest.mark.parametrize("group", ["pool", "schedules", "checkpoints", "notifications", "local", "local ec2", ""])
+def test_a_group_without_a_verb_shows_its_help_and_nothing_is_wrong(spotkeep: Any, group: str) -> None:
+    result = spotkeep(*group.split())
+    assert result.exit_code == 0
+    assert "Usage: spotkeep" in result.stdout
+    assert result.stderr == ""
+
+
+def test_rehearsals_are_listed_only_when_they_are_asked_for(deployment: Any, spotkeep: Any, make: Any) -> None:
+    deployment.dynamodb.add(make.run("rehearsed-1", token="rehearsal-0123"))
+    nothing = spotkeep("ps").output
+    assert "No runs yet." in nothing
+    assert "spotkeep ps --rehearsals" in nothing
+    assert "rehearsed-1" in spotkeep("ps", "--rehearsals").output
+    deployment.dynamodb.add(make.run("launched-1"))
+    assert "rehearsed-1" not in spotkeep("ps", "--json").stdout
+
+
+def test_the_last_lines_of_a_log_are_those_of_all_attempts(deployment: Any, spotkeep: Any, make: Any) -> None:
+    run = make.completed("digits-1", attempt=2, job_name="digits-1-2")
+    deployment.dynamodb.add(
+        run, attempts=[make.attempt("digits-1"), make.attempt("digits-1", attempt=2, job_name="digits-1-2")]
+    )
+    for job, lines in (("digits-1-1", ["a", "b", "c"]), ("digits-1-2", ["d", "e"])):
+        deployment.logs.later[job] = [lines]
+    shown = spotkeep("logs", "digits-1", "--tail", "3").stdout
+    assert [line.split()[-1] for line in shown.splitlines()[:3]] == ["c", "d", "e"]
+    assert "never had instances" not in spotkeep("logs", "digits-1", "-n", "0").output
+
+
+def test_a_shell_completes_the_ids_of_runs(deployment: Any, make: Any) -> None:
+    deployment.dynamodb.add(make.run("digits-1"))
+    deployment.dynamodb.add(make.run("resnet-1"))
+    seams = Seams(connect=lambda _: deployment, spot_market=lambda _: pytest.fail("no need"))
+    environment = {
+        "_SPOTKEEP_COMPLETE": "complete_bash",
+        "COMP_WORDS": "spotkeep describe dig",
+        "COMP_CWORD": "2",
+    }
+    found = CliRunner().invoke(app, [], obj=seams, env=environment, prog_name="spotkeep")
+    assert found.output.split() == ["digits-1"]
+
+
+def test_a_stop_says_what_the_end_waits_for(a_week: Any, spotkeep: Any, make: Any) -> None:
+    a_week.answers["stop"] = {"ok": True}
+    a_week.dynamodb.add(make.run("trains-1"))
+    trains = " ".join(spotkeep("stop", "trains-1", "-y").output.split())
+    assert "SageMaker sends SIGTERM, and the script has two minutes to save. The job ends after them" in trains
+    waits = spotkeep("stop", "resnet", "-y").output
+    assert "It does not train now, so there is nothing to save." in " ".join(waits.split())
 
 
 def test_ps_json_is_the_record(a_week: Any, spotkeep: Any) -> None:

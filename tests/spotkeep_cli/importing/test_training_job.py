@@ -86,7 +86,8 @@ def named(path: Path, job: ImportedJob, names: list[str]) -> bool:
     """
     written = "".join(f".{name}" for name in path if isinstance(name, str))
     if path[0] == "InputDataConfig":
-        member = [name for name in path if isinstance(name, str) and name not in ("DataSource", "S3DataSource")][1]
+        around = ("DataSource", "S3DataSource", "FileSystemDataSource")
+        member = [name for name in path if isinstance(name, str) and name not in around][1]
         written = f".InputDataConfig.{names[int(path[1])]}.{member}"
     fields = [field for each in job.left_out for field in each.field.split(", ")]
     return any(f"{written}.".startswith(f".{field}.") for field in fields)
@@ -108,8 +109,8 @@ def test_no_member_of_a_request_or_a_description_is_left_out_silently(operation:
     request = sample(shapes(operation)) | {"EnableManagedSpotTraining": spot}
     request["InputDataConfig"] = channels(request["InputDataConfig"][0])
     request["ResourceConfig"]["InstancePreferences"][0]["InstanceCount"] = 9
-    # Two have the value here that they have when they are not given.
-    as_by_default = {"EnableManagedSpotTraining", "S3DataType"}
+    # These have the value here that they have when they are not given.
+    as_by_default = {"EnableManagedSpotTraining", "FileSystemAccessMode", "S3DataType"}
     lost = [path for path in leaves(request) if path[-1] not in as_by_default and not has_a_trace(request, path)]
     assert lost == []
 
@@ -154,6 +155,24 @@ def test_what_a_channel_cannot_keep_is_named_with_what_it_means() -> None:
         "InputDataConfig.train.CompressionType": False,
         "InputDataConfig.train.ShuffleConfig": False,
     }
+
+
+@pytest.mark.parametrize(("service", "field"), [("FSxLustre", "fsx"), ("EFS", "efs")])
+def test_a_file_system_is_a_channel_too(service: str, field: str) -> None:
+    source = {
+        "FileSystemId": "fs-0123456789abcdef0",
+        "FileSystemType": service,
+        "FileSystemAccessMode": "rw",
+        "DirectoryPath": "/fsx/data",
+    }
+    mounted = {"ChannelName": "train", "DataSource": {"FileSystemDataSource": source}, "CompressionType": "Gzip"}
+    job = import_request(REQUEST | {"InputDataConfig": [mounted]})
+    wanted = {"name": "train", field: "fs-0123456789abcdef0", "path": "/fsx/data", "access": "rw"}
+    assert job.fields["channels"] == [wanted]
+    assert [each.field for each in job.left_out] == ["InputDataConfig.train.CompressionType"]
+    source["FileSystemType"] = "Another"
+    job = import_request(REQUEST | {"InputDataConfig": [mounted]})
+    assert "channels" not in job.fields
 
 
 def test_data_that_instances_share_is_no_channel() -> None:

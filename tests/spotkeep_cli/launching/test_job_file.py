@@ -42,6 +42,11 @@ def test_fields_and_their_lines(tmp_path: Path) -> None:
     assert document.line_of("channels.0.name") == 5
 
 
+def test_the_types_of_a_job_are_on_the_line_of_the_one_type_that_it_names(tmp_path: Path) -> None:
+    document = read_job_file(write(tmp_path, "name: digits\ninstance_type: ml.m5.huge\n"))
+    assert document.line_of("instance_types") == 2
+
+
 def test_a_missing_field_has_the_line_of_what_is_around_it_or_none(tmp_path: Path) -> None:
     document = read_job_file(write(tmp_path, "name: digits\nchannels:\n  - name: train\n"))
     assert document.line_of("channels[0].uri") == 3
@@ -366,3 +371,11 @@ def test_both_spellings_of_a_position_are_one_path(parts: list[str | int]) -> No
     dotted = ".".join(str(part) for part in parts)
     bracketed = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
     assert parse_field_path(dotted) == parse_field_path(bracketed) == tuple(parts)
+
+
+def test_a_script_in_the_place_of_a_job_file_is_offered_one(tmp_path: Path) -> None:
+    with pytest.raises(JobFileError) as refused:
+        read_job_file(tmp_path / "train.py")
+    assert "is a script, and this command takes a job file" in refused.value.message
+    assert "spotkeep init " in refused.value.hint
+    assert "spotkeep rehearse -- python " in refused.value.hint

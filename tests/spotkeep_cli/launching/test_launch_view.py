@@ -103,11 +103,14 @@ def test_the_max_cost_of_a_fleet_is_shown_with_its_volume(tmp_path: Path) -> Non
 
 
 def test_an_algorithm_and_the_kind_of_its_data_are_shown(tmp_path: Path) -> None:
-    channels = "channels: {train: {uri: s3://data/train/, content_type: text/csv}}"
+    mounted = "more: {fsx: fs-0123456789abcdef0, path: /m/a}, rest: {efs: fs-0123456789abcdef0, path: /, access: rw}"
+    channels = f"channels: {{train: {{uri: s3://data/train/, content_type: text/csv}}, {mounted}}}"
     printed = shown(tmp_path, f"name: trees\nalgorithm: xgboost-1.7\n{channels}\n")
     assert "none: algorithm xgboost-1.7-1 runs" in printed
     assert "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1" in printed
     assert "train: s3://data/train/ (text/csv)" in printed
+    assert "more: FSx fs-0123456789abcdef0, /m/a, ro" in printed
+    assert "rest: EFS fs-0123456789abcdef0, /, rw" in printed
 
 
 def test_the_deployments_ceilings_are_shown_and_how_near_the_run_comes() -> None:

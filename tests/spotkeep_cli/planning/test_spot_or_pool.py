@@ -38,6 +38,10 @@ class TestHabits:
         habits = habits_of([*history(make), make.completed("other-1a2b3c4d", name="other")], name="sweep")
         assert habits == Habits(runs=4, work_seconds=720, gap_seconds=300, spot_share=pytest.approx(1 / 3))
 
+    def test_do_not_count_rehearsals(self, make: Any) -> None:
+        rehearsed = [with_changes(run, token="rehearsal-0123") for run in history(make)]
+        assert habits_of(rehearsed, name="sweep") is None
+
     def test_of_too_few_runs_are_none(self, make: Any) -> None:
         assert habits_of(history(make, count=1), name="sweep") is None
         assert habits_of([], name="sweep") is None

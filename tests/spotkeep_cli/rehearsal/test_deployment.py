@@ -10,7 +10,13 @@ import pytest
 
 from spotkeep_cli.errors import UsageError
 from spotkeep_cli.launching.job_file import read_job_file
-from spotkeep_cli.rehearsal.deployment import require_local_secrets, secret_settings, secrets_of, with_local_secrets
+from spotkeep_cli.rehearsal.deployment import (
+    require_local_secrets,
+    require_no_file_systems,
+    secret_settings,
+    secrets_of,
+    with_local_secrets,
+)
 from tests.models.secrets_manager import SecretsManager
 
 JOB = """
@@ -49,6 +55,29 @@ def test_a_job_without_secrets_changes_nothing(tmp_path: Path, given: dict[str, 
     assert with_local_secrets(document) is document
     assert secret_settings(document.fields) == {}
     require_local_secrets(local_aws(SecretsManager()), document.fields)
+
+
+@pytest.mark.parametrize(
+    "channels",
+    [
+        {
+            "train": {"fsx": "fs-0123abcd", "path": "/m"},
+            "test": "s3://data/",
+            "more": {"efs": "fs-0123abcd", "path": "/"},
+        },
+        [
+            {"name": "train", "fsx": "fs-0123abcd"},
+            {"name": "test", "uri": "s3://data/"},
+            {"name": "more", "efs": "fs-1"},
+        ],
+    ],
+)
+def test_a_job_on_file_systems_is_rehearsed_with_data_in_s3(channels: Any) -> None:
+    with pytest.raises(UsageError, match="channel train, more is on one: nothing was rehearsed") as refused:
+        require_no_file_systems({"channels": channels})
+    assert "--set channels.train=s3://BUCKET/PREFIX --set channels.more=" in str(refused.value.hint)
+    require_no_file_systems({"channels": {"test": "s3://data/"}})
+    require_no_file_systems({})
 
 
 def local_aws(secrets: SecretsManager) -> Any:

@@ -423,7 +423,17 @@ def test_a_value_that_its_field_does_not_take_is_refused(field: str, values: lis
         ({"notify": ["finished"]}, "notify[0]"),
         ({"notify": ["failed", "failed"]}, "notify"),
         ({"ladder": [{"capacity": "on-demand"}]}, "ladder[0].instance_types"),
-        ({"ladder": [{"instance_types": [f"ml.g5.{n}xlarge" for n in range(2, 8)]}]}, "ladder[0].instance_types"),
+        (
+            {
+                "ladder": [
+                    {
+                        "instance_types": [f"ml.g{n}.xlarge" for n in ("4dn", 5, 6, "6e")]
+                        + ["ml.g5.2xlarge", "ml.g6.2xlarge"]
+                    }
+                ]
+            },
+            "ladder[0].instance_types",
+        ),
         ({"ladder": [{"instance_type": "g5.xlarge"}]}, "ladder[0].instance_type"),
         (
             {"ladder": [{"instance_types": ["ml.g5.xlarge"], "instance_type": "ml.g5.xlarge"}]},

@@ -106,7 +106,7 @@ def test_a_yearly_cron_fires_once_a_year(minute: int, hour: int, day: int, month
     ("expression", "words"),
     [
         (5, "is not text"),
-        ("0 2 * * *", "neither cron"),
+        ("0 2 * * *", "is a line of crontab"),
         ("at(2026-12-01T08:00:00)", "neither cron"),
         ("cron(0 2 * * *)", "has 5 fields"),
         ("cron(0 2 * * * *)", "one of them says ?"),
@@ -195,3 +195,32 @@ def test_every_zone_of_the_iana_database_is_taken() -> None:
 def test_a_zone_that_there_is_not_is_refused(zone: object) -> None:
     with pytest.raises(PydanticCustomError, match="time zone"):
         read_zone(zone)
+
+
+@pytest.mark.parametrize(
+    ("written", "expression"),
+    [
+        ("0 2 * * *", "cron(0 2 * * ? *)"),
+        ("cron(0 2 * * *)", "cron(0 2 * * ? *)"),
+        ("*/15 8-18 * * 1-5", "cron(*/15 8-18 ? * MON-FRI *)"),
+        ("30 4 * * 0,6", "cron(30 4 ? * SUN,SAT *)"),
+        ("0 0 * * 5-7", "cron(0 0 ? * FRI,SAT,SUN *)"),
+        ("0 0 * * sun", "cron(0 0 ? * SUN *)"),
+        ("0 6 1 * *", "cron(0 6 1 * ? *)"),
+        ("@weekly", "cron(0 0 ? * SUN *)"),
+    ],
+)
+def test_a_line_of_crontab_is_answered_with_awss_expression(written: str, expression: str) -> None:
+    with pytest.raises(PydanticCustomError) as refused:
+        read_expression(written)
+    assert refused.value.context is not None
+    assert expression in refused.value.context["fix"]
+    read_expression(expression)
+
+
+@pytest.mark.parametrize("written", ["0 0 1 * 1", "61 0 * * *", "0 0 * * 9", "0 0 * * x", "hello", "0 0 * * 1/0"])
+def test_a_line_that_aws_cannot_say_gets_the_forms(written: str) -> None:
+    with pytest.raises(PydanticCustomError) as refused:
+        read_expression(written)
+    assert refused.value.context is not None
+    assert "Write cron(minute hour" in refused.value.context["fix"]

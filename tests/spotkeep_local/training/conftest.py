@@ -15,6 +15,7 @@ from spotkeep_local.capacity import CapacityScript
 from spotkeep_local.daemon.state_directory import CONTROL_TARGET
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.service_base.aws_service import HttpRequest, control_service
+from spotkeep_local.training.file_systems import FileSystems
 from spotkeep_local.training.job import LocalJobFacts
 from spotkeep_local.training.service import TrainingService
 
@@ -103,6 +104,9 @@ class Training:
         self.bucket = f"training-{uuid.uuid4().hex[:12]}"
         self.s3 = local.session().client("s3")
         self.s3.create_bucket(Bucket=self.bucket)
+        self.file_systems = FileSystems(
+            folder=folder / "file-systems", session=local.session(), account_id=12 * "0", region="us-east-1"
+        )
         self.service = self._start()
 
     def _start(self) -> TrainingService:
@@ -111,6 +115,7 @@ class Training:
             endpoint_url=self.local.endpoint_url,
             credentials=OwnKey(self.local),
             options=self.options,
+            file_systems=self.file_systems,
             publish_event=self.events.publish,
         )
         service.start()

@@ -31,6 +31,26 @@ SPOT = {
 }
 
 
+FILE_SYSTEM = {
+    "ChannelName": "shared",
+    "DataSource": {
+        "FileSystemDataSource": {
+            "FileSystemId": "fs-0123abcd",
+            "FileSystemType": "EFS",
+            "FileSystemAccessMode": "ro",
+            "DirectoryPath": "/",
+        }
+    },
+}
+
+
+def relative() -> dict[str, Any]:
+    """Return the channel with a directory that is not absolute."""
+    changed = copy.deepcopy(FILE_SYSTEM)
+    changed["DataSource"]["FileSystemDataSource"]["DirectoryPath"] = "a"  # type: ignore[index]
+    return changed
+
+
 THROUGH_THE_VPC = {"TrainingRepositoryAccessMode": "Vpc"}
 
 
@@ -91,7 +111,10 @@ def test_in_a_vpc_a_private_registry_is_reached(image, refused):
         ("InputDataConfig", [CHANNEL, CHANNEL], "ChannelName 'train' is given 2 times"),
         ("InputDataConfig", [CHANNEL | {"InputMode": "Pipe"}], "has no Pipe input mode"),
         ("AlgorithmSpecification.TrainingInputMode", "Pipe", "has no Pipe input mode"),
-        ("InputDataConfig", [{"ChannelName": "fs", "DataSource": {}}], "from S3 only: channel 'fs'"),
+        ("InputDataConfig", [{"ChannelName": "fs", "DataSource": {}}], "S3 and file systems only: channel 'fs'"),
+        ("InputDataConfig", [FILE_SYSTEM], "of channel 'shared' requires VpcConfig"),
+        ("InputDataConfig", [{**FILE_SYSTEM, "InputMode": "FastFile"}], "requires the input mode File, found FastFile"),
+        ("InputDataConfig", [relative()], "must be absolute, found 'a'"),
         ("AlgorithmSpecification.ContainerEntrypoint", None, "no `train` program"),
         ("AlgorithmSpecification.TrainingImage", None, "TrainingImage is required"),
         ("AlgorithmSpecification.TrainingImage", "python:3.12", "Invalid TrainingImage python:3.12"),

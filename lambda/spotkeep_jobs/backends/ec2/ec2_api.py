@@ -22,12 +22,15 @@ from spotkeep_jobs.backends.ec2.facts import (
     FleetEventKind,
     Instance,
     InstanceTypeFacts,
+    PlacedSubnet,
     ProvisionedVolume,
+    SecurityGroup,
     Snapshot,
     SpotPrice,
     Subnet,
     TaggedStorage,
     TemplateVersion,
+    TrafficRule,
     Volume,
 )
 from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError
@@ -44,6 +47,9 @@ _LONGEST_TAG_VALUE: Final = 256
 _TIME_IN_REASON: Final = re.compile(r"\((\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) GMT\)")
 _AWS_ENDPOINT: Final = re.compile(r"^(cn\.)?com\.amazonaws\.[a-z0-9-]+\.")
 """The part before the service in the names of AWS's endpoint services, such as `com.amazonaws.us-east-1.ecr.api`."""
+_EVERY_PROTOCOL: Final = "-1"
+_TCP: Final = frozenset({"tcp", "6", _EVERY_PROTOCOL})
+_LAST_PORT: Final = 65_535
 _BUSY: Final = frozenset({"InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable"})
 _GONE: Final = re.compile(r"NotFound|NotExist")
 _EVENT_KINDS: Final = {
@@ -283,6 +289,34 @@ class Ec2Api:
         endpoints = list(self._pages("describe_vpc_endpoints", "VpcEndpoints", Filters=of_vpcs))
         return tuple(_subnet(each, tables=tables, endpoints=endpoints) for each in found)
 
+    def placed_subnets(self, ids: Iterable[str], /) -> tuple[PlacedSubnet, ...]:
+        """Describe the places of subnets."""
+        return tuple(
+            PlacedSubnet(
+                id=each["SubnetId"], zone=each["AvailabilityZone"], vpc_id=each["VpcId"], network=each["CidrBlock"]
+            )
+            for each in self._pages("describe_subnets", "Subnets", SubnetIds=sorted(ids))
+        )
+
+    def security_groups(self, ids: Iterable[str], /) -> tuple[SecurityGroup, ...]:
+        """Describe security groups with their rules for TCP. None asks nothing."""
+        wanted = sorted(ids)
+        if not wanted:
+            return ()
+        return tuple(
+            SecurityGroup(
+                id=each["GroupId"],
+                inbound=tuple(_traffic_rules(each.get("IpPermissions", ()))),
+                outbound=tuple(_traffic_rules(each.get("IpPermissionsEgress", ()))),
+            )
+            for each in self._pages("describe_security_groups", "SecurityGroups", GroupIds=wanted)
+        )
+
+    def groups_of_interface(self, interface_id: str, /) -> frozenset[str]:
+        """Return the ids of a network interface's security groups."""
+        found = self._pages("describe_network_interfaces", "NetworkInterfaces", NetworkInterfaceIds=[interface_id])
+        return frozenset(group["GroupId"] for each in found for group in each["Groups"])
+
     def volume(self, volume_id: str, /) -> Volume | None:
         """Describe a volume, or return None."""
         found = next(self._pages("describe_volumes", "Volumes", Filters=_ids("volume-id", volume_id)), None)
@@ -464,6 +498,21 @@ def _subnet(
             if each.get("PrivateDnsEnabled") or table.get("RouteTableId") in each.get("RouteTableIds", ())
         ),
     )
+
+
+def _traffic_rules(entries: Iterable[Mapping[str, Any]]) -> Iterator[TrafficRule]:
+    """Read the rules of a security group that let TCP through."""
+    for each in entries:
+        if each["IpProtocol"] not in _TCP:
+            continue
+        every_port = each["IpProtocol"] == _EVERY_PROTOCOL
+        yield TrafficRule(
+            first_port=0 if every_port else each.get("FromPort", 0),
+            last_port=_LAST_PORT if every_port else each.get("ToPort", _LAST_PORT),
+            groups=frozenset(pair["GroupId"] for pair in each.get("UserIdGroupPairs", ())),
+            networks=tuple(network["CidrIp"] for network in each.get("IpRanges", ())),
+            unread=bool(each.get("PrefixListIds")),
+        )
 
 
 def _target(route: Mapping[str, Any]) -> str:

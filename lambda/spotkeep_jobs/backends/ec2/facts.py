@@ -258,6 +258,51 @@ class Subnet:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrafficRule:
+    """A rule of a security group for TCP.
+
+    Attributes:
+        first_port: The first port that it lets through.
+        last_port: The last one.
+        groups: The security groups that it names.
+        networks: The address ranges that it names, such as `10.0.0.0/16`.
+        unread: True where it names a prefix list.
+    """
+
+    first_port: int
+    last_port: int
+    groups: frozenset[str] = frozenset()
+    networks: tuple[str, ...] = ()
+    unread: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecurityGroup:
+    """A security group, as DescribeSecurityGroups says."""
+
+    id: str
+    inbound: tuple[TrafficRule, ...] = ()
+    outbound: tuple[TrafficRule, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedSubnet:
+    """A subnet and its place, as DescribeSubnets says.
+
+    Attributes:
+        id: Its id.
+        zone: The name of its Availability Zone, such as `us-east-1a`.
+        vpc_id: Its VPC.
+        network: Its addresses, such as `10.0.1.0/24`.
+    """
+
+    id: str
+    zone: str
+    vpc_id: str
+    network: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class SpotPrice:
     """A line of DescribeSpotPriceHistory. The price holds until the next line of the same type and zone.
 

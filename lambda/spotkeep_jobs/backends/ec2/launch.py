@@ -146,7 +146,7 @@ def fleet_launch(
         job=InstanceJob(
             training=training_spec_of(request, number=number_in(group)),
             volume=_volume(request, kms_key_arn=platform.volume_kms_key_arn),
-            channels={channel.name: channel.uri for channel in request.channels},
+            channels={channel.name: channel.uri for channel in request.s3_channels},
             checkpoint_uri=checkpoint_uri if request.checkpoints else None,
             output_uri=f"{output_prefix}{run}-{attempt}/output/",
             log_group=platform.log_group,

@@ -28,7 +28,7 @@ from spotkeep_jobs.document.image import processor_of
 from spotkeep_jobs.document.metrics import MetricRequest
 from spotkeep_jobs.document.reading import RUN_ID_HEX_DIGITS
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.source import ArchiveSource
+from spotkeep_jobs.document.source import AnyChannel, ArchiveSource, Channel
 from spotkeep_jobs.document.times import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS
 from spotkeep_jobs.record.record import Attempt, PoolTraits
 from spotkeep_jobs.record.states import EndReason
@@ -342,10 +342,31 @@ def _channels(request: JobRequest, platform: JobPlatform, spec: SpecObject | Non
         channels += [input_channel(BUNDLE_CHANNEL, platform.training_bundle_uri), input_channel(SPEC_CHANNEL, spec.uri)]
     if isinstance(request.source, ArchiveSource):
         channels.append(input_channel(SOURCE_CHANNEL, request.source.uri))
-    return channels + [
-        input_channel(channel.name, channel.uri, input_mode=channel.input_mode, content_type=channel.content_type)
-        for channel in request.channels
-    ]
+    return channels + [_data_channel(channel) for channel in request.channels]
+
+
+def _data_channel(channel: AnyChannel) -> dict[str, Any]:
+    """Return the input channel of a job file's channel.
+
+    Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_FileSystemDataSource.html
+    """
+    if isinstance(channel, Channel):
+        return input_channel(
+            channel.name, channel.uri, input_mode=channel.input_mode, content_type=channel.content_type
+        )
+    return {
+        "ChannelName": channel.name,
+        "InputMode": channel.input_mode,
+        **({"ContentType": channel.content_type} if channel.content_type else {}),
+        "DataSource": {
+            "FileSystemDataSource": {
+                "FileSystemId": channel.file_system,
+                "FileSystemType": "EFS" if channel.fsx is None else "FSxLustre",
+                "FileSystemAccessMode": channel.access,
+                "DirectoryPath": channel.path,
+            }
+        },
+    }
 
 
 def input_channel(name: str, uri: str, *, input_mode: str = "File", content_type: str | None = None) -> dict[str, Any]:

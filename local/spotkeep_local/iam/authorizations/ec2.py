@@ -125,6 +125,13 @@ def _type_of(resource_id: str) -> str:
     return kind
 
 
+def _create_interface(call: Asking) -> Asked:
+    yield _new(call, "CreateNetworkInterface", "network-interface")
+    yield _existing(call, "CreateNetworkInterface", "subnet", call.needed("SubnetId"))
+    for name in call.get("Groups") or ():
+        yield _existing(call, "CreateNetworkInterface", "security-group", name)
+
+
 def _create_tags(call: Asking) -> Asked:
     tags = tags_of(call.needed("Tags"))
     for name in call.needed("Resources"):
@@ -299,15 +306,19 @@ def _launch(
 
 _RULES: Final[Rules] = {
     "AttachVolume": _attach_volume,
+    "AuthorizeSecurityGroupEgress": _each("AuthorizeSecurityGroupEgress", "security-group", "GroupId"),
+    "AuthorizeSecurityGroupIngress": _each("AuthorizeSecurityGroupIngress", "security-group", "GroupId"),
     "CreateFleet": _create_fleet,
     "CreateLaunchTemplate": _create_template,
     "CreateLaunchTemplateVersion": _on_template("CreateLaunchTemplateVersion"),
+    "CreateNetworkInterface": _create_interface,
     "CreateSnapshot": _create_snapshot,
     "CreateTags": _create_tags,
     "CreateVolume": _create_volume,
     "DeleteFleets": _each("DeleteFleets", "fleet", "FleetIds"),
     "DeleteLaunchTemplate": _on_template("DeleteLaunchTemplate"),
     "DeleteLaunchTemplateVersions": _on_template("DeleteLaunchTemplateVersions"),
+    "DeleteNetworkInterface": _each("DeleteNetworkInterface", "network-interface", "NetworkInterfaceId"),
     "DeleteSnapshot": _each("DeleteSnapshot", "snapshot", "SnapshotId"),
     "DeleteTags": _delete_tags,
     "DeleteVolume": _each("DeleteVolume", "volume", "VolumeId"),
@@ -328,6 +339,7 @@ _RULES: Final[Rules] = {
             "DescribeInstances",
             "DescribeLaunchTemplateVersions",
             "DescribeLaunchTemplates",
+            "DescribeNetworkInterfaces",
             "DescribeRouteTables",
             "DescribeSecurityGroups",
             "DescribeSnapshots",

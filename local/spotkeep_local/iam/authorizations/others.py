@@ -3,17 +3,17 @@
 In CloudWatch Logs, an operation on a whole group needs the ARN that ends in `:log-stream:`. So a policy has to name the
 group with `:*` behind it.
 
-The operations of Amazon ECR, Price List and Service Quotas know no resources. A pull from ECR uses the registry's own
-protocol, for which there is no registry here.
+The operations of Amazon ECR, Price List and Service Quotas know no resources, and of FSx DescribeFileSystems. A pull
+from ECR uses the registry's own protocol, for which there is no registry here.
 
 In Secrets Manager, the ARN of a secret ends in six characters that its name does not have. A secret that is given by
 its name is asked for with question marks in their place. Only a policy with a pattern matches that.
 
 Sources: "Overview of managing access permissions to your CloudWatch Logs resources" in the CloudWatch Logs user guide.
 "Using condition keys to limit access to CloudWatch namespaces" in the CloudWatch user guide. "Identity-based policy
-examples for AWS Fault Injection Service" in the FIS user guide. "AWS KMS permissions", "Condition keys for AWS KMS" in
-the KMS developer guide. "Secret encryption and decryption in AWS Secrets Manager", "Permissions policy examples" in the
-Secrets Manager user guide.
+examples for AWS Fault Injection Service" in the FIS user guide. "DescribeMountTargetSecurityGroups" in the EFS API
+reference. "AWS KMS permissions", "Condition keys for AWS KMS" in the KMS developer guide. "Secret encryption and
+decryption in AWS Secrets Manager", "Permissions policy examples" in the Secrets Manager user guide.
 """
 
 from __future__ import annotations
@@ -168,6 +168,44 @@ def _get_secret(call: Asking) -> Asked:
     yield from call.use_key(key, ("Decrypt",), via="secretsmanager", encryption_context=context)
 
 
+def _shared(call: Asking) -> str:
+    """Return the ARN of a file system of EFS, which a request names by its id or its ARN."""
+    named = str(call.needed("FileSystemId"))
+    return named if named.startswith("arn:") else call.arn("elasticfilesystem", f"file-system/{named}")
+
+
+def _on_shared(action: str) -> AuthorizationRule:
+    def rule(call: Asking) -> Asked:
+        file_system = _shared(call)
+        yield ask(f"elasticfilesystem:{action}", file_system, resource_tags=call.tags(file_system))
+
+    return rule
+
+
+def _create_shared(call: Asking) -> Asked:
+    yield ask("elasticfilesystem:CreateFileSystem", request_tags=call.new_tags)
+
+
+def _describe_mount_target_groups(call: Asking) -> Asked:
+    # The request names the mount target alone. IAM judges its file system, and EFS asks EC2 for the caller.
+    target = str(call.needed("MountTargetId"))
+    if (name := call.account.file_system_of(target)) is None:
+        raise UndecidableError(f"There is no mount target {target}.")
+    file_system = call.arn("elasticfilesystem", f"file-system/{name}")
+    yield ask("elasticfilesystem:DescribeMountTargetSecurityGroups", file_system, resource_tags=call.tags(file_system))
+    yield ask("ec2:DescribeNetworkInterfaceAttribute", keys={"ec2:region": call.account.region})
+
+
+def _create_lustre(call: Asking) -> Asked:
+    made_one = call.arn("fsx", "file-system/*")
+    yield from made("fsx:CreateFileSystem", made_one, call.new_tags, tagging="fsx:TagResource")
+
+
+def _delete_lustre(call: Asking) -> Asked:
+    file_system = call.arn("fsx", f"file-system/{call.needed('FileSystemId')}")
+    yield ask("fsx:DeleteFileSystem", file_system, resource_tags=call.tags(file_system))
+
+
 OPERATIONS: Final[dict[str, Rules]] = {
     "cloudwatch": {
         "DescribeAlarms": _describe_alarms,
@@ -175,11 +213,23 @@ OPERATIONS: Final[dict[str, Rules]] = {
         "PutMetricData": _put_metrics,
         "SetAlarmState": _on_alarm("SetAlarmState"),
     },
+    "efs": {
+        "CreateFileSystem": _create_shared,
+        "CreateMountTarget": _on_shared("CreateMountTarget"),
+        "DeleteFileSystem": _on_shared("DeleteFileSystem"),
+        "DescribeMountTargetSecurityGroups": _describe_mount_target_groups,
+        "DescribeMountTargets": _on_shared("DescribeMountTargets"),
+    },
     "ecr": {"GetAuthorizationToken": always("ecr:GetAuthorizationToken")},
     "fis": {
         "CreateExperimentTemplate": _create_template,
         "GetExperiment": existing("fis:GetExperiment", _experiment),
         "StartExperiment": _start_experiment,
+    },
+    "fsx": {
+        "CreateFileSystem": _create_lustre,
+        "DeleteFileSystem": _delete_lustre,
+        "DescribeFileSystems": always("fsx:DescribeFileSystems"),
     },
     "kms": {
         name: _on_key(name)

@@ -86,6 +86,32 @@ def spec_for(**fields: Any) -> TrainingSpec:
     return decode_spec(spec.content.decode())
 
 
+def test_a_file_system_is_mounted_and_never_streamed() -> None:
+    channels = {
+        "train": {"fsx": "fs-0123456789abcdef0", "path": "/abcdefgh/cifar10"},
+        "shared": {"efs": "fs-0fedcba9876543210", "path": "/", "access": "rw", "content_type": "text/csv"},
+    }
+    *_, train, shared = built(channels=channels)["InputDataConfig"]
+    assert train == {
+        "ChannelName": "train",
+        "InputMode": "File",
+        "DataSource": {
+            "FileSystemDataSource": {
+                "FileSystemId": "fs-0123456789abcdef0",
+                "FileSystemType": "FSxLustre",
+                "FileSystemAccessMode": "ro",
+                "DirectoryPath": "/abcdefgh/cifar10",
+            }
+        },
+    }
+    source = shared["DataSource"]["FileSystemDataSource"]
+    assert (source["FileSystemType"], source["FileSystemAccessMode"], shared["ContentType"]) == (
+        "EFS",
+        "rw",
+        "text/csv",
+    )
+
+
 def built(*, platform: JobPlatform = PLATFORM, **fields: Any) -> dict[str, Any]:
     document = {"name": "first", "command": "python train.py --epochs 3"} | fields
     request = validate(document, defaults=replace(DEFAULTS, region="us-east-1")).accepted()
