@@ -160,6 +160,7 @@ def report_of_interruptions(
         notifications=rehearsal.notifications,
         compared=compared,
         record=record,
+        metrics=rehearsal.deployment.table.runs.metrics(run.run),
     )
 
 
