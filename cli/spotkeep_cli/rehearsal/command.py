@@ -162,7 +162,6 @@ def rehearse_job(
         said=view.said,
         hint=hint,
         steps=steps if report.passed and not denied else [],
-        invocation=invocation,
         footer=f"Written by a rehearsal on {quantities.moment(invocation.seams.now())} UTC",
     )
     page.write_text(report_page(report, circumstances), encoding="utf-8")

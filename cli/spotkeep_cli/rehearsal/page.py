@@ -12,12 +12,12 @@ from spotkeep_cli.rehearsal import view
 from spotkeep_cli.rehearsal.evidence import ENDINGS
 from spotkeep_cli.rehearsal.permissions import denials, permission_tables, summary_document
 from spotkeep_cli.rehearsal.report import FleetReport, InterruptionReport, PoolReport, SweepReport
+from spotkeep_cli.rehearsal.sweep_page import rehearsed_sweep_sections
 from spotkeep_cli.rehearsal.sweep_verdict import interruptions_of
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import page_facts
 from spotkeep_cli.rendering.run_description import bill_facts
 from spotkeep_cli.rendering.run_page import metrics_section
-from spotkeep_cli.sweeps.sweep_report import SweepStory, sweep_sections
 from spotkeep_pages.bars import Lane, Mark, Span, bars
 from spotkeep_pages.elements import (
     badge,
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from spotkeep_cli.rehearsal.evidence import ReceivedNotification, RunEvidence
     from spotkeep_cli.rehearsal.pool_verdict import PoolEvidence
     from spotkeep_cli.rehearsal.report import Report
-    from spotkeep_cli.seams import Invocation
     from spotkeep_cli.terminal import NextStep
     from spotkeep_pages.elements import Content
 
@@ -66,7 +65,6 @@ class Circumstances:
         said: The lines that the script printed.
         hint: The next thing to do about a rehearsal that did not pass. None where it passed.
         steps: The useful next commands.
-        invocation: The command's own words.
         footer: The origin of the page.
     """
 
@@ -74,7 +72,6 @@ class Circumstances:
     said: Sequence[str]
     hint: str | None
     steps: Sequence[NextStep]
-    invocation: Invocation
     footer: str
 
 
@@ -97,7 +94,7 @@ def report_page(report: Report, circumstances: Circumstances) -> str:
         lead=list(_lead(report, circumstances, denied=denied)),
         sections=[
             *_checks(report),
-            *_findings(report, circumstances),
+            *_findings(report),
             *_notifications(report),
             *_printed(circumstances.said),
             *_permissions(report),
@@ -164,7 +161,7 @@ def _tiles(report: Report) -> Iterator[tuple[str, str, str]]:
         yield "Rehearsal", quantities.duration(report.seconds["total"]), ""
 
 
-def _findings(report: Report, circumstances: Circumstances) -> Iterator[Section]:
+def _findings(report: Report) -> Iterator[Section]:
     match report:
         case InterruptionReport():
             yield from _of_run(report)
@@ -172,15 +169,9 @@ def _findings(report: Report, circumstances: Circumstances) -> Iterator[Section]
             yield Section("Start of both jobs", [_starts(report.evidence)])
         case SweepReport():
             evidence = report.evidence
-            story = SweepStory(
-                sweep=evidence.sweep,
-                trials=[each.trial for each in evidence.trials],
-                curves={each.trial.number: sorted(each.curve.items()) for each in evidence.trials if each.curve},
-                interruptions={each.trial.number: each.interruptions for each in evidence.trials},
-            )
+            yield from rehearsed_sweep_sections(evidence)
             trials = _table(view.trials(evidence), caption="The furthest first, beside the same trials left alone")
-            yield Section("Interrupted trials", [trials])
-            yield from sweep_sections(story, invocation=circumstances.invocation)
+            yield Section("Beside the trials left alone", [trials])
             most = _table(view.calls(evidence.calls), caption="The most calls in a second")
             yield Section("Calls of AWS", [most])
         case _:

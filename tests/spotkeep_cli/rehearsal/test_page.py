@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.rehearsal.evidence import (
     CapacityLoss,
     ProcessEnding,
@@ -21,7 +20,6 @@ from spotkeep_cli.rehearsal.pool_verdict import judge_pool
 from spotkeep_cli.rehearsal.report import FleetReport, InterruptionReport, PoolReport, Report, SweepReport
 from spotkeep_cli.rehearsal.sweep_verdict import judge_sweep
 from spotkeep_cli.rehearsal.verdict import Verdict, interruptions_of
-from spotkeep_cli.seams import Invocation, Seams
 from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.record.fields import with_changes
 from spotkeep_local.iam.report import Called, Denied, Grant, IdentityReport
@@ -121,13 +119,11 @@ def of_sweep() -> SweepReport:
 
 
 def page_of(report: Report, *, said: tuple[str, ...] = ("epoch 1", "epoch 2"), hint: str | None = None) -> str:
-    seams = Seams(connect=None, spot_market=None, now=None, sleep=None, new_token=None)  # type: ignore[arg-type]
     circumstances = Circumstances(
         job_file="job.yaml",
         said=said,
         hint=hint,
         steps=[NextStep(command="spotkeep launch job.yaml", what="launch it")],
-        invocation=Invocation(options=ConnectionOptions(), seams=seams),
         footer="Written today",
     )
     return report_page(report, circumstances)
