@@ -54,7 +54,7 @@ def _over_time(evidence: SweepEvidence) -> Iterator[Content]:
     # Of many trials, those that lost their capacity are shown first.
     ordered = sorted(trained, key=lambda each: (-each.interruptions, each.trial.number))[:_MOST_LANES]
     lanes = [_lane(each, begin=begin) for each in sorted(ordered, key=lambda each: each.trial.number)]
-    kinds = {part.kind for lane in lanes for part in (*lane.spans, *lane.marks)}
+    kinds = {span.kind for lane in lanes for span in lane.spans} | {mark.kind for lane in lanes for mark in lane.marks}
     yield bars(
         lanes,
         name="trials",
