@@ -7,6 +7,7 @@ gets the light colours. Important curves have their names at their ends, so no l
 from __future__ import annotations
 
 import importlib.util
+import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -94,6 +95,13 @@ class Picture:
             drawn.set("style", f"min-width: {_SHRINKS * width:.0f}px; max-width: {_GROWS * width:.0f}px")
             content = element("div", drawn, class_="scroll", tabindex="0", role="group", aria_label=self.title)
         return element("figure", element("figcaption", self.title), content)
+
+    def png(self) -> bytes:
+        """Return it as a PNG file in the light colours, without its title."""
+        file = io.BytesIO()
+        with plot_style():
+            self.figure.savefig(file, format="png", dpi=1.5 * _DPI, facecolor="white")
+        return file.getvalue()
 
     def save(self, path: Path) -> Path:
         """Write it into a PNG, SVG or PDF file, by the name's ending.
