@@ -150,18 +150,17 @@ def rehearse_job(
     output = path.with_name(OUTPUT_NAME)
     output.write_text("".join(f"{line}\n" for line in view.said), encoding="utf-8")
     denied = denials(report.permissions)
-    hint = None
-    if not report.passed:
-        hint = hint_of_failure(report.failure or "") if report.fails_alone else scenario.failed_hint
-        hint = hint or SCRIPT_FAILED_HINT
+    hint = hint_of_failure(report.failure or "") if report.fails_alone else scenario.failed_hint
+    hint = hint or SCRIPT_FAILED_HINT
     quoted = shlex.quote(str(job_file))
     steps = [replace(step, command=step.command.format(job_file=quoted)) for step in scenario.next_steps]
+    again = NextStep(command=f"spotkeep {scenario.command} {quoted}", what="rehearse it again")
     page = _page_beside(path)
     circumstances = Circumstances(
         job_file=str(job_file),
         said=view.said,
-        hint=hint,
-        steps=steps if report.passed and not denied else [],
+        hint=None if report.passed else hint,
+        steps=steps if report.passed and not denied else [again],
         footer=f"Written by a rehearsal on {quantities.moment(invocation.seams.now())} UTC",
     )
     page.write_text(report_page(report, circumstances), encoding="utf-8")

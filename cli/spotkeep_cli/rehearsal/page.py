@@ -118,7 +118,7 @@ def _lead(report: Report, circumstances: Circumstances, *, denied: Sequence[str]
         yield notice(paragraph("AWS would deny these calls."), bullets(denied), tone="bad")
     if circumstances.hint:
         heading = paragraph(element("strong", "To do"))
-        yield notice(heading, paragraph(_sentence(circumstances.hint)), tone="warning")
+        yield notice(heading, paragraph(circumstances.hint), tone="warning")
     yield from (notice(paragraph(_sentence(remark))) for remark in report.remarks)
     yield figures(_tiles(report))
 
@@ -281,7 +281,7 @@ def _plain(cell: object) -> str:
 
 def _checks(report: Report) -> Iterator[Section]:
     if report.checks:
-        rows = [
+        rows: list[list[Content]] = [
             [badge("kept", tone="good") if check.passed else badge("broken", tone="bad"), check.expected, check.found]
             for check in sorted(report.checks, key=lambda check: check.passed)
         ]

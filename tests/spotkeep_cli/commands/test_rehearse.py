@@ -156,6 +156,7 @@ def test_a_failed_rehearsal_ends_with_its_verdict_on_one_screen_and_names_the_mi
     page = Parsed((report.parent / "report.html").read_text(encoding="utf-8")).text
     assert "can't open file '/tmp/ml/source/tran.py'" in page
     assert "line 199" in page
+    assert f"Rehearse it againspotkeep rehearse {job_file}" in page
     assert "LauncherRole" not in result.output
     assert "names tran.py, which is not in the source" in result.stderr
     assert (report.parent / "output.log").read_text().splitlines() == [f"line {number}" for number in range(200)]

@@ -155,7 +155,7 @@ def test_each_kind_of_rehearsal_has_a_page_with_its_verdict_and_its_promises(kin
 def test_a_failed_rehearsal_says_first_why_and_what_to_do() -> None:
     report = failed("interruption 1: the script began anew", "it printed <nothing>")
     text = Parsed(page_of(report, hint="docs/training-scripts.md shows how")).text
-    parts = ("FAIL", report.headline, "Interruption 1: the script", "It printed <nothing>", "Docs/training-scripts.md",
+    parts = ("FAIL", report.headline, "Interruption 1: the script", "It printed <nothing>", "docs/training-scripts.md",
              "The model is no evidence", "Timeline")  # fmt: skip
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
