@@ -31,7 +31,7 @@ from spotkeep_cli.rendering.pictures import require_drawing
 from spotkeep_cli.rendering.printable import printable_line
 from spotkeep_cli.rendering.run_bar import RunStatus
 from spotkeep_cli.rendering.run_description import RunStory
-from spotkeep_cli.rendering.run_pictures import metric_pictures
+from spotkeep_cli.rendering.run_pictures import metric_pictures, resumed_steps
 from spotkeep_cli.run_names import MOST_RUNS, find_run, find_sweep
 from spotkeep_cli.seams import Invocation, Seams
 from spotkeep_cli.sweeps.sweep_plots import sweep_pictures
@@ -371,8 +371,8 @@ class RunHandle:
         """
         require_drawing("plot()")
         runs = self._deployment.table.runs
-        metrics, timeline = runs.metrics(self.id), runs.timeline(self.id, unreadable={})
-        pictures = () if metrics is None else tuple(metric_pictures(metrics, timeline=timeline))
+        metrics, steps = runs.metrics(self.id), resumed_steps(runs.timeline(self.id, unreadable={}))
+        pictures = () if metrics is None else tuple(metric_pictures(metrics, steps=steps))
         return Plots(of=self.id, pictures=pictures)
 
     def stop(self) -> RunHandle:
