@@ -88,10 +88,10 @@ class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
         if console.is_terminal and not console.is_dumb_terminal:
             self._progress = Progress(
                 SpinnerColumn(),
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=None),
-                TextColumn("{task.fields[count]}"),
-                TextColumn("{task.fields[text]}"),
+                TextColumn("{task.fields[count]}", markup=False),
+                TextColumn("{task.fields[text]}", markup=False),
                 TextColumn("{task.fields[said]}", markup=False),
                 TimeElapsedColumn(),
                 console=console,
