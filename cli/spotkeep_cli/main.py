@@ -169,6 +169,7 @@ app.command(rich_help_panel=_ACCOUNT)(first_account.first_account)
 local_commands.app.add_typer(local_commands.ec2_app, name="ec2")
 app.add_typer(local_commands.app, name="local", rich_help_panel=_LOCAL)
 app.command(rich_help_panel=_PROJECT)(project.init)
+app.command("help", rich_help_panel=_PROJECT)(project.help_page)
 app.command(
     rich_help_panel=_PROJECT,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},

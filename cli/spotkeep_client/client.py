@@ -17,6 +17,7 @@ from spotkeep_cli.aws.stored_objects import StoredObjects
 from spotkeep_cli.errors import CommandLineError, RunFailedError, RunNotFoundError, RunStoppedError, UsageError
 from spotkeep_cli.following import Reported, Unreachable, Update, follow, polls, raise_unless_done, read_lines, take
 from spotkeep_cli.launching.answers import ask_launcher
+from spotkeep_cli.launching.job_checks import source_warnings
 from spotkeep_cli.launching.job_file import JobDocument, read_job_file
 from spotkeep_cli.launching.json_values import plain
 from spotkeep_cli.launching.judgement import judge_or_refuse
@@ -656,7 +657,7 @@ class Spotkeep:
             new_token=self._invocation.seams.new_token,
             what="nothing was launched",
         )
-        warn_of(prepared.warnings, inside=2)
+        warn_of([*prepared.warnings, *source_warnings(prepared)], inside=2)
         return send(prepared, deployment=self._deployment)
 
 
@@ -668,7 +669,7 @@ def _document(
         fields = {**fields, "source": str(source)}
     if isinstance(job, Mapping):
         # What it names is relative to the current directory, as it is in a job file there.
-        document = JobDocument(path=Path.cwd() / "job.yaml", fields=_as_written(job))
+        document = JobDocument(path=Path.cwd() / "job.yaml", fields=_as_written(job), is_file=False)
     else:
         document = read_job_file(Path(job))
     return document.with_fields(_as_written(fields))

@@ -218,12 +218,15 @@ def _describe_sweep(
         from spotkeep_cli.sweeps.sweep_plots import save_plots
         from spotkeep_cli.sweeps.sweep_report import SweepStory, sweep_html
 
-        with terminal.remarks.status("reading the trials' curves"):
-            story = SweepStory.read(sweep, trials, runs=deployment.table.runs)
-        if folder is not None:
-            drawn = save_plots(story.drawn, folder=folder)
-        if as_page:
-            page = write_page(sweep_html(story, invocation=invocation, now=now), name=sweep.sweep)
+        with terminal.remarks.status("reading the trials' curves") as status:
+            unreadable: dict[str, str] = {}
+            story = SweepStory.read(sweep, trials, runs=deployment.table.runs, unreadable=unreadable)
+            status.update("drawing")
+            if folder is not None:
+                drawn = save_plots(story.drawn, folder=folder)
+            if as_page:
+                page = write_page(sweep_html(story, invocation=invocation, now=now), name=sweep.sweep)
+        terminal.remark_unreadable(unreadable)
     if terminal.as_json:
         terminal.give_json(
             {

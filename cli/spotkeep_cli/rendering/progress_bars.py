@@ -57,8 +57,8 @@ def showing_deployment(console: Console) -> Iterator[Callable[[CdkProgress], Non
         yield _LineView(console).show
         return
     with Progress(
-        SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        console=console, transient=True,
+        SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+        TimeElapsedColumn(), console=console, transient=True,
     ) as progress:  # fmt: skip
         yield _BarView(progress).show
 

@@ -82,13 +82,11 @@ def bill_facts(run: Run, cost: Cost, *, prices: str | None = None) -> list[Fact]
         ("on demand, clean", at_most + _amount(cost.clean_on_demand_seconds, cost.clean_on_demand_usd)),
         *_storage(cost),
         ("saved", _saved(cost)),
-        ("done twice", _redone(cost)),
+        ("repeated", _redone(cost)),
         ("waited", f"{quantities.duration(cost.waited_seconds)} for capacity, not billed"),
     ]
     if cost.aws_saved_percent is not None:
-        rows.append(
-            ("AWS would say", f"{quantities.percent(cost.aws_saved_percent)}, taking work done twice for useful")
-        )
+        rows.append(("AWS's figure", f"{quantities.percent(cost.aws_saved_percent)}, counting repeated work as useful"))
     if cost.unknown_prices:
         rows.append(("price", f"not known: {', '.join(cost.unknown_prices)}"))
     elif cost.usd_per_hour is None:

@@ -115,7 +115,7 @@ class Cost(Record):
     saved_percent: float | None
     """The saving in percent, such as 62.5. Of seconds, or on EC2 of dollars. None where it is not known."""
     aws_saved_percent: float | None
-    """The saving as AWS prints it, which is (1 - billable / training) x 100. It counts work done twice as useful."""
+    """The saving as AWS prints it, which is (1 - billable / training) x 100. It counts repeated work as useful."""
     usd_per_hour: float | None = None
     """On-demand price of one instance."""
     billed_usd: float | None = None

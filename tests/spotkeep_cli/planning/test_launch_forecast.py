@@ -179,10 +179,10 @@ def test_a_forecast_far_ahead_has_not_many_more_decisions_and_no_type_or_zone_is
     """Once there was a decision each five minutes, for each type and once more for its one zone: half a minute."""
     decisions: list[int] = []
 
-    def replayed(job: Any, capacity: Any, policy: Any) -> Any:
+    def replayed(job: Any, capacity: Any, policy: Any, **options: Any) -> Any:
         decisions.append(capacity.ticks_for(job))
         capacity.ticks_for = lambda _job: 1
-        return replay(job, capacity, policy)
+        return replay(job, capacity, policy, **options)
 
     monkeypatch.setattr(spotkeep_planner.forecast, "replay", replayed)
     types = "instance_types=[ml.m5.xlarge, ml.m5.2xlarge]"
