@@ -253,12 +253,25 @@ def test_the_commands_end_with_the_page_as_it_is_without_watching(deployment: An
     assert json.loads(spotkeep("describe", RUN, "-w", "--json").stdout)["run"]["state"] == "COMPLETED"
 
 
+def test_a_run_at_work_is_described_with_its_bar(deployment: Any, make: Any, spotkeep: Any) -> None:
+    deployment.dynamodb.add(make.run())
+    stream = deployment.logs.streams.setdefault(f"{RUN}-1/algo-1-1", [])
+    stream.append((1_000 * make.now.timestamp(), "epoch 1: loss 3"))
+    assert spotkeep("describe", RUN).stdout.splitlines()[1:3] == ["  training 18m", "    epoch 1: loss 3"]
+    stream.append((1_000 * make.now.timestamp(), progress(40, total_steps=100)))
+    bar, words = spotkeep("describe", RUN).stdout.splitlines()[1:3]
+    assert bar.startswith("  training ━━━━━")
+    assert bar.endswith(" 40% 18m")
+    assert words == "    step 40 of 100"
+
+
 def test_curves_are_drawn_of_metrics_that_only_the_log_has_so_far(deployment: Any, make: Any, spotkeep: Any) -> None:
     deployment.dynamodb.add(make.run())
     assert "its script has logged no metric so far" in spotkeep("describe", RUN, "--plots").output
     printed = [progress(step, metrics={"loss": 1 / step}) for step in range(1, 30)]
     deployment.logs.streams[f"{RUN}-1/algo-1-1"] = [(1_000 * make.now.timestamp(), line) for line in printed]
-    output = spotkeep("describe", "--plots", "--all", RUN).stdout
-    assert "  loss  last 0.0344828 at step 29" in output
+    for words in (("--plots", "--all", RUN), (RUN, "--plots"), ("--plots", RUN), ("--plots",)):
+        output = spotkeep("describe", *words).stdout
+        assert "  loss  last 0.0344828 at step 29" in output, words
     assert "step" in output
     assert spotkeep("describe", RUN, "--plots", "folder").exit_code == 2
