@@ -82,10 +82,12 @@ class Block:
         return self.content.startswith("$ ")
 
     def commands(self) -> list[Shown]:
-        """Return the commands with their outputs."""
+        """Return the commands with their outputs. Code is one command."""
         lines = self.content.splitlines()
         if self.argument:
             return [Shown(typed=(), command="", output=tuple(lines))]
+        if self.language == "python":
+            return [Shown(typed=tuple(lines), command=self.content, output=())]
         return list(_prompted(lines) if self.has_prompts else _lines(lines))
 
 
