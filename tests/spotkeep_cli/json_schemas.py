@@ -1,7 +1,7 @@
 """The schemas of the JSON that commands print, from all documents that the tests have seen.
 
-`python -m tests.spotkeep_cli.json_schemas` runs the tests and writes docs/json/ and docs/json.md. Else the tests compare
-each document of a command with its schema.
+`python -m tests.spotkeep_cli.json_schemas` runs the tests and writes docs/json/ and docs/json.md. Without it
+the tests compare each document of a command with its schema.
 """
 
 from __future__ import annotations
