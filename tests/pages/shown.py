@@ -30,6 +30,8 @@ _VARYING = (
     (re.compile(r"(?<=-)[0-9a-f]{8}\b"), "ID"),
     (re.compile(r"(?<![A-Za-z])[-+]?\d[\d.,:]*(?:e[-+]?\d+)?(?: ?(?:ms|[smhdB]|[kMGT]i?B)\b(?: \d+[smh]\b)*)?%?"), "N"),
     (re.compile(r"[▁▂▃▄▅▆▇█]+"), "▁"),
+    # A row of a plot, behind its axis.
+    (re.compile(r"(?<=[│┤]).*"), ""),
     (re.compile(r"─+"), "─"),
     (re.compile(r"[ \t]+"), " "),
 )
