@@ -125,10 +125,12 @@ def _run(block: Block, world: World) -> str:
 
 
 def _write(page: Path, contents: dict[Block, str]) -> None:
+    """Write new outputs into a page. Tests of its other worlds may have written theirs since it was read."""
     text = page.read_text()
-    for block, content in sorted(contents.items(), key=lambda item: -item[0].start):
-        indented = re.sub(r"^(?=.)", block.indent, content, flags=re.MULTILINE)
-        text = text[: block.start] + indented + text[block.end :]
+    for block, content in contents.items():
+        old, new = (re.sub(r"^(?=.)", block.indent, each, flags=re.MULTILINE) for each in (block.content, content))
+        assert old in text, f"{page} has changed meanwhile"
+        text = text.replace(old, new, 1)
     page.write_text(text)
 
 
