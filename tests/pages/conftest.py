@@ -23,6 +23,7 @@ from tests.spotkeep_cli.commands.test_job_files_doctor import a_finding
 from tests.spotkeep_cli.commands.test_notifications import notified
 from tests.spotkeep_cli.commands.test_pool import OLD as POOL_RUN
 from tests.spotkeep_cli.commands.test_pool import pools
+from tests.spotkeep_cli.commands.test_startup import interrupted
 from tests.spotkeep_cli.commands.test_steering_priority import queued
 from tests.spotkeep_cli.conftest import NOW, deployment, ec2, job_file, make, market, spot_market, spotkeep
 from tests.spotkeep_cli.sweeps.test_sweep_commands import SWEEP, TRIALS, sweep, with_sweep
