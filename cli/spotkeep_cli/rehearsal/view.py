@@ -283,7 +283,7 @@ def losses(report: InterruptionReport) -> Table | None:
     if not interruptions:
         return None
     if report.run.reports_steps or all(loss.read_files is None for loss in interruptions):
-        durable = "saved" if on_fleet else "saved in S3"
+        durable = "on the volume" if on_fleet else "in S3"
         return _by_steps(interruptions, announced=announced, durable=durable)
     return _by_files(interruptions, announced=announced)
 
