@@ -225,14 +225,14 @@ def _little_was_lost(number: int, interruption: CapacityLoss, *, run: RunEvidenc
     repeated = interruption.steps_repeated or 0
     if resumed < interruption.durable_step:
         return [
-            f"interruption {number}: the checkpoint of step {interruption.durable_step} was durable, and the script"
+            f"interruption {number}: the checkpoint of step {interruption.durable_step} was kept, and the script"
             f" went on from step {resumed}: it does not load what it saved"
         ]
     if interruption.notice:
         if repeated > 1:
             return [
                 f"interruption {number} came with notice at step {at_step} and the script went on from step {resumed}:"
-                f" {repeated} steps were done twice where one is the most; save when SIGTERM arrives"
+                f" {repeated} steps were repeated where one is the most; save when SIGTERM arrives"
             ]
         return []
     interval = checkpoint_interval_steps(run)
@@ -245,7 +245,7 @@ def _little_was_lost(number: int, interruption: CapacityLoss, *, run: RunEvidenc
     uploading = sum(1 for life in run.lives for step in life.saved_steps if interruption.durable_step < step <= at_step)
     if repeated > interval * (1 + uploading):
         return [
-            f"interruption {number}: {repeated} steps were done twice, more than the checkpoint interval of"
+            f"interruption {number}: {repeated} steps were repeated, more than the checkpoint interval of"
             f" {interval} steps allows (step {at_step} back to step {resumed})"
         ]
     return []

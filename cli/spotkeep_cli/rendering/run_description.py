@@ -67,12 +67,13 @@ def bill(run: Run, *, prices: str | None = None) -> RenderableType:
         ("on demand, clean", at_most + _amount(cost.clean_on_demand_seconds, cost.clean_on_demand_usd)),
         *_storage(cost),
         ("saved", _saved(cost)),
-        ("done twice", _redone(cost)),
+        ("repeated", _redone(cost)),
         ("waited", f"{quantities.duration(cost.waited_seconds)} for capacity, not billed"),
     ]
-    if cost.aws_saved_percent is not None:
+    aws, ours = cost.aws_saved_percent, cost.saved_percent
+    if aws is not None and (ours is None or round(aws) != round(ours)):
         rows.append(
-            ("AWS would say", f"{quantities.percent(cost.aws_saved_percent)}, taking work done twice for useful")
+            ("AWS shows", f"{quantities.percent(cost.aws_saved_percent)}, which counts repeated work as useful")
         )
     if cost.unknown_prices:
         rows.append(("price", f"not known: {', '.join(cost.unknown_prices)}"))
@@ -239,7 +240,7 @@ def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
     if run.adopted:
         rows.append(("launched by", "another client: the job has the deployment's tag"))
     if run.launched_by is not None and run.launched_by.name != run.owner:
-        said = "" if run.launched_by.verified else ", not verified"
+        said = "" if run.launched_by.verified else ", whom AWS did not confirm"
         rows.append(("launched by", f"{run.launched_by.name}{said}"))
     rows.append(("created", f"{quantities.moment(run.created_at)} UTC"))
     if run.started_at is not None:

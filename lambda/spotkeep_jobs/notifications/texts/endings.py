@@ -131,7 +131,7 @@ def saved_by(cost: Cost, *, unit: str) -> str:
         text = f"{at_most}{amount} ({cost.saved_percent:.0f} %) against the same work on demand, uninterrupted."
     aws = cost.aws_saved_percent
     if aws is not None and round(aws) != round(cost.saved_percent):
-        text += f" SageMaker shows {aws:.0f} %: it counts work done twice as useful."
+        text += f" SageMaker shows {aws:.0f} %: it counts repeated work as useful."
     return text
 
 
