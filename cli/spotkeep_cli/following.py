@@ -15,7 +15,8 @@ from rich.text import Text
 
 from spotkeep_cli.aws.job_log import LogLine
 from spotkeep_cli.errors import NoConnectionError, RunFailedError, RunNotFoundError, RunStoppedError
-from spotkeep_cli.next_steps import steps_for_run
+from spotkeep_cli.failure_causes import hint_of_failure
+from spotkeep_cli.next_steps import resume_of, steps_for_run
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import facts
 from spotkeep_cli.rendering.job_event import event_text, total_steps
@@ -396,7 +397,8 @@ def _conclude(run: Run, *, forecast: object, invocation: Invocation, terminal: T
         said = [("said", run.failure_reason)] if run.failure_reason else []
         terminal.show(facts([*said, ("model", run.output_uri or "none"), ("checkpoints", run.checkpoint_uri)]))
         terminal.show_next(*steps_for_run(run, invocation=invocation, after="launch"))
-    raise_unless_done(run, hint=f"{invocation.command(f'resume {run.run}')} goes on from its last checkpoint")
+    resume, what = resume_of(run)
+    raise_unless_done(run, hint=hint_of_failure(run.failure_reason or "") or f"{invocation.command(resume)}: {what}")
 
 
 def raise_unless_done(run: Run, *, hint: str) -> None:
