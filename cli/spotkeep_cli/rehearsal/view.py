@@ -185,7 +185,7 @@ def drawn(report: Report, *, before_verdict: Sequence[RenderableType] = ()) -> I
             yield from _verdict_on_fleet(report)
         case InterruptionReport():
             if not report.missing_module:
-                yield from _findings(report, notice="SIGTERM", durable="durable in S3")
+                yield from _findings(report, notice="SIGTERM", durable="saved in S3")
             yield from ("", *before_verdict, "", *_verdict(report))
         case PoolReport():
             yield from _checks(report, heading="What a warm pool is for")
@@ -201,7 +201,7 @@ def drawn(report: Report, *, before_verdict: Sequence[RenderableType] = ()) -> I
 def _of_fleet(report: FleetReport) -> Iterator[RenderableType]:
     if report.missing_module:
         return
-    yield from _findings(report, notice="EC2", durable="durable")
+    yield from _findings(report, notice="EC2", durable="saved")
     if report.passed:
         yield _heading("\nFrom boot to the first step, in seconds")
         yield _recoveries(report.evidence.lives)
@@ -284,7 +284,7 @@ def _findings(report: InterruptionReport, *, notice: str, durable: str) -> Itera
 def _losses(interruptions: Sequence[CapacityLoss], *, announced: str, durable: str) -> RenderableType:
     if not interruptions:
         return Text("nothing was taken", style="dim")
-    table = _figures("at step", "notice", durable, "resumed from", "done twice", "back after")
+    table = _figures("at step", "notice", durable, "resumed from", "repeated", "back after")
     for loss in interruptions:
         table.add_row(
             "?" if loss.at_step is None else str(loss.at_step),
