@@ -287,8 +287,8 @@ def test_a_file_system_is_a_channel_in_both_versions_of_the_sdk() -> None:
     where = f'file_system_id="{name}", file_system_type="EFS", directory_path="/a", file_system_access_mode="rw"'
     source = f"FileSystemDataSource({where})"
     wanted = [{"name": "train", "efs": name, "path": "/a", "access": "rw"}]
-    for given in (source, f"DataSource(file_system_data_source={source})"):
-        fields, _ = of(input_data_config=f'[InputData(channel_name="train", data_source={given})]')
+    for written in (source, f"DataSource(file_system_data_source={source})"):
+        fields, _ = of(input_data_config=f'[InputData(channel_name="train", data_source={written})]')
         assert fields["channels"] == wanted
 
 
