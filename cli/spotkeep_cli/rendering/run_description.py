@@ -85,7 +85,8 @@ def bill_facts(run: Run, cost: Cost, *, prices: str | None = None) -> list[Fact]
         ("repeated", _redone(cost)),
         ("waited", f"{quantities.duration(cost.waited_seconds)} for capacity, not billed"),
     ]
-    if cost.aws_saved_percent is not None:
+    aws, ours = cost.aws_saved_percent, cost.saved_percent
+    if aws is not None and (ours is None or round(aws) != round(ours)):
         rows.append(
             ("AWS shows", f"{quantities.percent(cost.aws_saved_percent)}, which counts repeated work as useful")
         )

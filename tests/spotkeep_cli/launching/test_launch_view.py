@@ -150,10 +150,7 @@ COMMAND = {"command": ["python", "train.py"]}
     ("request_", "rows"),
     [
         ({**COMMAND, "install": "none"}, []),
-        (
-            {**COMMAND, "install": "auto"},
-            [("installs", "what requirements.txt asks for; a restart finds it in S3")],
-        ),
+        ({**COMMAND, "install": "auto"}, [("installs", "what requirements.txt asks for; a restart finds it in S3")]),
         (
             {**COMMAND, "install": "more.txt", "backend": "ec2"},
             [("installs", "what more.txt asks for; a restart finds it on the run's volume")],
