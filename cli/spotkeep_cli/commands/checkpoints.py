@@ -82,7 +82,7 @@ def verify(
     everything: Annotated[bool, typer.Option("--all", "-a", help="All of them.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read every byte and name what is damaged. Exit code 13 when anything is.
+    """Read every byte and name the damage. Exit code 13 when there is any.
 
     Says which checkpoint a resume would take.
     """
@@ -124,7 +124,7 @@ def verify(
 
 @app.command()
 def show(context: typer.Context, target: Target, step: Step = None, *, as_json: AsJson = False) -> None:
-    """Show what is in a checkpoint: names, types, shapes, sizes, values. Data are not read."""
+    """Show the content of a checkpoint: names, types, shapes, sizes, values. Data are not read."""
     from spotkeep_cli.checkpoints import elements
     from spotkeep_cli.checkpoints.listing import moment_of
     from spotkeep_cli.checkpoints.places import step_of
@@ -173,7 +173,7 @@ def diff(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show what changed: TARGET OLD NEW, or two of TARGET@STEP."""
+    """Show the changes of TARGET from OLD to NEW, or between two of TARGET@STEP."""
     from contextlib import ExitStack
 
     from spotkeep_cli.checkpoints.difference import difference

@@ -50,12 +50,12 @@ def first_account(
         ),
     ] = None,
     clean_up: Annotated[
-        bool, typer.Option("--clean-up", help="Remove what earlier hours left, and run nothing.")
+        bool, typer.Option("--clean-up", help="Remove the remains of earlier hours, and run nothing.")
     ] = False,
     yes: AssumeYes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run the smallest jobs of each kind in your account, and answer what AWS's documentation leaves open.
+    """Run the smallest jobs of each kind in your account, and answer the open questions of AWS's documentation.
 
     Shows the jobs with their highest cost first, and asks. Removes everything at the end, and writes a report.
     """

@@ -25,7 +25,7 @@ Command = Annotated[
         show_default=False,
     ),
 ]
-Host = Annotated[int, typer.Option("--host", metavar="N", min=1, help="In which of the job's instances.")]
+Host = Annotated[int, typer.Option("--host", metavar="N", min=1, help="The number of the job's instance.")]
 
 
 def shell(context: typer.Context, run_name: RunName, command: Command = None, *, host: Host = 1) -> None:

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
 Like = Annotated[
     str | None,
-    typer.Option(
-        "--like", metavar="RUN", help="Take over what a job needs to fit that run's warm pool.", show_default=False
-    ),
+    typer.Option("--like", metavar="RUN", help="Take over the criteria of that run's warm pool.", show_default=False),
 ]
 
 
@@ -129,7 +127,7 @@ def plan(
     restart: Annotated[
         str | None, _time("From asking for capacity to working, checkpoint loaded. Default: restart, else 12m.")
     ] = None,
-    save: Annotated[str, typer.Option(metavar="TIME", help="How long training stands still for a save.")] = "30s",
+    save: Annotated[str, typer.Option(metavar="TIME", help="The time that training stands still for a save.")] = "30s",
     traces: Annotated[
         Path | None,
         typer.Option(
@@ -219,11 +217,14 @@ def doctor(
     ] = None,
     *,
     account: Annotated[
-        bool, typer.Option("--account", help="Check the account instead: what belongs to no live run, and quotas.")
+        bool,
+        typer.Option(
+            "--account", help="Check the account instead, for things that belong to no live run, and for quotas."
+        ),
     ] = False,
     permissions: Annotated[
         bool,
-        typer.Option("--permissions", help="Show what the last rehearsal called, what allowed it, what nothing used."),
+        typer.Option("--permissions", help="Show the last rehearsal's calls, their grants, and unused grants."),
     ] = False,
     overrides: Overrides = None,
     as_json: AsJson = False,
@@ -348,7 +349,7 @@ def import_job(
         "job.yaml"
     ),
 ) -> None:
-    """Make a job file of a SageMaker training job, and say what it leaves out."""
+    """Make a job file of a SageMaker training job, and name the parts left out."""
     from spotkeep_cli.importing.training_job import import_request
     from spotkeep_cli.launching.answers import refused
     from spotkeep_jobs.document.request import read_document

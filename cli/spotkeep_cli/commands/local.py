@@ -32,11 +32,11 @@ def up(
     *,
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="Where to listen, on 127.0.0.1.", show_default="4566 or a free one"),
+        typer.Option(min=1, max=65535, help="The port on 127.0.0.1.", show_default="4566 or a free one"),
     ] = None,
     deploy: Annotated[bool, typer.Option("--deploy/--no-deploy", help="Also deploy Spotkeep's app to it.")] = True,
     time_scale: Annotated[
-        float, typer.Option(min=1, max=1000, help="How many times faster than AWS's its EC2 is: notices, volumes.")
+        float, typer.Option(min=1, max=1000, help="The speed of its EC2 against AWS's, for notices and volumes.")
     ] = 1.0,
     batch_tags: Annotated[
         bool,
@@ -83,7 +83,7 @@ def up(
 
 @app.command()
 def down(context: typer.Context, *, as_json: AsJson = False) -> None:
-    """Stop the local AWS. What is in it stays for the next time."""
+    """Stop the local AWS. Its content stays for the next time."""
     from spotkeep_cli.aws.connection import local_state_directory
     from spotkeep_local import lifecycle
 
@@ -100,7 +100,7 @@ def down(context: typer.Context, *, as_json: AsJson = False) -> None:
 
 @app.command()
 def status(context: typer.Context, *, as_json: AsJson = False) -> None:
-    """Say whether the local AWS runs, and where. Exit code 5 when it does not."""
+    """Show the address of the local AWS. Exit code 5 when it does not run."""
     from spotkeep_cli.aws.connection import connect, local_state_directory
     from spotkeep_cli.aws.connection_options import ConnectionOptions
     from spotkeep_cli.errors import NoConnectionError
@@ -144,7 +144,7 @@ def env(
     context: typer.Context,
     *,
     administrator: Annotated[
-        bool, typer.Option("--administrator", help="Call as who deploys (`cdk`), not as who trains.")
+        bool, typer.Option("--administrator", help="Call as the administrator who deploys (`cdk`), not as a user.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -243,7 +243,7 @@ def instances(*, as_json: AsJson = False) -> None:
 
 @ec2_app.command()
 def console(instance: Annotated[str, typer.Argument(help="An instance's id.", metavar="INSTANCE")]) -> None:
-    """Print what an instance's user data printed."""
+    """Print the output of an instance's user data."""
     from pathlib import Path
 
     from spotkeep_fleet.printable_text import printable
@@ -263,7 +263,7 @@ def interrupt(
     without_notice: WithoutNotice = False,
     notice_seconds: Annotated[
         float | None,
-        typer.Option(min=0, help="How long before it gets its notice.", show_default="120, divided by the time scale"),
+        typer.Option(min=0, help="The seconds of its notice.", show_default="120, divided by the time scale"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -288,13 +288,13 @@ def interrupt(
 @ec2_app.command()
 def capacity(
     zone: Annotated[str, typer.Argument(help="For example us-east-1a.", metavar="ZONE")],
-    instances: Annotated[str, typer.Argument(help=f"How many spot instances it has room for; {_ANY} for no limit.")],
+    instances: Annotated[str, typer.Argument(help=f"The spot instances that it has room for, {_ANY} for no limit.")],
     *,
     instance_type: InstanceType = None,
     without_notice: WithoutNotice = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say how much spot capacity a zone has. Instances that it has no room for are taken away."""
+    """Set the spot capacity of a zone. Instances that it has no room for are taken away."""
     from spotkeep_local.ec2.market import SpotPoolChange
 
     if instances != _ANY and not instances.isdecimal():
@@ -314,7 +314,7 @@ def price(
     instance_type: InstanceType = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a spot instance costs in a zone."""
+    """Set the price of a spot instance in a zone."""
     from spotkeep_local.ec2.market import SpotPoolChange
 
     with local_failures():
@@ -329,13 +329,13 @@ def replay(
         list[str], typer.Argument(help="A recorded market for each zone, as CSV.", metavar="ZONE=FILE...")
     ],
     *,
-    tick_seconds: Annotated[float, typer.Option(min=0.01, help="How long a tick of the recording takes here.")] = 1.0,
-    first_tick: Annotated[int, typer.Option(min=0, help="Where to begin.")] = 0,
-    ticks: Annotated[int | None, typer.Option(min=1, help="How many to play.", show_default="all")] = None,
+    tick_seconds: Annotated[float, typer.Option(min=0.01, help="The seconds of a tick of the recording here.")] = 1.0,
+    first_tick: Annotated[int, typer.Option(min=0, help="The tick to begin with.")] = 0,
+    ticks: Annotated[int | None, typer.Option(min=1, help="The number of ticks to play.", show_default="all")] = None,
     without_notice: WithoutNotice = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let the local spot market do what a recorded one did. It begins now, and replaces every earlier script."""
+    """Replay a recorded spot market. It begins now, and replaces every earlier script."""
     from spotkeep_local.ec2.market import read_recorded_market
 
     terminal = Terminal(as_json=as_json)

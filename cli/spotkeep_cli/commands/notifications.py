@@ -72,7 +72,7 @@ def replay(
     yes: AssumeYes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send again what could not be sent, and take its messages out of the dead-letter queue.
+    """Send undelivered notifications again, and take their messages out of the dead-letter queue.
 
     Each notification goes out once, however often this is called.
     """

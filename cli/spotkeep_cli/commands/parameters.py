@@ -51,7 +51,7 @@ JobFile = Annotated[Path, typer.Argument(metavar="JOB.YAML", help="The job file.
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="FIELD=VALUE", help="Override a field; dots reach inside. Repeatable.", show_default=False
+        "--set", metavar="FIELD=VALUE", help="Override a field. Dots reach inside. Repeatable.", show_default=False
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]

@@ -12,12 +12,12 @@ app = typer.Typer(
     help="See, match, extend and end warm pools: instances that stay for the next job.", no_args_is_help=True
 )
 
-Duration = Annotated[str, typer.Argument(metavar="TIME", help="How much longer: 30m, 900, 1h.", show_default=False)]
+Duration = Annotated[str, typer.Argument(metavar="TIME", help="The time to add: 30m, 900, 1h.", show_default=False)]
 
 
 @app.command()
 def ls(context: typer.Context, *, as_json: AsJson = False) -> None:
-    """List warm pools: what they run on, whose they are, time left, cost so far."""
+    """List warm pools with their instances, owners, time left and cost so far."""
     from spotkeep_cli.launching.answers import ask_launcher
     from spotkeep_cli.rendering.lists import pool_list
     from spotkeep_jobs.record.record import Pool

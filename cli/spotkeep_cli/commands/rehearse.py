@@ -20,15 +20,17 @@ InterruptAt = Annotated[
 ]
 Notice = Annotated[bool, typer.Option("--notice/--no-notice", help="Send SIGTERM before the capacity goes.")]
 Deploy = Annotated[
-    bool, typer.Option("--deploy/--no-deploy", help="Deploy first, or rehearse on what the running local AWS holds.")
+    bool, typer.Option("--deploy/--no-deploy", help="Deploy first, or rehearse on the app of the running local AWS.")
 ]
-Faster = Annotated[float, typer.Option(min=1, metavar="FACTOR", help="How much faster the pool's periods run.")]
+Faster = Annotated[
+    float, typer.Option(min=1, metavar="FACTOR", help="The factor by which the pool's periods run faster.")
+]
 Isolated = Annotated[
     Isolation,
     typer.Option(
         "--instances",
-        help="What instances are: hosts with block devices (namespace, needs root), process groups with directories"
-        " (relocated), or what this machine can (auto).",
+        help="The kind of instances: hosts with block devices (namespace, needs root), process groups with directories"
+        " (relocated), or the best that this machine allows (auto).",
     ),
 ]
 Python = Annotated[
@@ -64,7 +66,7 @@ def rehearse(
     report_path: Annotated[Path | None, _report("report.json")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Deploy to a local AWS, train, take the capacity away, and judge what came back."""
+    """Deploy to a local AWS, train, take the capacity away, and judge the result."""
     from spotkeep_cli.rehearsal.command import rehearse_job
     from spotkeep_cli.rehearsal.interruption_points import read_interruptions
     from spotkeep_cli.rehearsal.spot import spot_scenario
@@ -146,7 +148,7 @@ def rehearse_sweep(
     overrides: Overrides = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, metavar="NUMBER", help="What is taken away follows from it. Default: drawn at random."),
+        typer.Option(min=0, metavar="NUMBER", help="The seed of the losses. Default: drawn at random."),
     ] = None,
     timeout: Annotated[float, _timeout("the sweep, or a trial left alone,")] = 900.0,
     deploy: Deploy = True,

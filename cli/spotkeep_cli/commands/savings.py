@@ -25,10 +25,10 @@ def savings(
         typer.Option(metavar="WHEN", help="Only runs created since: 7d, 12h, or a date.", show_default=False),
     ] = None,
     owner: Annotated[str | None, typer.Option(help="Only this owner's.", show_default=False)] = None,
-    by: Annotated[GroupedBy, typer.Option(help="What a row is about.")] = GroupedBy.RUN,
+    by: Annotated[GroupedBy, typer.Option(help="The subject of a row.")] = GroupedBy.RUN,
     as_json: AsJson = False,
 ) -> None:
-    """Show what each run cost against an uninterrupted on-demand run of the same work."""
+    """Compare the cost of each run with an uninterrupted on-demand run of the same work."""
     from spotkeep_cli.savings.report import report_savings
     from spotkeep_cli.savings.table import savings_table
 

@@ -12,7 +12,7 @@ app = typer.Typer(help="See and remove schedules: job files that are launched ag
 
 @app.command()
 def ls(context: typer.Context, *, as_json: AsJson = False) -> None:
-    """List schedules: when each fires next, and what came of the last time."""
+    """List schedules, with the next firing and the result of the last."""
     from spotkeep_cli.rendering.lists import schedule_list
     from spotkeep_jobs.schedules.document import next_firing
 
@@ -61,7 +61,7 @@ def rm(
     yes: AssumeYes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a schedule. What it has launched goes on."""
+    """Remove a schedule. Runs that it has launched go on."""
     from spotkeep_cli.launching.answers import ask_launcher
 
     invocation = invocation_of(context)

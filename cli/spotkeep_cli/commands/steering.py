@@ -140,10 +140,10 @@ def resume(
     detach: Detach = False,
     as_json: AsJson = False,
 ) -> None:
-    """Start the next attempt of an ended run, on the same checkpoints, as it was or with what has changed.
+    """Start the next attempt of an ended run, on the same checkpoints, as it was or with changes.
 
-    A sweep goes on with the trials that stopped with it, and with those that failed, from their last checkpoints. What
-    has changed is for each trial that trains from then on.
+    A sweep goes on with the trials that stopped with it, and with those that failed, from their last checkpoints.
+    Changes hold for each trial that trains from then on.
     """
     from spotkeep_cli.following import follow_to_the_end
     from spotkeep_cli.launching.resume_changes import overridden_fields, resume_changes
@@ -226,7 +226,7 @@ def priority(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Change how soon a run has its turn in its queue."""
+    """Change the turn of a run in its queue."""
     from spotkeep_cli.launching.answers import ask_launcher
 
     invocation = invocation_of(context)
