@@ -11,6 +11,7 @@ import pytest
 from tests.spotkeep_cli.json_schemas import (
     FOLDER,
     PAGE,
+    SEEN,
     WITHOUT_JSON,
     WITHOUT_SCHEMA,
     check,
