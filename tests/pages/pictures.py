@@ -37,17 +37,15 @@ class Picture:
 
     Attributes:
         page: The page of docs/.
-        command: The command, as the page has it. With several of the same, the last one counts.
+        command: The command, as the page has it.
         first: The beginning of the first line. Empty for the first of the output.
         last: The beginning of the line behind the last one. Empty for the end.
-        number: The number of the command among those that are the same, from 0.
     """
 
     page: str
     command: str
     first: str = ""
     last: str = ""
-    number: int = 0
 
     def lines(self) -> list[str]:
         """Return the command and the part of its output."""
@@ -58,7 +56,7 @@ class Picture:
             for shown in block.commands()
             if shown.command == self.command
         ]
-        output = list(outputs[self.number])
+        output = list(outputs[0])
         begin = next((k for k, line in enumerate(output) if line.startswith(self.first)), 0)
         end = next((k for k, line in enumerate(output) if self.last and line.startswith(self.last)), len(output))
         part = [line for line in output[begin:end] if line.strip() != ANY_LINES]
@@ -69,7 +67,10 @@ class Picture:
 
 PICTURES: Final = {
     "rehearsal": Picture(
-        page="tutorial.md", command="spotkeep rehearse -- python train.py", first="What was taken", number=1
+        page="tutorial.md",
+        command="spotkeep rehearse --html verdict.html -- python train.py",
+        first="What was taken",
+        last="Next",
     ),
     "tutorial-fail": Picture(
         page="tutorial.md", command="spotkeep rehearse -- python train.py", first="What was taken"

@@ -5,8 +5,10 @@ A comment before a block names the world in which its commands run, or the reaso
     <!-- shown:local -->
     <!-- not-run:opens-a-shell -->
     <!-- file:train.py -->
+    <!-- seen:verdict.html -->
 
-The last one names a file that the block is, in the folder where the commands run. A block of one world sees what the
+The third one names a file that the block is, in the folder where the commands run. The last one stands before a
+picture, and names the page that it shows, in that folder. A block of one world sees what the
 blocks of that world before it have done. A line `...` stands for any lines. A marker is one word, so that no count of
 a page's sentences meets it.
 """

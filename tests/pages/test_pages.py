@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 
 from spotkeep_local.capacity import CapacityScript, Interruption
 from tests.pages.shown import Block, blocks_of, renewed
-from tests.pages.worlds import PROJECT, Fleets, Machine, Models, Notebook, World, copy_example
+from tests.pages.worlds import PROJECT, Fleets, Machine, Models, Notebook, World, as_on_pages, copy_example
 
 DOCS = PROJECT / "docs"
 PAGES = (
@@ -92,6 +93,12 @@ def test_a_page_shows_what_is_printed(
             (world.folder / block.file).write_text(block.content)
         elif block.world == name and (content := _run(block, world)) != block.content:
             wrong[block] = content
+    for file, picture in re.findall(r"^<!-- seen:(\S+) -->\n!\[[^\]]+\]\((\S+)\)$", text, flags=re.MULTILINE):
+        if (world.folder / file).exists() and request.config.option.update_snapshots:
+            seen = world.folder / file
+            seen.write_text(as_on_pages(seen.read_text(), folder=world.folder))
+            with request.getfixturevalue("browser").open_page(seen, name="page") as opened:
+                shutil.copy(opened.look(width=900).screenshot, DOCS / picture)
     if wrong and request.config.option.update_snapshots:
         _write(DOCS / page, wrong)
         return

@@ -83,7 +83,7 @@ class Machine:
             ["bash", "-c", command], cwd=self.folder, env=self._variables(), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
         )  # fmt: skip
-        return _as_on_pages(done.stdout.decode(), folder=self.folder).splitlines(), done.returncode
+        return as_on_pages(done.stdout.decode(), folder=self.folder).splitlines(), done.returncode
 
     def text(self, name: str) -> list[str]:
         return (self.folder / name).read_text().splitlines()
@@ -114,7 +114,7 @@ class Machine:
         }
 
 
-def _as_on_pages(text: str, *, folder: Path) -> str:
+def as_on_pages(text: str, *, folder: Path) -> str:
     """Return an output without the folders of this machine, and with a bucket's name cut."""
     text = text.replace(str(folder), "/home/ada/digits").replace(str(PROJECT), "/home/ada/spotkeep")
     return re.sub(r"(?<=checkpointsbucket)[0-9a-f]+-[0-9a-f]+", "...", text)

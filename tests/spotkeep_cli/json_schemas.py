@@ -27,6 +27,7 @@ SEEN: Final = "SPOTKEEP_TESTS_SEE_JSON"
 """The variable that names a folder, in which documents are kept instead of compared."""
 WITHOUT_JSON: Final = {
     "cdk": "is the CDK's own command line",
+    "help": "prints a page of the documentation",
     "import": "prints a job file, which is YAML",
     "init": "writes files and names them",
     "local ec2 console": "prints an instance's console",

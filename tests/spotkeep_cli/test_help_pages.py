@@ -23,6 +23,13 @@ def test_a_page_is_printed_with_links_that_can_be_followed_here(capsys: pytest.C
     assert "<https://" in shown
 
 
+def test_a_page_is_printed_without_the_comments_that_tests_read(capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main(["help", "tutorial"]) == 0
+    shown = capsys.readouterr().out
+    assert "<!--" not in shown
+    assert "$ spotkeep local up\n" in shown
+
+
 def test_words_choose_a_section_with_the_parts_below_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert entry.main(["help", "runbook", "A", "run", "looks", "stuck."]) == 0
     shown = capsys.readouterr().out

@@ -11,6 +11,7 @@ import pytest
 from tests.spotkeep_cli.json_schemas import (
     FOLDER,
     PAGE,
+    SEEN,
     WITHOUT_JSON,
     WITHOUT_SCHEMA,
     check,
@@ -74,6 +75,7 @@ def test_a_record_is_described_by_its_type(make: Any) -> None:
         jsonschema.validate(document | {"state": "GONE"}, schema)
 
 
-def test_a_document_of_another_form_is_found() -> None:
+def test_a_document_of_another_form_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SEEN, raising=False)
     with pytest.raises(AssertionError, match="spotkeep checkpoints verify --json"):
         check(["checkpoints", "verify", "folder", "--json"], '{"checkpoints": 3, "resume_takes": 1}')
