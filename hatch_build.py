@@ -56,6 +56,7 @@ class NativeBuild(BuildHookInterface):  # type: ignore[type-arg]
             build_data["artifacts"].append(f"/{library}")
         if version == "standard":
             functions = sorted(path.parent.relative_to(root) for path in root.glob("lambda/*/handler.py"))
+            pages = sorted(path.relative_to(root) for path in root.glob("docs/*.md"))
             build_data["force_include"] |= {
-                str(path): f"spotkeep_constructs/files/{path}" for path in (*map(Path, _CARRIED), *functions)
+                str(path): f"spotkeep_constructs/files/{path}" for path in (*map(Path, _CARRIED), *functions, *pages)
             }

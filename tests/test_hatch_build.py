@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-LEFT_OUT = ("docs/", "examples/", "findings/", "tests/")
+LEFT_OUT = ("examples/", "findings/", "tests/")
 """Folders that no wheel needs."""
+PAGES = "spotkeep_constructs/files/docs/"
 LIBRARIES = [f"spotkeep/native/copy_and_add-linux-{architecture}.so" for architecture in ("aarch64", "x86_64")]
 
 
@@ -32,3 +33,5 @@ def test_a_wheel_holds_the_libraries_that_this_checkout_has(tmp_path: Path) -> N
         assert sorted(name for name in archive.namelist() if name.endswith(".so")) == LIBRARIES
         for name in LIBRARIES:
             assert archive.read(name) == (ROOT / "training" / name).read_bytes(), "run: make setup"
+        pages = {name.rpartition("/")[2] for name in archive.namelist() if name.startswith(PAGES)}
+        assert pages == {path.name for path in (ROOT / "docs").glob("*.md")}

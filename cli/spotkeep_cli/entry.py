@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 COMMANDS = (
     ("rehearse", "", "Run a command, take its machine away, start it again, and judge: rehearse -- COMMAND"),
     ("init", "", "Write a CDK app of a folder's name, or a job file for a training script."),
+    ("help", "", "Print a page of the documentation, a section of it, or the help of a command."),
     ("launch", "cli", "Launch a run and follow it. Ctrl-C leaves it running."),
     ("ps", "cli", "List the runs and sweeps: those at work, and those that ended in the last day."),
     ("describe", "cli", "Show one run: state, attempts, metrics, timeline, checkpoints, model, cost."),
@@ -74,6 +75,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from spotkeep_rehearsal.command import main as rehearse
 
         return rehearse(rest)
+    if word == "help":
+        if rest[:1] and rest[0] in {name for name, _, _ in COMMANDS}:
+            return main([*given[:at], *rest, "--help"])
+        from spotkeep_cli.help_pages import main as show_page
+
+        return show_page(rest)
     if word == "init":
         from spotkeep_cli.init import main as init
 

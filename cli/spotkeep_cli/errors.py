@@ -121,11 +121,13 @@ class RefusedError(CommandLineError):
     exit_code = ExitCode.REFUSED
 
     def __init__(self, message: str, *, problems: Sequence[LocatedProblem] = (), hint: str = "") -> None:
-        for problem in problems:
-            self.add_note(f"- {problem}")
         super().__init__(message, hint=hint)
         self.problems = tuple(problems)
         self.temporary = False
+
+    def __str__(self) -> str:
+        """Return the message with a line for each problem, as `print(error)` and a traceback show it."""
+        return "\n".join([self.message, *(f"- {problem}" for problem in self.problems)])
 
     def as_document(self) -> dict[str, Any]:
         """Return the refusal as `--json` gives it."""

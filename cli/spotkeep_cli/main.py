@@ -20,6 +20,7 @@ from spotkeep_cli.commands import local as local_commands
 from spotkeep_cli.commands import notifications as notification_commands
 from spotkeep_cli.commands import pool as pool_commands
 from spotkeep_cli.commands import schedules as schedule_commands
+from spotkeep_cli.commands.parameters import CommandWithPlots
 from spotkeep_cli.errors import CommandLineError, ExitCode, RefusedError, UsageError
 from spotkeep_cli.extras import missing_extra
 from spotkeep_cli.seams import Invocation, Seams
@@ -134,7 +135,7 @@ _PROJECT = "Projects"
 
 app.command(rich_help_panel=_RUNS)(job_files.launch)
 app.command(rich_help_panel=_RUNS)(runs.ps)
-app.command(rich_help_panel=_RUNS)(runs.describe)
+app.command(rich_help_panel=_RUNS, cls=CommandWithPlots)(runs.describe)
 app.command(rich_help_panel=_RUNS)(runs.logs)
 app.command(rich_help_panel=_RUNS)(instances.shell)
 app.command(rich_help_panel=_RUNS)(steering.stop)
@@ -168,6 +169,7 @@ app.command(rich_help_panel=_ACCOUNT)(first_account.first_account)
 local_commands.app.add_typer(local_commands.ec2_app, name="ec2")
 app.add_typer(local_commands.app, name="local", rich_help_panel=_LOCAL)
 app.command(rich_help_panel=_PROJECT)(project.init)
+app.command("help", rich_help_panel=_PROJECT)(project.help_page)
 app.command(
     rich_help_panel=_PROJECT,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},

@@ -6,7 +6,6 @@ import difflib
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spotkeep_cli.errors import RunNotFoundError
-from spotkeep_cli.rendering.lists import is_rehearsal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -74,6 +73,8 @@ def find_run_or_sweep(table: RunTable, text: str | None, *, command: str, at_wor
 
 def known_ids(table: RunTable) -> list[str]:
     """Return the ids of the newest runs and sweeps, the newest first, without those of rehearsals."""
+    from spotkeep_cli.rendering.lists import is_rehearsal  # it loads what `--help` does without
+
     created = {name: run.created_at for name, run in _runs_by_id(table).items() if not is_rehearsal(run)}
     created |= {name: sweep.created_at for name, sweep in _sweeps_by_id(table).items() if not is_rehearsal(sweep)}
     return sorted(created, key=lambda name: created[name], reverse=True)
@@ -81,6 +82,8 @@ def known_ids(table: RunTable) -> list[str]:
 
 def _newest(known: Iterable[FoundT], *, at_work: bool, command: str) -> FoundT:
     """Return the newest run or sweep. Rehearsals count where there is nothing else."""
+    from spotkeep_cli.rendering.lists import is_rehearsal  # it loads what `--help` does without
+
     found: list[Any] = [each for each in known if not (at_work and each.state.ended)]  # type: ignore[attr-defined]
     found = [each for each in found if not is_rehearsal(each)] or found
     if not found:

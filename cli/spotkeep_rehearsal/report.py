@@ -34,7 +34,7 @@ def text_of(verdict: Verdict) -> list[str]:
 
 def loss_headings(verdict: Verdict) -> list[str]:
     """Return the headings of the table of losses."""
-    return [f"at ({_COUNTED[verdict.counted_by]})", "notice", "files left", "read", "went on from", "done twice"]
+    return [f"at ({_COUNTED[verdict.counted_by]})", "notice", "files left", "read", "went on from", "repeated"]
 
 
 def loss_rows(verdict: Verdict) -> list[list[str]]:

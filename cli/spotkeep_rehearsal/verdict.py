@@ -58,7 +58,7 @@ class LossFacts:
         seconds: The length of the life that it ended.
         at_step: The step, or the number of milestones, at that moment. None where nothing was counted.
         resumed_from: The step, or the number of milestones, from which the next life went on. None as above.
-        repeated: Steps that were done twice. None as above.
+        repeated: Steps that were repeated. None as above.
         going: The way in which the next life started.
         found_files: The checkpoint files that the next life found.
         read_files: Those that it read. None where that cannot be seen.
@@ -458,7 +458,7 @@ def _too_much_lost(number: int, loss: LossFacts, run: RunFacts) -> str | None:
             return None
         return (
             f"interruption {number} came with notice at step {loss.at_step} and the script went on from step"
-            f" {loss.resumed_from}: {loss.repeated} steps were done twice where one is the most; save when SIGTERM"
+            f" {loss.resumed_from}: {loss.repeated} steps were repeated where one is the most; save when SIGTERM"
             " arrives"
         )
     gaps = [
@@ -470,7 +470,7 @@ def _too_much_lost(number: int, loss: LossFacts, run: RunFacts) -> str | None:
     if interval is None or loss.repeated <= 2 * interval:
         return None
     return (
-        f"interruption {number}: {loss.repeated} steps were done twice, more than the checkpoint interval of {interval}"
+        f"interruption {number}: {loss.repeated} steps were repeated, more than the checkpoint interval of {interval}"
         f" steps allows (step {loss.at_step} back to step {loss.resumed_from})"
     )
 

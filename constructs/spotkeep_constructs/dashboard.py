@@ -133,7 +133,7 @@ class Dashboard(Construct):
             _totals(
                 "Hours lost and waited, of jobs that are over",
                 [
-                    self._in_hours("LostTime", "lost to interruptions: done twice, restarted", _RED),
+                    self._in_hours("LostTime", "lost to interruptions: repeated, restarted", _RED),
                     self._in_hours("WaitedTime", "waited for capacity (not billed)", _ORANGE),
                 ],
                 width=10,
@@ -188,7 +188,7 @@ def _heading(deployment: str) -> cloudwatch.IWidget:
     return cloudwatch.TextWidget(
         markdown=(
             f"# Spotkeep: {deployment}\nWhich runs these are: `spotkeep ps`. What one run went through: "
-            "`spotkeep describe RUN`. What a red alarm asks for: the runbook (docs/runbook.md)."
+            "`spotkeep describe RUN`. What a red alarm asks for: the runbook (`spotkeep help runbook`)."
         ),
         width=24,
         height=2,

@@ -1039,5 +1039,5 @@ _WORDING = Wording(
         "webhook_url": "Keep the address in a secret: aws secretsmanager create-secret --name spotkeep-webhook "
         "--secret-string https://..., and set webhook_secret_arn to the ARN that it answers.",
     },
-    listed_in="docs/settings.md",
+    listed_in="`spotkeep help settings`",
 )

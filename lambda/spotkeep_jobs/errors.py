@@ -235,7 +235,7 @@ class DeploymentIsBeingDeletedError(RunTableError, RequestRefusedError):
             found="its stack is being deleted, or was",
             problem="begins no work any more",
             fix="Use another deployment. Where the deletion failed and this one is to stay, who runs it clears the "
-            "record of it: docs/runbook.md, `cdk destroy` failed.",
+            "record of it: spotkeep help runbook destroy.",
             temporary=True,
         )
         super().__init__([problem])

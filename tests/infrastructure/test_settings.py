@@ -72,7 +72,7 @@ def test_context_keys_of_the_cdk_are_not_settings() -> None:
 def test_an_unknown_setting_is_refused_with_the_nearest_known_one() -> None:
     assert "Did you mean `notify_emails`?" in problems_of(spotkeep={"notify_email": "a@example.com"})["notify_email"]
     assert "Did you mean `orphans`?" in problems_of(orphan="report")["orphan"]
-    assert "docs/settings.md" in problems_of(zzz="1")["zzz"]
+    assert "`spotkeep help settings`" in problems_of(zzz="1")["zzz"]
 
 
 def test_all_wrong_settings_are_named_at_once_in_order() -> None:

@@ -20,8 +20,8 @@ _ANSWER_SECONDS = 120.0
 _LONGEST_SAID = 400
 _LISTED = re.compile(r"^GPU \d+:", re.MULTILINE)
 _WHAT_TO_DO = (
-    'choose types that the AMI\'s driver is for (docs/fleets.md, "The image"), or deploy with an AMI that drives these '
-    "(the setting instance_ami)"
+    "choose types that the AMI's driver is for (spotkeep help fleets the image), or deploy with an AMI that drives "
+    "these (the setting instance_ami)"
 )
 
 

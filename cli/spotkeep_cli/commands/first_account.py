@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.record import Run
 
 _NO_DEPLOYMENT = (
-    "make one first: spotkeep cdk bootstrap; spotkeep cdk deploy --all -c drills=true (docs/first-account.md)"
+    "make one first: spotkeep cdk bootstrap; spotkeep cdk deploy --all -c drills=true (spotkeep help first-account)"
 )
 
 

@@ -51,6 +51,7 @@ def launch(
     """
     from spotkeep_cli.following import follow_to_the_end
     from spotkeep_cli.launching.answers import refused, show_launched
+    from spotkeep_cli.launching.job_checks import source_warnings
     from spotkeep_cli.launching.job_file import read_job_file
     from spotkeep_cli.launching.judgement import judge_or_refuse, overrides_like
     from spotkeep_cli.launching.launch_view import launch_view
@@ -89,7 +90,8 @@ def launch(
     )
     if advice is not None:
         terminal.show(f"Spot or pool: {advice}.")
-    if warnings := [*judgement.warnings, *(forecast.warnings if forecast else ())]:
+    of_forecast = forecast.warnings if forecast else ()
+    if warnings := [*judgement.warnings, *of_forecast, *source_warnings(prepared)]:
         terminal.show(problem_list(document.located(warnings), mark="!", style="yellow"))
     terminal.confirm("Launch it?" if judgement.schedule is None else "Schedule it?", assume_yes=yes)
     answer = send(prepared, deployment=deployment, plan=None if forecast is None else forecast.as_plan())

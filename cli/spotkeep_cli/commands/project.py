@@ -20,6 +20,20 @@ def init(
     raise typer.Exit(main([str(target)]))
 
 
+def help_page(
+    topic: Annotated[
+        str | None, typer.Argument(metavar="TOPIC", help="A page, or a command.", show_default="the list of pages")
+    ] = None,
+    section: Annotated[
+        list[str] | None, typer.Argument(metavar="WORDS", help="Words of a heading.", show_default="the whole page")
+    ] = None,
+) -> None:
+    """Print a page of the documentation, a section of it, or the help of a command."""
+    from spotkeep_cli.help_pages import main
+
+    raise typer.Exit(main([*([] if topic is None else [topic]), *(section or ())]))
+
+
 def cdk(
     context: typer.Context,
     words: Annotated[

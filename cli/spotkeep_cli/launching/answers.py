@@ -78,8 +78,8 @@ def refused(
     """Return the error for a refused request, its problems located in the job file."""
     if document is not None:
         located = document.located(problems)
-        place = f" in {document.path}"
-        hint = f"`spotkeep doctor {document.path}` checks it again and launches nothing"
+        place = f" in {document.path}" if document.is_file else " in the job's fields"
+        hint = f"`spotkeep doctor {document.path}` checks it again and launches nothing" if document.is_file else ""
     else:
         located = [LocatedProblem(**vars(problem)) for problem in problems]
         place = hint = ""

@@ -117,6 +117,11 @@ def check_job(prepared: PreparedJob) -> list[Problem]:
     return [*found, *(warning for check in of_the_job for warning in check(jobs[-1]))]
 
 
+def source_warnings(prepared: PreparedJob) -> list[Problem]:
+    """Return the warnings about a source that is missing, or lacks the script. A launch shows these."""
+    return [warning for job in _jobs(prepared) for warning in _script_is_there(job)]
+
+
 def _jobs(prepared: PreparedJob) -> list[_Job]:
     """Return the job with each program that its command runs, as far as it is known where that runs. One at least."""
     fields = prepared.document.fields

@@ -50,7 +50,8 @@ class JobDocument:
     """A job file after its overrides, with the values to send and the origin of each.
 
     Attributes:
-        path: The job file.
+        path: The job file. For fields that stand in no file, the place that their paths are relative to.
+        is_file: False for fields that stand in no file, such as a dictionary of Python.
         fields: The document, as the launcher takes it.
         lines: The line (from 1) of each field that stands in the file.
         overridden: The fields that `--set` gave.
@@ -60,6 +61,7 @@ class JobDocument:
     fields: dict[str, Any]
     lines: Mapping[FieldPath, int] = field(default_factory=dict)
     overridden: frozenset[FieldPath] = frozenset()
+    is_file: bool = True
 
     def line_of(self, field_name: str) -> int | None:
         """Return the line of a field as problems name it (`channels[0].uri`), or of the nearest field around it."""
@@ -189,7 +191,7 @@ def _read(path: Path) -> str:
     except FileNotFoundError as error:
         raise JobFileError(
             f"there is no file {path}",
-            hint="give the path of a job file; docs/job-file.md shows one to start from",
+            hint="give the path of a job file. `spotkeep init train.py` writes one, `spotkeep help job-file` has more",
         ) from error
     except IsADirectoryError as error:
         raise JobFileError(f"{path} is a directory", hint=f"give the file in it: {path / 'job.yaml'}") from error

@@ -172,19 +172,20 @@ def job_file_schema() -> dict[str, Any]:
             "properties": {"git": {"type": "string"}, "branch": {"type": "string", "minLength": 1}},
             "required": ["git", "branch"],
             "additionalProperties": False,
-            "description": "A branch or tag; the launch takes the commit that it is at.",
+            "description": "A branch or tag. The launch takes its commit.",
         },
     ]
     source["examples"] = [".", *source.get("examples", [])]
     sweep = SweepRequest.model_json_schema()
     schema["$defs"] |= sweep.pop("$defs", {})
     schema["properties"]["sweep"] = sweep | {
-        "description": "Makes a sweep of it: many trials, each a run with parameters of its own (docs/sweeps.md)."
+        "description": "Makes a sweep of it: many trials, each a run with parameters of its own (spotkeep help sweeps)."
     }
     schedule = ScheduleRequest.model_json_schema()
     schema["properties"]["schedule"] = {
         "anyOf": [{"type": "string", "minLength": 1, "description": "The expression alone."}, schedule],
-        "description": "Launches it again and again: cron(...) or rate(...), with a time zone (docs/schedules.md).",
+        "description": "Launches it again and again: cron(...) or rate(...), with a time zone "
+        "(spotkeep help schedules).",
         "examples": ["cron(0 2 * * ? *)"],
     }
     return {"$schema": SCHEMA_DIALECT, **schema, "title": "Spotkeep job file"}

@@ -82,7 +82,7 @@ def cost_ceiling_usd(request: Mapping[str, Any], *, usd_per_hour: float | None, 
     """Return the highest cost of a run in instance time.
 
     It is the longest training on every instance at the on-demand price. A run with a deadline may train until then,
-    including work done twice. A job that works at the deadline goes on to its max_run. The cost is never more than
+    including repeated work. A job that works at the deadline goes on to its max_run. The cost is never more than
     `max_cost`. Spot is never dearer. Storage, requests and data transfer are not in it. None when the price is not
     known.
     """
@@ -263,7 +263,7 @@ def _on_ec2(request: Mapping[str, Any], *, offers: Sequence[Mapping[str, Any]]) 
 def installation_rows(request: Mapping[str, Any], *, prepared: PreparedJob) -> Iterator[Fact]:
     """Yield the rows about installation.
 
-    They name the packages, the place where a comeback and the next job find them, and the setup of a machine.
+    They name the packages, the place where the next attempt and the next job find them, and the setup of a machine.
 
     Args:
         request: The validated job document.
@@ -274,7 +274,7 @@ def installation_rows(request: Mapping[str, Any], *, prepared: PreparedJob) -> I
     if installed := _installed(request, prepared=prepared):
         place = "on the run's volume" if request.get("backend") == "ec2" else "in S3"
         pool = ", the next job on the warm pool in its cache" if request.get("keep_alive") else ""
-        yield "installs", f"{installed}; a comeback finds it {place}{pool}"
+        yield "installs", f"{installed}; the next attempt finds it {place}{pool}"
     if setup := request.get("setup"):
         yield "setup", f"{_command(setup)}, once a machine"
 

@@ -243,7 +243,7 @@ def plan_request(
         plans = {each: plan_of(each) for each in (types[:1] if deployment is None else types)}
         planned = [PlannedType(instance_type=each, plan=plans.get(each, plans[types[0]])) for each in types]
     except PlannerError as error:
-        raise UsageError(str(error), hint="docs/planning.md says what a plan needs") from error
+        raise UsageError(str(error), hint="spotkeep help planning") from error
     planned.sort(key=lambda each: each.plan.forecasts[0].cost_usd.mean)
     return PlannedJobFile(
         name=str(request["name"]),

@@ -243,8 +243,8 @@ def judged_here(document: JobDocument, *, invocation: Invocation) -> list[Locate
     if (hosts := judgement.request.get("instance_count", 1)) > 1:
         raise UsageError(
             f"instance_count is {hosts}, and the local AWS runs a job on one host: nothing was rehearsed",
-            hint="rehearse the script on one host: add --set instance_count=1. What that does not show is in "
-            'docs/distributed-training.md, "Several hosts on SageMaker"',
+            hint="rehearse the script on one host: add --set instance_count=1. For the limits of that: "
+            "spotkeep help distributed-training several hosts",
         )
     return document.located([*judgement.warnings, *check_job(prepared)])
 

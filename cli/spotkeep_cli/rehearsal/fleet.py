@@ -230,7 +230,7 @@ def fleet_scenario(*, isolation: Isolation) -> Scenario:
         server=replace(QUICK_SYNC, time_scale=TIME_SCALE, isolation=isolation),
         perform=_perform,
         report_name="fleet-report.json",
-        failed_hint="docs/volume-protocol.md says what should happen, docs/training-scripts.md what a script must do",
+        failed_hint="how it should go: spotkeep help volume-protocol; a script's part: spotkeep help training-scripts",
         next_steps=CHECK_AND_LAUNCH,
     )
 

@@ -170,6 +170,8 @@ def _findings(report: Report) -> Iterator[Section]:
         case SweepReport():
             evidence = report.evidence
             yield from rehearsed_sweep_sections(evidence)
+            trials = _table(view.trials(evidence), caption="The furthest first, beside the same trials left alone")
+            yield Section("Beside the trials left alone", [trials])
             most = _table(view.calls(evidence.calls), caption="The most calls in a second")
             yield Section("Calls of AWS", [most])
         case _:

@@ -195,6 +195,6 @@ def _unused_lines(report: IdentityReport) -> Iterator[RenderableType]:
     """Draw the grants that this rehearsal did not use."""
     if report.unused:
         unused = counted(len(report.unused), "grant")
-        yield f"{unused} that this rehearsal did not use (docs/roles.md says why each stays):"
+        yield f"{unused} that this rehearsal did not use (`spotkeep help roles` says why each stays):"
         for grant in report.unused:
             yield f"  {grant.action}  {grant.statement}"

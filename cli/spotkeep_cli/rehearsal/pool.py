@@ -47,7 +47,7 @@ def pool_scenario(*, faster: float) -> Scenario:
         settings=lambda _fields: {"pool_reminder_seconds": str(_on_this_clock(REMINDER_LEAD_SECONDS, faster=faster))},
         perform=partial(_perform, faster=faster),
         report_name="pool-report.json",
-        failed_hint="docs/warm-pools.md says what should happen",
+        failed_hint="what should happen: spotkeep help warm-pools",
         next_steps=(
             NextStep(command="spotkeep pool match {job_file}", what="which pool your job would take, once deployed"),
             NextStep(command="spotkeep doctor {job_file}", what="spot or pool: what is cheaper for your job"),

@@ -49,7 +49,7 @@ def spot_scenario(interruptions: Sequence[Interruption]) -> Scenario:
         introduction="Rehearsing {job_file} on this machine: the real app, no account, nothing billed.\n",
         perform=partial(_perform, interruptions=interruptions),
         report_name="report.json",
-        failed_hint="docs/training-scripts.md shows how to make a script resumable",
+        failed_hint="how to make a script resumable: spotkeep help training-scripts",
         next_steps=CHECK_AND_LAUNCH,
     )
 

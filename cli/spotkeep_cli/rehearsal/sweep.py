@@ -168,7 +168,7 @@ def sweep_scenario(*, seed: int) -> Scenario:
         settings=settings_of,
         perform=partial(_perform, seed=seed),
         report_name="sweep-report.json",
-        failed_hint="docs/sweeps.md says what should happen, docs/training-scripts.md what a script must do",
+        failed_hint="what should happen: spotkeep help sweeps; a script's part: spotkeep help training-scripts",
         next_steps=(NextStep(command="spotkeep launch {job_file}", what="launch it, once the app is deployed"),),
     )
 

@@ -232,7 +232,7 @@ def _little_was_lost(number: int, interruption: CapacityLoss, *, run: RunEvidenc
         if repeated > 1:
             return [
                 f"interruption {number} came with notice at step {at_step} and the script went on from step {resumed}:"
-                f" {repeated} steps were done twice where one is the most; save when SIGTERM arrives"
+                f" {repeated} steps were repeated where one is the most; save when SIGTERM arrives"
             ]
         return []
     interval = checkpoint_interval_steps(run)
@@ -245,7 +245,7 @@ def _little_was_lost(number: int, interruption: CapacityLoss, *, run: RunEvidenc
     uploading = sum(1 for life in run.lives for step in life.saved_steps if interruption.durable_step < step <= at_step)
     if repeated > interval * (1 + uploading):
         return [
-            f"interruption {number}: {repeated} steps were done twice, more than the checkpoint interval of"
+            f"interruption {number}: {repeated} steps were repeated, more than the checkpoint interval of"
             f" {interval} steps allows (step {at_step} back to step {resumed})"
         ]
     return []
@@ -289,7 +289,7 @@ def _saved_nothing(run: RunEvidence, interruptions: Sequence[CapacityLoss]) -> l
     return [
         "the script wrote nothing into the checkpoint directory (/opt/ml/checkpoints, which SPOTKEEP_CHECKPOINT_DIR"
         " names), so it began anew after each interruption: let it save there and load when it starts, or give it"
-        " one of the ways of docs/training-scripts.md"
+        " one of the ways of `spotkeep help training-scripts`"
     ]
 
 
@@ -299,7 +299,7 @@ def _never_said(run: RunEvidence, interruptions: Sequence[CapacityLoss]) -> tupl
         return ()
     return (
         "the script never said at which step it was and from which one it went on, and the files that it read are not"
-        " seen here, so nothing shows that it resumed: give it one of the ways of docs/training-scripts.md, or"
+        " seen here, so nothing shows that it resumed: give it one of the ways of `spotkeep help training-scripts`, or"
         " spotkeep.report_resumed and report_progress. A rehearsal as a SageMaker job (spotkeep rehearse) sees the"
         " files where the disk keeps times of access",
     )

@@ -279,13 +279,13 @@ def losses(report: InterruptionReport) -> Table | None:
     if not interruptions:
         return None
     if report.run.reports_steps or all(loss.read_files is None for loss in interruptions):
-        durable = "durable" if on_fleet else "durable in S3"
+        durable = "saved" if on_fleet else "saved in S3"
         return _by_steps(interruptions, announced=announced, durable=durable)
     return _by_files(interruptions, announced=announced)
 
 
 def _by_steps(interruptions: Sequence[CapacityLoss], *, announced: str, durable: str) -> Table:
-    table = _figures("at step", "notice", durable, "resumed from", "done twice", "back after")
+    table = _figures("at step", "notice", durable, "resumed from", "repeated", "back after")
     for loss in interruptions:
         table.add_row(
             "?" if loss.at_step is None else str(loss.at_step),

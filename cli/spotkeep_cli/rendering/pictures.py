@@ -7,6 +7,7 @@ gets the light colours. Important curves have their names at their ends, so no l
 from __future__ import annotations
 
 import importlib.util
+import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,7 +61,7 @@ class Picture:
         title: The title in a few words.
         description: The text alternative. It says the facts that the picture shows.
         figure: The figure.
-        names: The text that a pointer finds at a part, by the part's `gid` in the figure.
+        names: The text that a pointer finds at a part, by the part's `gid` in the figure. A page has it as a class.
         wide: True for a picture that takes the whole width of a page.
     """
 
@@ -81,8 +82,10 @@ class Picture:
             self.figure.set_layout_engine("none")
         drawn = svg(self.figure, name=self.name, title=self.title, description=printable_line(self.description))
         for part in drawn.iter():
-            says = self.names.get(part.get("id", "").removeprefix(f"{self.name}-"))
+            gid = part.get("id", "").removeprefix(f"{self.name}-")
+            says = self.names.get(gid)
             if says is not None:
+                part.set("class", gid)
                 part.insert(0, element("title", printable_line(says)))
             for key in part.attrib.keys() & _PLACES:
                 part.set(key, _FINE.sub(r"\1", part.attrib[key]))
@@ -92,6 +95,13 @@ class Picture:
             drawn.set("style", f"min-width: {_SHRINKS * width:.0f}px; max-width: {_GROWS * width:.0f}px")
             content = element("div", drawn, class_="scroll", tabindex="0", role="group", aria_label=self.title)
         return element("figure", element("figcaption", self.title), content)
+
+    def png(self) -> bytes:
+        """Return it as a PNG file in the light colours, without its title."""
+        file = io.BytesIO()
+        with plot_style():
+            self.figure.savefig(file, format="png", dpi=1.5 * _DPI, facecolor="white")
+        return file.getvalue()
 
     def save(self, path: Path) -> Path:
         """Write it into a PNG, SVG or PDF file, by the name's ending.
@@ -123,6 +133,7 @@ class Curve:
         name: Its label, such as `trial 17`.
         points: Its points, from left to right. Points that are no finite numbers are left out.
         says: The text that a pointer finds at it.
+        part: The name of its part of the picture, such as `trial-17`. None for its place.
         colour: Its colour. None to choose one.
         labelled: True to write its name at its end.
     """
@@ -130,6 +141,7 @@ class Curve:
     name: str
     points: Sequence[tuple[float, float]]
     says: str = ""
+    part: str | None = None
     colour: str | None = None
     labelled: bool = True
 
@@ -221,7 +233,7 @@ def curves_picture(
         labels: list[tuple[float, float, str, str]] = []
         for at, (curve, points) in enumerate(drawn):
             colour = curve.colour or next(colours)
-            gid = f"curve-{at}"
+            gid = curve.part or f"curve-{at}"
             names[gid] = curve.says or curve.name
             few = len(points) <= 12
             axes.plot(

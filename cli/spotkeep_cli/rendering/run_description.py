@@ -82,13 +82,11 @@ def bill_facts(run: Run, cost: Cost, *, prices: str | None = None) -> list[Fact]
         ("on demand, clean", at_most + _amount(cost.clean_on_demand_seconds, cost.clean_on_demand_usd)),
         *_storage(cost),
         ("saved", _saved(cost)),
-        ("done twice", _redone(cost)),
+        ("repeated", _redone(cost)),
         ("waited", f"{quantities.duration(cost.waited_seconds)} for capacity, not billed"),
     ]
     if cost.aws_saved_percent is not None:
-        rows.append(
-            ("AWS would say", f"{quantities.percent(cost.aws_saved_percent)}, taking work done twice for useful")
-        )
+        rows.append(("AWS's figure", f"{quantities.percent(cost.aws_saved_percent)}, counting repeated work as useful"))
     if cost.unknown_prices:
         rows.append(("price", f"not known: {', '.join(cost.unknown_prices)}"))
     elif cost.usd_per_hour is None:
@@ -198,10 +196,21 @@ class RunStory:
         }
 
 
-def run_description(story: RunStory, *, now: datetime, width: int) -> RenderableType:
-    """Return everything about a run, on one page."""
+def run_description(
+    story: RunStory, *, now: datetime, width: int, bar: RenderableType | None = None, most_entries: int | None = None
+) -> RenderableType:
+    """Return everything about a run, on one page.
+
+    Args:
+        story: The run's records.
+        now: The time.
+        width: The room, in characters.
+        bar: The bar of a run at work.
+        most_entries: Show only so many entries of the timeline, the newest ones.
+    """
     run, attempts, metrics = story.run, story.attempts, story.metrics
-    parts: list[RenderableType] = [_headline(run), facts(run_facts(run, page=story.page, now=now))]
+    bars = [] if bar is None else [Padding(bar, (0, 0, 0, 2))]
+    parts: list[RenderableType] = [_headline(run), *bars, facts(run_facts(run, page=story.page, now=now))]
     if len(attempts) > 1 or any(attempt.interruptions for attempt in attempts):
         table = table_that_fits(attempt_columns(attempts), width=width - 2)
         parts += [_heading("Attempts"), Padding(table, (0, 0, 0, 2), expand=False)]
@@ -213,7 +222,8 @@ def run_description(story: RunStory, *, now: datetime, width: int) -> Renderable
         if metrics.left_out:
             parts.append(Text("  the script reports more than are kept", style="dim"))
     if story.timeline:
-        parts += [_heading("Timeline (UTC)"), timeline_table(story.timeline)]
+        timeline = story.timeline if most_entries is None else story.timeline[-most_entries:]
+        parts += [_heading("Timeline (UTC)"), timeline_table(timeline)]
     parts += [_heading("Cost"), bill(run)]
     return Group(*parts)
 

@@ -100,7 +100,7 @@ def _remarks(report: SavingsReport, *, in_dollars: bool) -> list[str]:
         remarks.append(f"{what}; it is billed already.")
     if total.runs_without_redone_work:
         remarks.append(
-            f"{_runs(total.runs_without_redone_work)} did not report steps: the work done twice is not known there."
+            f"{_runs(total.runs_without_redone_work)} did not report steps: the repeated work is not known there."
         )
     return remarks
 

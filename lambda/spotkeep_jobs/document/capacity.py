@@ -84,16 +84,16 @@ InstanceTypes = Annotated[tuple[InstanceType, ...], AfterValidator(each_once), B
 
 
 class FallbackRequest(DocumentModel):
-    """One fallback of a capacity ladder: which capacity to ask for, and how long to wait for it."""
+    """One fallback of a capacity ladder, with the capacity to ask for and the longest wait."""
 
     capacity: Literal["spot", "on-demand"] = "spot"
     """spot or on-demand."""
     instance_types: InstanceTypes | None = Field(default=None, examples=[["ml.g5.xlarge", "ml.g5.2xlarge"]])
-    """Instance types, best first. Spot tries them one after the other; on-demand takes the first it can get."""
+    """Instance types, best first. Spot tries them one after the other, and on-demand takes the first it can get."""
     instance_type: InstanceType | None = Field(default=None, examples=["ml.g5.xlarge"])
     """The same for a single type."""
     longest_wait: LongestWait | None = Field(default=None, examples=["30m"])
-    """How long to wait for capacity before the next fallback. Default: the document's longest_wait."""
+    """The longest wait for capacity before the next fallback. Default: the document's longest_wait."""
 
     @property
     def types(self) -> tuple[str, ...]:

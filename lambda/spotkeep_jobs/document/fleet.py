@@ -36,7 +36,7 @@ class VolumeRequest(DocumentModel):
     """The volume that follows a run on EC2, for its data and checkpoints."""
 
     size_gb: WholeNumber = Field(default=100, ge=1, le=65_536)
-    """Its size in GiB. At least the snapshot's; a volume of the run that is smaller grows when it moves."""
+    """Its size in GiB, at least the snapshot's. A volume of the run that is smaller grows when it moves."""
     type: Literal["gp3", "gp2", "io2", "io1", "st1", "sc1"] = "gp3"
     """gp3, gp2, io2, io1, st1 or sc1."""
     iops: WholeNumber | None = Field(default=None, ge=100, le=256_000)
@@ -44,15 +44,15 @@ class VolumeRequest(DocumentModel):
     throughput: WholeNumber | None = Field(default=None, ge=125, le=2_000)
     """MiB/s, of gp3. Default: 125."""
     initialization_rate: WholeNumber | None = Field(default=None, ge=100, le=300)
-    """How fast a volume is filled from its snapshot, in MiB/s, when the run moves to another zone; billed by the GiB.
-    Default: blocks are fetched when they are read."""
+    """The speed, in MiB/s, at which a volume is filled from its snapshot when the run moves to another zone. It is
+    billed by the GiB. Default: blocks are fetched when they are read."""
     snapshot: Text | None = Field(default=None, examples=["snap-0123456789abcdef0"], pattern="^snap-[0-9a-f]{8,17}$")
-    """What the run's first volume is made from. Default: it begins empty."""
+    """The source of the run's first volume. Default: it begins empty."""
     volume: Text | None = Field(default=None, examples=["vol-0123456789abcdef0"], pattern="^vol-[0-9a-f]{8,17}$")
-    """A volume of your own to begin on; it is never deleted. Default: the run makes its own."""
+    """A volume of your own to begin on, which is never deleted. Default: the run makes its own."""
     when_done: Literal["keep", "delete"] = "keep"
-    """What becomes of the volume when the run has completed: keep it (for as long as the deployment keeps volumes), or
-    delete it. Of a run that failed or was stopped it is kept: it can be resumed."""
+    """The end of the volume when the run has completed. It is keep (for as long as the deployment keeps volumes) or
+    delete. The volume of a run that failed or was stopped is kept, since the run can be resumed."""
 
 
 _METADATA_KEY: Final = re.compile(r"[A-Za-z0-9+\-=.,_:@]+", re.ASCII)

@@ -192,15 +192,15 @@ _MOST_STUCK_RESTARTS: Final = 20
 
 
 class StuckRequest(DocumentModel):
-    """A training that hangs: after how long, and what happens then."""
+    """The limit of a training that hangs, and the action after it."""
 
     after: Annotated[int, DurationOf(lowest=60, highest=28 * DAY_SECONDS)] = Field(examples=["30m"])
     """The longest time without a step of the library and without a line of output, 1m to 28d, and at most max_run.
     Longer than the script loads, evaluates and saves in silence."""
     restart: bool = Field(default=False, strict=True)
-    """Whether the command is then ended, after it was asked to save, and started again on the same instance."""
+    """True ends the command then, after it was asked to save, and starts it again on the same instance."""
     at_most: WholeNumber | None = Field(default=None, ge=1, le=_MOST_STUCK_RESTARTS, examples=[5])
-    """With restart: how often a job does that before it fails, 1 to 20. Default: 3."""
+    """The most restarts of a job before it fails, 1 to 20. Default: 3."""
 
 
 def read_stuck(value: object) -> object:

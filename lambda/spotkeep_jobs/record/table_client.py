@@ -298,7 +298,7 @@ def _read_form(record: type[RecordT], item: Item, parsed: Callable[[], RecordT])
             _named(item),
             problem=f"cannot be read: {problem}",
             found=found[:_LONGEST_FOUND],
-            fix="Use the version of Spotkeep that wrote it. docs/runbook.md says more (A record cannot be read).",
+            fix="Use the version of Spotkeep that wrote it. More: spotkeep help runbook a record cannot be read.",
             item=item,
         ) from error
 

@@ -143,7 +143,7 @@ def unknown_caller() -> Problem:
         field="(caller)",
         found="an invocation that AWS names no caller of",
         problem="is refused: this deployment verifies who calls",
-        fix="Call the launcher's URL, as spotkeep does: docs/launcher.md, Calling its URL.",
+        fix="Call the launcher's URL, as spotkeep does: spotkeep help launcher calling its url.",
     )
 
 

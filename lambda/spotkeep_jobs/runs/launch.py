@@ -446,8 +446,8 @@ def _spec_refused(spec: SpecObject, error: AwsRefusedError) -> Problem:
     if error.code.startswith("AccessDenied"):
         fix = (
             "The launcher's role needs s3:PutObject there, and kms:GenerateDataKey on the bucket's key. Have an "
-            "administrator compare its policies, the bucket's and the key's with docs/roles.md, or deploy the app "
-            f"again, {again}"
+            "administrator compare its policies, the bucket's and the key's with `spotkeep help roles`, or deploy the "
+            f"app again, {again}"
         )
     elif error.code.startswith("KMS."):
         fix = f"Have an administrator enable the bucket's KMS key, or cancel its deletion, {again}"

@@ -192,7 +192,7 @@ class RunActions:
             fix = f"Wait for it, or stop it first: spotkeep stop {run.run}"
         elif isinstance(live := self._has_live_job(run), AwsRefusedError):
             problem = f"has a last job of which AWS does not say if it is over: {live}. Nothing was begun"
-            fix = "Have an administrator compare the launcher's role with docs/roles.md, then resume again."
+            fix = "Have an administrator compare the launcher's role with `spotkeep help roles`, then resume again."
         elif live:
             problem = f"is not over: SageMaker still has its training job {run.job_name} in progress"
             fix = "Wait a minute until the job is over, then resume again."

@@ -160,7 +160,7 @@ def _refused(run: Run, error: AwsRefusedError) -> Problem:
             field="run",
             found=error.reason,
             problem="has no connection to Systems Manager there",
-            fix="Try again in a minute: the agent may be starting. If it stays so, see docs/command-line.md, shell.",
+            fix="Try again in a minute: the agent may be starting. If not, see `spotkeep help command-line shell`.",
             temporary=True,
         )
     if run.place.queue is not None and error.operation == "UpdateTrainingJob" and error.code.startswith("AccessDenied"):
@@ -177,5 +177,5 @@ def _refused(run: Run, error: AwsRefusedError) -> Problem:
         field="run",
         found=run.job_name,
         problem=f"takes no session: {error.operation} answered {error.code}: {error.reason}",
-        fix="See docs/command-line.md, shell.",
+        fix="See `spotkeep help command-line shell`.",
     )

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.stack_deletion.stack_requests import Stacks
 
 _FoundT = TypeVar("_FoundT")
-_COUNTS_AS_ALIVE: Final = "It counts as alive, and what to do is in docs/runbook.md (`cdk destroy` waits)"
+_COUNTS_AS_ALIVE: Final = "It counts as alive, and `spotkeep help runbook destroy` says what to do"
 WAITS: Final = timedelta(hours=1)
 """The time that CloudFormation waits for an answer (the longest ServiceTimeout). Then the deletion has failed."""
 

@@ -126,5 +126,5 @@ def test_the_tables_name_each_call_with_its_statement_and_each_grant_that_nothin
     ]
     assert shown.count("no identity policy allows it") == 1
     assert "no object of that name: so S3 says it to who may not list the bucket" in shown
-    assert "2 grants that this rehearsal did not use (docs/roles.md says why each stays):\n" in shown
+    assert "2 grants that this rehearsal did not use (`spotkeep help roles` says why each stays):\n" in shown
     assert "\n  sagemaker:StopTrainingJob  launcher/Policy#3\n  sagemaker:StopProcessingJob  launcher/Policy#4" in shown

@@ -325,9 +325,9 @@ def launcher_with_s3(account: Account, s3: RefusedPuts) -> Deployment[LauncherSe
 
 
 REFUSALS = [
-    ("AccessDenied", PUT_DENIED, 403, ["s3:PutObject", "docs/roles.md", "administrator"]),
-    ("AccessDenied", KEY_DENIED, 403, ["kms:GenerateDataKey", "docs/roles.md", "administrator"]),
-    ("AccessDenied", "Access Denied", 403, ["s3:PutObject", "kms:GenerateDataKey", "docs/roles.md"]),
+    ("AccessDenied", PUT_DENIED, 403, ["s3:PutObject", "spotkeep help roles", "administrator"]),
+    ("AccessDenied", KEY_DENIED, 403, ["kms:GenerateDataKey", "spotkeep help roles", "administrator"]),
+    ("AccessDenied", "Access Denied", 403, ["s3:PutObject", "kms:GenerateDataKey", "spotkeep help roles"]),
     ("KMS.DisabledException", "key/1 is disabled.", 400, ["key/1 is disabled", "KMS key", "enable"]),
     ("KMS.KMSInvalidStateException", "key/1 is pending deletion.", 400, ["pending deletion", "cancel its deletion"]),
     ("NoSuchBucket", "The specified bucket does not exist", 404, ["bucket does not exist", "cdk deploy"]),
@@ -405,7 +405,7 @@ def test_a_resume_that_may_not_ask_for_the_last_job_begins_nothing_and_names_the
     field_name, text = problem_of(lambda: RunActions(launcher).resume("first"))
     assert field_name == "run"
     assert "DescribeTrainingJob" in text
-    assert "docs/roles.md" in text
+    assert "spotkeep help roles" in text
     assert account.table.runs.get("first").attempt == 1  # type: ignore[union-attr]
 
 

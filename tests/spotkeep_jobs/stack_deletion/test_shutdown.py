@@ -154,7 +154,7 @@ def test_a_run_that_cannot_be_read_counts_as_alive_and_spares_no_other(
     assert deletion.shutdown.begin(request)
     alive = deletion.shutdown.stop_everything()
     assert (alive.runs, alive.unreadable, deletion.asked_to_stop) == (["a", "c"], ["run b"], ["a", "c"])
-    assert "It counts as alive, and what to do is in docs/runbook.md" in alive.failures["run b"]
+    assert "It counts as alive, and `spotkeep help runbook destroy`" in alive.failures["run b"]
     for name in ("a", "c"):
         world.sagemaker.has_job(f"{name}-1", ("Training", 1.0), ("Stopped", 5.0))
         world.runs.reconcile(name)

@@ -90,7 +90,7 @@ class Joinables:
         ] + [
             f"the communication hook {name} of a DistributedDataParallel keeps a {type(kept).__name__} from step to "
             "step, and no entry holds it: pass an object with state_dict and load_state_dict for it in per_rank "
-            "(docs/distributed-training.md shows one)"
+            "(`spotkeep help distributed-training` shows one)"
             for name, kept in hooks
             if id(kept) not in held
         ]

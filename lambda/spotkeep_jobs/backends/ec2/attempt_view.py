@@ -145,7 +145,7 @@ def _why_futile(history: FleetHistory) -> str:
         text += f". The last one: {last.instance_id}, ended by {last.ended_by or 'an unknown cause'}"
     if history.problem:
         text += f"; it said: {history.problem}"
-    return f"{text}. What to do: docs/runbook.md, 'Instances come and go'"
+    return f"{text}. What to do: spotkeep help runbook instances come and go"
 
 
 _END_REASONS: Final = {

@@ -131,7 +131,7 @@ def saved_by(cost: Cost, *, unit: str) -> str:
         text = f"{at_most}{amount} ({cost.saved_percent:.0f} %) against the same work on demand, uninterrupted."
     aws = cost.aws_saved_percent
     if aws is not None and round(aws) != round(cost.saved_percent):
-        text += f" SageMaker shows {aws:.0f} %: it counts work done twice as useful."
+        text += f" SageMaker shows {aws:.0f} %: it counts repeated work as useful."
     return text
 
 
@@ -314,7 +314,7 @@ _ENDINGS_ON_EC2: Final = {
 
 DOUBTFUL_END: Final = (
     "The script ended with code 0 on one notice after the other and did not say that it is done: it counts as done, "
-    "and may only have been interrupted (docs/interruptions.md)"
+    "and may only have been interrupted (spotkeep help interruptions)"
 )
 
 _NOTIFICATION_OF_STATE: Final = {

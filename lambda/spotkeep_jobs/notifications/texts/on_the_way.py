@@ -219,7 +219,7 @@ def stale_checkpoint_notification(moment: Moment, *, freshness: Freshness) -> No
         paragraphs=[
             *wrapped(
                 f"Your run {run.name} {text}. {stuck}If its capacity went away now, the work since then would be "
-                "done twice. You are notified once; the next checkpoint makes it fresh again."
+                "repeated. You are notified once; the next checkpoint makes it fresh again."
             ),
         ],
         commands=[

@@ -164,7 +164,7 @@ def test_instances_that_come_and_go_are_counted_and_the_last_one_is_named() -> N
     reason = as_job_view(history(**over, lives=lives, problem="no device"), None).failure_reason
     assert reason == (
         "ClientError: 3 instances, one after the other, went before they trained. The last one: i-2, ended by "
-        "Server.InternalError; it said: no device. What to do: docs/runbook.md, 'Instances come and go'"
+        "Server.InternalError; it said: no device. What to do: spotkeep help runbook instances come and go"
     )
     unnamed = as_job_view(history(**over, lives=lives[:2]), None).failure_reason
     assert "The last one: i-1, ended by an unknown cause. What to do:" in unnamed

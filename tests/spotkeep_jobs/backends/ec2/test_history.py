@@ -190,7 +190,7 @@ def test_neither_interruptions_in_between_nor_a_training_long_ago_hide_that_noth
     assert found.ending is FleetEnding.FUTILE
     reason = as_job_view(closed(found, charges=None, now=at(22)), record()).failure_reason
     assert "i-8, ended by Client.InternalError" in reason
-    assert "docs/runbook.md" in reason
+    assert "spotkeep help runbook" in reason
 
 
 def test_instances_that_left_on_a_notice_before_they_trained_say_nothing_of_the_next() -> None:
