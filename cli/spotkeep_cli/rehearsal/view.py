@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spotkeep_cli.rehearsal.report import FleetReport, InterruptionReport, PoolReport, SweepReport
+from spotkeep_cli.rendering.printable import printable_line
 from spotkeep_cli.rendering.quantities import counted
 from spotkeep_cli.rendering.run_description import bill
 from spotkeep_local.access.call_rates import CALLS_A_SECOND
@@ -89,10 +90,11 @@ class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
         if console.is_terminal and not console.is_dumb_terminal:
             self._progress = Progress(
                 SpinnerColumn(),
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=None),
-                TextColumn("{task.fields[count]}"),
-                TextColumn("{task.fields[text]}"),
+                TextColumn("{task.fields[count]}", markup=False),
+                TextColumn("{task.fields[text]}", markup=False),
+                TextColumn("{task.fields[said]}", markup=False),
                 TimeElapsedColumn(),
                 console=console,
                 transient=True,
@@ -115,7 +117,7 @@ class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
         """Time a stage and show it. Lines that the caller appends are shown as the stage's result."""
         name, outcome = stage.value.ljust(_STAGE_WIDTH), list[str]()
         if self._progress is not None:
-            self._task = self._progress.add_task(name, total=None, count="", text="")
+            self._task = self._progress.add_task(name, total=None, count="", text="", said="")
         started, self._shown_lines = time.monotonic(), 0
         yield outcome
         self._show_last_line()
@@ -143,6 +145,8 @@ class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
     def job_said(self, line: str) -> None:
         """Take a line that the training script printed. Of a stage the first lines are shown, and the last one."""
         self.said.append(line)
+        if self._progress is not None and self._task is not None and line.strip():
+            self._progress.update(self._task, said=printable_line(line.strip(), longest=_LONGEST_TEXT))
         if self._shown_lines < _SHOWN_LINES:
             self._shown_lines += 1
             self._below(line, style="dim")
@@ -279,7 +283,7 @@ def losses(report: InterruptionReport) -> Table | None:
     if not interruptions:
         return None
     if report.run.reports_steps or all(loss.read_files is None for loss in interruptions):
-        durable = "saved" if on_fleet else "saved in S3"
+        durable = "on the volume" if on_fleet else "in S3"
         return _by_steps(interruptions, announced=announced, durable=durable)
     return _by_files(interruptions, announced=announced)
 

@@ -107,17 +107,6 @@ def no_fleets() -> Problem:
     )
 
 
-@rule("backend", "capacity", "ladder")
-def _capacity_is_of_fleets(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    if request.backend == "ec2" and request.capacity == "auto" and request.ladder is None:
-        yield Problem(
-            field="capacity",
-            found="auto",
-            problem="is SageMaker's ladder of one type after the other",
-            fix="Choose capacity: spot, where a fleet chooses among all types and zones by itself, or on-demand.",
-        )
-
-
 @rule("backend", "channels")
 def _channels_are_copied(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     for channel in request.s3_channels if request.backend == "ec2" else ():
@@ -275,11 +264,10 @@ _NOT_ON_EC2: Final[Mapping[str, str]] = {
     "algorithm": "Remove it: SageMaker's built-in algorithms run in its training jobs alone.",
     "instance_count": "Remove it: a run on EC2 has one instance. For independent trainings write runs: instead.",
     "volume_size_gb": "Write volume: {size_gb: ...}.",
-    "ladder": "Remove it: a fleet chooses among all instance_types and zones by itself.",
-    "longest_wait": "Remove it: max_wait bounds how long the run may take in all.",
+    "ladder": "Remove it: a fleet chooses among all instance_types and zones by itself. capacity: auto goes on demand "
+    "after longest_wait.",
     "spot_only": "Remove it: capacity: spot stays on spot.",
     "max_total_run": "Remove it: max_run bounds the training, over all instances.",
-    "deadline": "Remove it: runs on EC2 are not steered by a deadline.",
     "keep_alive": "Remove it: warm pools are SageMaker's.",
     "team": "Remove it: what an isolated team stores is kept apart on SageMaker alone; instances work below runs/.",
 }
@@ -318,7 +306,6 @@ RULES: Final[tuple[Rule, ...]] = (
         for field, fix in _ONLY_ON_EC2.items()
     ),
     _there_are_fleets,
-    _capacity_is_of_fleets,
     _channels_are_copied,
     _tag_keys_fit_into_the_metadata,
     _runs_are_independent,
@@ -344,7 +331,7 @@ def fleet_warnings(request: JobRequest) -> Iterator[str]:
             f"max_cost does not count the run's volume: the price of {request.volume.type} storage is not known here. "
             "It counts instances, root volumes and snapshots."
         )
-    if request.capacity == "spot" and len(request.types) == 1:
+    if request.capacity != "on-demand" and len(request.types) == 1:
         yield (
             f"one instance type ({request.types[0]}) is one pool a zone: name several types, and a fleet finds "
             "capacity sooner and loses it less often."

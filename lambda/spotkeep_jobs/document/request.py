@@ -204,7 +204,7 @@ class JobRequest(DocumentModel):
     """Storage of each instance in GB, 1 to 16,384. Types with local disks bring their own."""
     capacity: Literal["spot", "on-demand", "auto"] = "spot"
     """spot: cheaper, can be interrupted. on-demand: dearer, never interrupted, may keep a warm pool. auto: spot with
-    each instance type, then on demand."""
+    each instance type, on EC2 with all of them at once, then on demand."""
     queue: ShortName | None = Field(default=None, examples=["gpu"])
     """The queue of the deployment that the job waits in for its turn. Default: none, SageMaker is asked at once."""
     share: ShortName | None = Field(default=None, examples=["vision"])
@@ -261,7 +261,7 @@ class JobRequest(DocumentModel):
         default=None, examples=["2d"]
     )
     """The longest time in all on spot, and on EC2 always, waiting included. It is above max_run, up to 30d. Default:
-    max_run and 24h."""
+    max_run and 24h. On EC2 with a deadline it lasts until then and max_run more."""
     keep_alive: Annotated[int, DurationOf(lowest=0, highest=MAX_KEEP_ALIVE_SECONDS)] = Field(
         default=0, examples=["30m"]
     )
@@ -457,8 +457,9 @@ def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentD
     # A ladder that is given is meant to be used: capacity need not say so. A deadline needs fallbacks.
     laddered = request.ladder is not None or (request.deadline is not None and not request.spot_only)
     capacity = "auto" if laddered and "capacity" not in given else request.capacity
-    # A fleet on demand waits as one on spot does, and its instances bill while none of them trains.
-    if max_wait is None and (capacity == "spot" or on_ec2):
+    # A fleet on demand waits as one on spot does, and its instances bill while none of them trains. A deadline bounds
+    # both (`fleet_seconds`).
+    if max_wait is None and (capacity == "spot" or (on_ec2 and request.deadline is None)):
         longest = MAX_WAIT_SECONDS if checkpoints or on_ec2 else NO_CHECKPOINTS_SPOT_SECONDS
         max_wait = min(max_run + DAY_SECONDS, longest)
     every_type = types or request.every_type
