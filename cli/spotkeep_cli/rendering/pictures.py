@@ -118,8 +118,8 @@ class Picture:
             path.parent.mkdir(parents=True, exist_ok=True)
             with plot_style():
                 # Without its date an SVG of the same values is the same file.
-                dated = {"metadata": {"Date": None}} if path.suffix.lower() == ".svg" else {}
-                self.figure.savefig(path, dpi=2.5 * _DPI, facecolor="white", **dated)
+                metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
+                self.figure.savefig(path, dpi=2.5 * _DPI, facecolor="white", metadata=metadata)
         except OSError as error:
             raise CommandLineError(f"{path} cannot be written: {error.strerror}") from error
         finally:
