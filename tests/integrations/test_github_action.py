@@ -70,7 +70,9 @@ def test_every_input_is_used_and_has_a_description_and_no_input_is_pasted_into_a
         ),
     ],
 )
-def test_the_steps_give_the_verdict_and_the_junit_file(tmp_path: Path, script: str, code: int, verdict: str) -> None:
+def test_the_steps_give_the_verdict_and_the_junit_file_and_the_page(
+    tmp_path: Path, script: str, code: int, verdict: str
+) -> None:
     inputs = {name: described.get("default", "") for name, described in ACTION["inputs"].items()}
     inputs |= {"command": f"{sys.executable} 'train it.py'", "options": "--interrupt-at 50%", "directory": "project"}
     (tmp_path / "project").mkdir()
@@ -85,6 +87,7 @@ def test_the_steps_give_the_verdict_and_the_junit_file(tmp_path: Path, script: s
     assert ended.returncode == code, ended.stdout + ended.stderr
     assert (tmp_path / "output").read_text() == f"verdict={verdict}\n"
     assert ET.parse(tmp_path / inputs["junit"]).getroot().tag == "testsuite"  # noqa: S314 - our own file
+    assert verdict in (tmp_path / inputs["page"]).read_text(encoding="utf-8")
 
 
 def test_the_first_step_installs_what_is_asked_for_into_an_environment_of_its_own(tmp_path: Path) -> None:
