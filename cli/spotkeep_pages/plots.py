@@ -47,6 +47,8 @@ def plot_style() -> AbstractContextManager[None]:
             "axes.facecolor": "none",
             "axes.grid": True,
             "axes.labelcolor": TEXT,
+            # A narrow page has larger letters, which need room.
+            "axes.labelpad": 8,
             "axes.prop_cycle": cycler(color=list(SERIES)),
             "axes.spines.right": False,
             "axes.spines.top": False,

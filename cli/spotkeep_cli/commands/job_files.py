@@ -186,6 +186,10 @@ def plan(
     )
     with terminal.remarks.status("planning"):
         planned = plan_job(job_file, overrides=overrides or (), options=options, invocation=invocation)
+        if plot is not None:
+            from spotkeep_cli.planning.plan_plots import save_plan_plot
+
+            save_plan_plot(planned, plot)
     quoted = shlex.quote(str(job_file))
     given = [("--deadline", deadline), ("--work", work), ("--traces", traces), ("--on-demand-price", on_demand_price)]
     given += [("--zone", zone) for zone in zones or ()]

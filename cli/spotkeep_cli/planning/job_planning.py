@@ -151,7 +151,7 @@ def plan_job(
         JobFileError: The file cannot be read.
         RefusedError: It would not be launched.
         UsageError: It cannot be planned like this. It has no deadline or one that is too short, or a trace has faults.
-        CommandLineError: The planner's packages are not installed, or the picture cannot be written.
+        CommandLineError: The planner's packages are not installed.
     """
     from spotkeep_cli.launching.launch_view import installation_rows
 
@@ -163,14 +163,7 @@ def plan_job(
         invocation=invocation,
         remarks=[f"Planned without a deployment ({judged.unreachable})."] if judged.unreachable else [],
     )
-    planned = replace(
-        planned, installation=tuple(installation_rows(judged.judgement.request, prepared=judged.prepared))
-    )
-    if options.plot is not None:
-        from spotkeep_cli.planning.plan_plots import save_plan_plot
-
-        save_plan_plot(planned, options.plot)
-    return planned
+    return replace(planned, installation=tuple(installation_rows(judged.judgement.request, prepared=judged.prepared)))
 
 
 def plan_request(

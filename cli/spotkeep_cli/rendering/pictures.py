@@ -117,7 +117,9 @@ class Picture:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with plot_style():
-                self.figure.savefig(path, dpi=2.5 * _DPI, facecolor="white")
+                # Without its date an SVG of the same values is the same file.
+                metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
+                self.figure.savefig(path, dpi=2.5 * _DPI, facecolor="white", metadata=metadata)
         except OSError as error:
             raise CommandLineError(f"{path} cannot be written: {error.strerror}") from error
         finally:
