@@ -146,16 +146,6 @@ def _cell(tag: str, content: Content, kind: str, **attributes: str) -> ET.Elemen
     return element(tag, content, **attributes, **({"class_": kind} if kind else {}))
 
 
-def drawing(svg: ET.Element, *, caption: Content) -> ET.Element:
-    """Return a picture with a sentence below it.
-
-    Args:
-        svg: The picture, as `spotkeep_pages.plots.svg` returns it.
-        caption: The sentence.
-    """
-    return element("figure", svg, element("figcaption", caption))
-
-
 def folded(summary: str, *content: Content | None) -> ET.Element:
     """Return content that a reader opens. A printed page shows it."""
     return element("details", element("summary", summary), *content)

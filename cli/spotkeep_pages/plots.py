@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from spotkeep_pages.elements import element
@@ -12,7 +12,6 @@ from spotkeep_pages.elements import element
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SERIES = ("#0b66c3", "#bd5209", "#1a7a37", "#7a49d6", "#b8327f", "#0a7684", "#7d5a2b", "#5d6773")
@@ -72,21 +71,6 @@ def plot_style() -> AbstractContextManager[None]:
             "ytick.labelcolor": TEXT,
         }
     )
-
-
-def log_scale(axes: Axes, axis: Literal["x", "y"]) -> None:
-    """Give an axis a logarithmic scale with labels such as `1,000` and `1e-05`, which need no formula.
-
-    Args:
-        axes: The axes, with their data.
-        axis: The axis.
-    """
-    from matplotlib.ticker import FuncFormatter, NullFormatter
-
-    scaled = axes.xaxis if axis == "x" else axes.yaxis
-    axes.set(**{f"{axis}scale": "log"})
-    scaled.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-    scaled.set_minor_formatter(NullFormatter())
 
 
 def svg(figure: Figure, *, name: str, title: str, description: str) -> ET.Element:

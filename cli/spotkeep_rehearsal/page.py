@@ -6,7 +6,19 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from spotkeep_pages.bars import Lane, Mark, Span, bars
-from spotkeep_pages.elements import Content, badge, bullets, command, element, figures, notice, output, paragraph, table
+from spotkeep_pages.elements import (
+    Content,
+    badge,
+    bullets,
+    command,
+    element,
+    figures,
+    folded,
+    notice,
+    output,
+    paragraph,
+    table,
+)
 from spotkeep_pages.page import Section, page
 from spotkeep_rehearsal.evidence import Life, RunFacts
 from spotkeep_rehearsal.folders import is_log
@@ -174,8 +186,7 @@ def _losses(verdict: Verdict) -> list[Content]:
             ]
             more = len(loss.found_files) - _MOST_FILES
             names += [f"and {more} more"] if more > 0 else []
-            summary = element("summary", f"Files that came back after interruption {number}")
-            found.append(element("details", summary, bullets(names)))
+            found.append(folded(f"Files that came back after interruption {number}", bullets(names)))
     return found
 
 

@@ -25,6 +25,7 @@ from spotkeep_pages.elements import (
     command,
     element,
     figures,
+    folded,
     notice,
     output,
     paragraph,
@@ -305,9 +306,7 @@ def _notifications(report: Report) -> Iterator[Section]:
             pass
     if received:
         ordered = sorted(received, key=lambda each: (each.run != subject, each.status not in ENDINGS))
-        others = [
-            element("details", element("summary", each.subject or each.status), *_message(each)) for each in ordered[1:]
-        ]
+        others = [folded(each.subject or each.status, *_message(each)) for each in ordered[1:]]
         yield Section("Notifications", [*_message(ordered[0]), *others])
 
 
@@ -352,7 +351,7 @@ def _calls_of_roles(parts: Iterable[object]) -> Iterator[ET.Element]:
         if isinstance(part, Text):
             name = part.plain.strip()
         elif isinstance(part, Table) and part.row_count:
-            yield element("details", element("summary", name), _table(part, caption=f"The calls of {name}"))
+            yield folded(name, _table(part, caption=f"The calls of {name}"))
 
 
 def _stages(report: Report) -> ET.Element:

@@ -22,7 +22,7 @@ from spotkeep_cli.rendering.run_description import (
 from spotkeep_cli.rendering.run_pictures import metric_pictures, resumed_steps
 from spotkeep_jobs.record.states import NotificationState, RunState, TimelineKind
 from spotkeep_pages.bars import Lane, Mark, Span, bars
-from spotkeep_pages.elements import badge, code, command, element, figures, notice, output, paragraph, table
+from spotkeep_pages.elements import badge, code, command, element, figures, folded, notice, output, paragraph, table
 from spotkeep_pages.page import Section, page
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def _lane(name: str, entries: Sequence[TimelineEntry], *, origin: datetime, unti
 def _events(entries: Sequence[TimelineEntry]) -> ET.Element:
     rows = [[quantities.moment(entry.at), str(entry.attempt), entry.text] for entry in entries]
     events = table(caption="Times are in UTC", headings=["at", "attempt", "event"], rows=rows, numeric=[1])
-    return element("details", element("summary", quantities.counted(len(rows), "event")), events)
+    return folded(quantities.counted(len(rows), "event"), events)
 
 
 def metrics_section(metrics: ScriptMetrics, *, steps: Sequence[int]) -> Section:
@@ -279,7 +279,7 @@ def _notifications(notifications: Sequence[Notification]) -> Iterator[Section]:
     if not notifications:
         return
     *earlier, newest = notifications
-    others = [element("details", element("summary", each.subject), *_message(each)) for each in reversed(earlier)]
+    others = [folded(each.subject, *_message(each)) for each in reversed(earlier)]
     yield Section("Notifications" if earlier else "Notification", [*_message(newest), *others])
 
 
