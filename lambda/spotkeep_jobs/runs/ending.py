@@ -120,6 +120,8 @@ def next_job(
             because = f"there was no capacity for {fallbacks[position]}, and SageMaker is asked again"
         case reason if reason in _NO_CAPACITY and len(fallbacks) > 1:
             if position + 1 == len(fallbacks):
+                if request.backend == "ec2":
+                    return NoMoreJobs(because=f"{fallbacks[position]} is the last that it looks for")
                 return NoMoreJobs(because=f"the ladder has no fallback below {fallbacks[position]}")
             because = f"there was {_LACK_IN_WORDS[reason]} for {fallbacks[position]}"
             position += 1
