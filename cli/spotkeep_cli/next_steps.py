@@ -33,7 +33,7 @@ def steps_for_run(run: Run, *, invocation: Invocation, after: str) -> list[NextS
         # It was refused, or never had an instance: there is no log.
         steps = [(f"describe {name}", "why it did not begin"), (f"resume {name}", "try again when that is put right")]
     elif run.state is RunState.FAILED:
-        steps = [(f"logs {name}", "what it said before it ended"), _resume_of_failed(run), describe]
+        steps = [(f"logs {name}", "what it said before it ended"), resume_of(run), describe]
     elif run.next_pause_at_step is not None:
         steps = [
             (f"resume {name} --set pause_at_step={run.next_pause_at_step}", "go on, and pause there"),
@@ -55,14 +55,14 @@ def steps_for_run(run: Run, *, invocation: Invocation, after: str) -> list[NextS
     return offered[:2]
 
 
-def _resume_of_failed(run: Run) -> tuple[str, str]:
-    """Return the resume of a run whose script failed, with the change that its failure asks for."""
+def resume_of(run: Run) -> tuple[str, str]:
+    """Return the resume of an ended run as a command and its effect, with the change that a failure asks for."""
     name, command = run.run, run.request.get("command")
     failure = "" if run.ending is None else run.ending.failure_reason or ""
     if isinstance(command, list) and hint_of_failure(failure) is not None:
         given = shlex.quote(f"command={shlex.join(map(str, command))}")
         return f"resume {name} --set {given}", "go on with the command put right"
-    if run.request.get("source") is None:
+    if run.state is not RunState.FAILED or run.request.get("source") is None:
         return f"resume {name}", "go on from its last checkpoint"
     return f"resume {name} --source .", "go on from its last checkpoint with the script mended"
 

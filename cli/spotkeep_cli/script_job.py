@@ -85,11 +85,13 @@ class Script:
         arguments: The arguments of its argparse, in order.
         modules: The names of the modules that it imports, without their submodules.
         saves: The lines that save to a place that stands in the script, with the place.
+        names_folder: True where the script names the folder that comes back, or the variable with it.
     """
 
     arguments: list[Argument] = field(default_factory=list)
     modules: set[str] = field(default_factory=set)
     saves: list[tuple[int, str]] = field(default_factory=list)
+    names_folder: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def read_script(source: str) -> Script:
     Raises:
         SyntaxError: It is no Python that this version reads.
     """
-    found = Script()
+    found = Script(names_folder="SPOTKEEP_CHECKPOINT_DIR" in source or CHECKPOINTS in source)
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             found.modules |= {alias.name.partition(".")[0] for alias in node.names}
@@ -288,7 +290,7 @@ def _checkpoint_argument(script: Script) -> Argument | None:
 
 
 def _on_saving(script: Script, checkpoints: Argument | None, *, inside: str) -> Iterator[str]:
-    if "spotkeep" in script.modules:
+    if "spotkeep" in script.modules or script.names_folder:
         return
     if checkpoints is not None:
         if not checkpoints.from_job and checkpoints.default != CHECKPOINTS:

@@ -108,7 +108,7 @@ def _figures(verdict: Verdict, *, seconds: float, checkpoints: str | None) -> It
         repeated = [loss.repeated for loss in losses if loss.repeated is not None]
         unit = "steps" if verdict.counted_by == "steps" else "counted lines"
         if repeated:
-            yield "Done twice", f"{sum(repeated):,}", unit
+            yield "Repeated", f"{sum(repeated):,}", unit
     yield "Rehearsal", f"{seconds:.1f} s", ""
     if checkpoints is not None:
         yield "Checkpoint folder", checkpoints, ""

@@ -62,7 +62,7 @@ class LossFacts:
         going: The way in which the next life started.
         found_files: The checkpoint files that the next life found.
         read_files: Those that it read. None where that cannot be seen.
-        seconds_to_catch_up: Seconds from the next start to the step of the loss, 0 where nothing was done twice. None
+        seconds_to_catch_up: Seconds from the next start to the step of the loss, 0 where nothing was repeated. None
             where nothing was counted.
     """
 

@@ -137,6 +137,14 @@ def test_a_script_that_saves_nothing_and_one_that_uses_the_library(
     assert "install" not in yaml.safe_load((here / "job.yaml").read_text())
 
 
+def test_a_script_that_names_the_folder_is_not_told_of_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "train.py").write_text(
+        "import os, joblib\njoblib.dump({}, os.environ.get('SPOTKEEP_CHECKPOINT_DIR', 'ckpt') + '/m')\n"
+    )
+    assert init.main(["train.py"]) == 0
+    assert "train.py:" not in capsys.readouterr().out
+
+
 def test_requirements_of_the_source_are_taken_and_those_of_a_cdk_app_are_not(here: Path) -> None:
     (here / "train.py").write_text("import timm")
     (here / "requirements.txt").write_text("timm\n")

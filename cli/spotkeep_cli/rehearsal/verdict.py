@@ -225,7 +225,7 @@ def _little_was_lost(number: int, interruption: CapacityLoss, *, run: RunEvidenc
     repeated = interruption.steps_repeated or 0
     if resumed < interruption.durable_step:
         return [
-            f"interruption {number}: the checkpoint of step {interruption.durable_step} was durable, and the script"
+            f"interruption {number}: the checkpoint of step {interruption.durable_step} was kept, and the script"
             f" went on from step {resumed}: it does not load what it saved"
         ]
     if interruption.notice:

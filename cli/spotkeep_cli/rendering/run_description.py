@@ -85,8 +85,11 @@ def bill_facts(run: Run, cost: Cost, *, prices: str | None = None) -> list[Fact]
         ("repeated", _redone(cost)),
         ("waited", f"{quantities.duration(cost.waited_seconds)} for capacity, not billed"),
     ]
-    if cost.aws_saved_percent is not None:
-        rows.append(("AWS's figure", f"{quantities.percent(cost.aws_saved_percent)}, counting repeated work as useful"))
+    aws, ours = cost.aws_saved_percent, cost.saved_percent
+    if aws is not None and (ours is None or round(aws) != round(ours)):
+        rows.append(
+            ("AWS shows", f"{quantities.percent(cost.aws_saved_percent)}, which counts repeated work as useful")
+        )
     if cost.unknown_prices:
         rows.append(("price", f"not known: {', '.join(cost.unknown_prices)}"))
     elif cost.usd_per_hour is None:
@@ -278,7 +281,7 @@ def run_facts(run: Run, *, page: str | None, now: datetime) -> list[Fact]:
     if run.adopted:
         rows.append(("launched by", "another client: the job has the deployment's tag"))
     if run.launched_by is not None and run.launched_by.name != run.owner:
-        said = "" if run.launched_by.verified else ", not verified"
+        said = "" if run.launched_by.verified else ", whom AWS did not confirm"
         rows.append(("launched by", f"{run.launched_by.name}{said}"))
     rows.append(("created", f"{quantities.moment(run.created_at)} UTC"))
     if run.started_at is not None:

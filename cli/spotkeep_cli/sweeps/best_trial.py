@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,17 @@ class ExportedTrial:
     state: tuple[str, ...]
 
 
+def _files_of(name: str, *, folder: Path, invocation: Invocation) -> str:
+    """Return the commands that fetch a run's own files."""
+    run = invocation.deployment().table.runs.get(name)
+    if run is None:
+        return f"its record: {invocation.command(f'describe {name}')}"
+    quoted = shlex.quote(str(folder))
+    local = 'eval "$(spotkeep local env)"; ' if invocation.options.local else ""
+    model = f"; aws s3 cp {run.output_uri} {quoted}/" if run.output_uri else ""
+    return f"fetch the files that its script wrote: {local}aws s3 cp --recursive {run.checkpoint_uri} {quoted}/{model}"
+
+
 def export_trial(
     trial: BestTrial, *, folder: Path, invocation: Invocation, show_progress: ShowProgress
 ) -> ExportedTrial:
@@ -63,7 +75,7 @@ def export_trial(
         if not steps:
             raise UsageError(
                 f"{trial.run} has no checkpoint in Spotkeep's format",
-                hint=f"what it stored: {invocation.command(f'describe {trial.run}')}",
+                hint=_files_of(trial.run, folder=folder, invocation=invocation),
             )
         step = trial.step if trial.step in steps else steps[0]
         folder.mkdir(parents=True, exist_ok=True)

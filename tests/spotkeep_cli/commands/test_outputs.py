@@ -184,7 +184,8 @@ def test_a_run_that_waits_for_quota_says_since_when_and_which(deployment: Any, s
 
 
 @pytest.mark.parametrize(
-    ("name", "verified", "shown"), [("ada", True, []), ("op", True, ["op"]), ("op", False, ["op, not verified"])]
+    ("name", "verified", "shown"),
+    [("ada", True, []), ("op", True, ["op"]), ("op", False, ["op, whom AWS did not confirm"])],
 )
 def test_who_launched_a_run_is_shown_where_it_is_not_its_owner(
     deployment: Any, spotkeep: Any, make: Any, name: str, verified: bool, shown: list[str]

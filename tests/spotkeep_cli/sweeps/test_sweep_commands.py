@@ -373,3 +373,10 @@ def test_what_best_exports_goes_back_into_the_objects_of_the_script(
     assert Checkpointer({"model": model}, kept).restore() == 3
     assert model == values
     assert [path.name for path in Path("best", "checkpoints").iterdir()] == ["step-3"]
+
+
+def test_a_best_trial_with_checkpoints_of_its_own_is_fetched_by_aws(with_sweep: Any, make: Any, spotkeep: Any) -> None:
+    run = make.completed(f"{SWEEP}-2").model_copy(update={"trial": TrialPlace(sweep=SWEEP, number=2)})
+    with_sweep.dynamodb.add(run)
+    said = spotkeep("best", SWEEP, "--export", "best", columns=300).stderr
+    assert f"aws s3 cp --recursive {run.checkpoint_uri} best/; aws s3 cp {run.output_uri} best/" in said
