@@ -174,10 +174,7 @@ def _rest_of_wait(attempts: Sequence[Attempt], *, request: JobRequest) -> int | 
     """Return the rest of the time that a run on fleets may take in all. None where nothing bounds it."""
     begun_at = next(each.created_at for each in reversed(attempts) if each.resumed or each is attempts[0])
     longest = fleet_seconds(request, begun_at=begun_at)
-    last = attempts[-1]
-    # A fleet that ended while it waited has the end of its last instance.
-    ends = [last.ended_at, last.asked_to_end.at if last.asked_to_end is not None else None]
-    taken = max((each for each in ends if each is not None), default=begun_at) - begun_at
+    taken = (attempts[-1].ended_at or begun_at) - begun_at
     return None if request.backend != "ec2" or longest is None else longest - int(taken.total_seconds())
 
 

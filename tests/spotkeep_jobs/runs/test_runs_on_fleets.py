@@ -256,6 +256,9 @@ def test_a_run_without_spot_capacity_goes_on_demand_on_the_same_volume_and_no_st
     assert fleets(story) == [("spot", both, "0.4"), ("on-demand", both, None)]
     assert story.ec2.fleet_state("fleet-1") == "deleted"
     assert [each.end_reason for each in story.attempts] == [EndReason.MAX_WAIT_EXCEEDED, None]
+    usage = story.attempts[0].usage
+    assert usage is not None
+    assert usage.waited_seconds >= 30 * 60, "until its fleet was asked to end, not until its last instance went"
     second = story.has_instance(zone="us-east-1b")
     assert second.tags["Name"] == "first-2"
     assert (second.spot, second.tags["spotkeep:attempt"]) == (False, "2")
