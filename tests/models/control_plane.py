@@ -76,7 +76,7 @@ class ControlPlane:
         self.table = RunTable.of(client=self.service, table_name="runs")  # type: ignore[arg-type]
         self.record = RunTable.of(client=self.service.dynamodb, table_name="runs")  # type: ignore[arg-type]
         service = self.service
-        clients = {
+        clients: dict[str, Any] = {
             "batch": service.batch,
             "dynamodb": service,
             "functions": service.functions,
@@ -86,7 +86,8 @@ class ControlPlane:
             "sqs": service.dead_letters,
         }
         settings: dict[str, Any] = {"checkpoint_bucket": BUCKET, "queues": QUEUES}
-        prices, defaults, made = PRICES, DEFAULTS, {}
+        defaults, made = DEFAULTS, dict[str, Any]()
+        prices = KnownPrices(PRICES, region="us-east-1")
         self.ec2 = Ec2(service.counted, time=service.time)
         if has_fleets:
             user_data = base64.b64encode(LAUNCHER.training_bundle_uri.encode()).decode()

@@ -461,6 +461,33 @@ def _limited_on_ec2_goes_on(site: Site) -> None:
     assert run.cost.billed_usd < 0.5
 
 
+def _leaves_spot_on_ec2(site: Site) -> None:
+    """Let a run on a fleet wait for spot capacity until its deadline asks it to go on demand."""
+    _launches(
+        site, "either", backend="ec2", instance_types=["g6.xlarge"], metrics={}, max_cost=20, capacity="auto",
+        longest_wait="30m", max_price=0.4, deadline="20h", work="3h",
+    )  # fmt: skip
+    site.time_passes(hours=16.5)
+    site.passes()
+
+
+def _leaves_spot_on_ec2_goes_on(site: Site) -> None:
+    for _ in range(3):
+        site.time_passes(minutes=5)
+        site.passes()
+    run = site.run("either")
+    assert (run.attempt, run.place.capacity, run.job_id) == (2, "on-demand", "fleet-2")
+    _instance(site, "fleet-2", "i-1")
+    _takes_up(site, "either")
+    site.time_passes(minutes=5)
+    site.passes()
+    _reports(site, "either", state="finished", exit_code=0)
+    for _ in range(3):
+        site.time_passes(minutes=10)
+        site.passes()
+    _has_completed(site, "either")
+
+
 def _taken_often(site: Site) -> None:
     """Let EC2 take more instances than the fleet's history lists."""
     _launches(site, "taken", backend="ec2", instance_types=["g5.xlarge"], metrics={}, max_cost=None)
@@ -743,6 +770,7 @@ STORIES: Final[dict[str, Story]] = {
     "queued": Story(begin=_queued, go_on=_queued_goes_on),
     "preempted-often": Story(begin=_preempted_often, go_on=_preempted_often_goes_on),
     "limited-on-ec2": Story(begin=_limited_on_ec2, go_on=_limited_on_ec2_goes_on),
+    "leaves-spot-on-ec2": Story(begin=_leaves_spot_on_ec2, go_on=_leaves_spot_on_ec2_goes_on),
     "taken-often": Story(begin=_taken_often, go_on=_taken_often_goes_on),
     "on-ec2": Story(begin=_on_ec2, go_on=_on_ec2_goes_on),
     "group-on-ec2": Story(begin=_group_on_ec2, go_on=_group_on_ec2_goes_on),

@@ -660,7 +660,8 @@ def validate(
         )
         return Validation(request=None, draft=None, problems=(problem,), warnings=())
     request, problems, unread = read_document(document)
-    request = with_defaults(request, given=document.keys() - unread, defaults=defaults)
+    given = {name for name, value in document.items() if value is not None}
+    request = with_defaults(request, given=given - unread, defaults=defaults)
     for each in RULES:
         if unread.isdisjoint(each.reads):
             problems.extend(each.problems(request, defaults))

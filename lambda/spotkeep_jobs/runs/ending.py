@@ -120,6 +120,8 @@ def next_job(
             because = f"there was no capacity for {fallbacks[position]}, and SageMaker is asked again"
         case reason if reason in _NO_CAPACITY and len(fallbacks) > 1:
             if position + 1 == len(fallbacks):
+                if request.backend == "ec2":
+                    return NoMoreJobs(because=f"{fallbacks[position]} is the last that it looks for")
                 return NoMoreJobs(because=f"the ladder has no fallback below {fallbacks[position]}")
             because = f"there was {_LACK_IN_WORDS[reason]} for {fallbacks[position]}"
             position += 1
@@ -172,10 +174,7 @@ def _rest_of_wait(attempts: Sequence[Attempt], *, request: JobRequest) -> int | 
     """Return the rest of the time that a run on fleets may take in all. None where nothing bounds it."""
     begun_at = next(each.created_at for each in reversed(attempts) if each.resumed or each is attempts[0])
     longest = fleet_seconds(request, begun_at=begun_at)
-    last = attempts[-1]
-    # A fleet that ended while it waited has the end of its last instance.
-    ends = [last.ended_at, last.asked_to_end.at if last.asked_to_end is not None else None]
-    taken = max((each for each in ends if each is not None), default=begun_at) - begun_at
+    taken = (attempts[-1].ended_at or begun_at) - begun_at
     return None if request.backend != "ec2" or longest is None else longest - int(taken.total_seconds())
 
 

@@ -735,6 +735,8 @@ def launched_at_noon(**fields: Any) -> Validation:
 def test_a_deadline_is_a_duration_or_a_time_with_its_zone_and_chooses_the_fallbacks() -> None:
     request = launched_at_noon(deadline="9h").accepted()
     assert (request.deadline, request.capacity, request.max_wait) == (32_400, "auto", None)
+    left_out = launched_at_noon(deadline="9h", capacity=None).accepted()
+    assert left_out.capacity == "auto", "a field without a value is left out"
     assert request.deadline_at(NOON) == NOON + timedelta(hours=9)
     absolute = launched_at_noon(deadline="2026-11-21T23:00:00+02:00").accepted()
     assert absolute.deadline_at(NOON) == NOON + timedelta(hours=9)

@@ -5,12 +5,12 @@ The controller counts their cost and ends them before it is exceeded. It moves t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from controller.full_pass import FullPass
+from spotkeep_jobs.backends.ec2.launch import FleetLaunch, launch_of
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.record.record import Attempt, Run
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
@@ -65,6 +65,17 @@ class Story:
     def attempts(self) -> list[Attempt]:
         return self.table.runs.attempts("first")
 
+    @property
+    def billed_usd(self) -> float:
+        assert self.run.cost is not None
+        assert self.run.cost.billed_usd is not None
+        return self.run.cost.billed_usd
+
+    def launch_of(self, attempt: int) -> FleetLaunch:
+        request = self.attempts[attempt - 1].job_request
+        assert request is not None
+        return launch_of(request)
+
     def said(self, kind: TimelineKind) -> list[str]:
         return [entry.text for entry in self.table.runs.timeline("first") if entry.kind is kind]
 
@@ -74,7 +85,7 @@ class Story:
 
 
 @pytest.fixture
-def story() -> Iterator[Story]:
+def story() -> Story:
     return Story()
 
 
@@ -96,8 +107,7 @@ def test_a_fleet_is_ended_with_a_save_before_it_exceeds_its_max_cost_and_is_warn
         "max_cost (3.00 USD) is spent: 2.75 USD so far, and the rest is kept for its end. Its instance saves first"
     ]
     assert (story.run.state, story.run.end_reason) == (RunState.STOPPED, EndReason.MAX_COST)
-    assert story.run.cost is not None
-    assert story.run.cost.billed_usd == pytest.approx(2.76, abs=0.03)
+    assert story.billed_usd == pytest.approx(2.76, abs=0.03)
     assert (story.instances.runs["first"].saved, story.instances.live) == (17, [])
     assert story.sent == ["max-cost-near", "stopped"]
     with pytest.raises(RequestRefusedError, match=r"max_cost.* is spent: the run has cost 2\.7"):
@@ -117,16 +127,14 @@ def test_the_cost_counts_over_replaced_instances_attempts_and_storage(story: Sto
         story.passes(minutes=60)
     RunActions(story.plane.launcher).stop("first")
     story.passes(minutes=10)
-    before = story.run.cost
-    assert before is not None
-    assert before.billed_usd == pytest.approx(1.8 + 0.15, abs=0.01)
+    assert story.billed_usd == pytest.approx(1.8 + 0.15, abs=0.01)
     story.resume()
     story.has_instance()
     story.passes(minutes=90)
     assert story.said(TimelineKind.MAX_COST) == ["About 2.41 USD are spent, 80% of max_cost (3.00 USD)"]
     story.passes(minutes=75)
     assert (story.run.state, story.run.end_reason) == (RunState.STOPPED, EndReason.MAX_COST)
-    assert story.run.cost.billed_usd < 3.0
+    assert story.billed_usd < 3.0
 
 
 def test_on_demand_counts_at_its_price(story: Story) -> None:
@@ -136,7 +144,7 @@ def test_on_demand_counts_at_its_price(story: Story) -> None:
     assert story.run.state is RunState.TRAINING
     story.passes(minutes=20)
     assert story.run.end_reason is EndReason.MAX_COST
-    assert 2.7 < story.run.cost.billed_usd < 3.0
+    assert 2.7 < story.billed_usd < 3.0
 
 
 def test_a_run_that_waits_for_capacity_pays_for_its_volume_alone(story: Story) -> None:
@@ -248,6 +256,9 @@ def test_a_run_without_spot_capacity_goes_on_demand_on_the_same_volume_and_no_st
     assert fleets(story) == [("spot", both, "0.4"), ("on-demand", both, None)]
     assert story.ec2.fleet_state("fleet-1") == "deleted"
     assert [each.end_reason for each in story.attempts] == [EndReason.MAX_WAIT_EXCEEDED, None]
+    usage = story.attempts[0].usage
+    assert usage is not None
+    assert usage.waited_seconds >= 30 * 60, "until its fleet was asked to end, not until its last instance went"
     second = story.has_instance(zone="us-east-1b")
     assert second.tags["Name"] == "first-2"
     assert (second.spot, second.tags["spotkeep:attempt"]) == (False, "2")
@@ -257,8 +268,7 @@ def test_a_run_without_spot_capacity_goes_on_demand_on_the_same_volume_and_no_st
     assert (story.run.state, story.instances.live) == (RunState.COMPLETED, [])
     assert story.instances.runs["first"].resumed_at == [0, 17]
     assert story.sent == ["interrupted", "next-fallback", "on-demand", "completed"]
-    assert story.run.cost is not None
-    assert story.run.cost.billed_usd is not None
+    assert story.billed_usd > 0.1
     assert list(story.ec2.versions) == [1], "each attempt's version of the template is gone"
     begun = story.said(TimelineKind.ATTEMPT_BEGUN)
     assert begun == [
@@ -275,12 +285,22 @@ def test_the_time_and_the_money_of_a_run_count_over_both_fleets(story: Story) ->
     story.instances.be_taken(instance, notice=True)
     story.passes(minutes=75)
     assert story.run.attempt == 2
-    launch = story.attempts[1].job_request["Fleet"]
-    assert launch["max_run_seconds"] == 3_600
-    assert 2_700 <= launch["max_wait_seconds"] <= 3_600
+    launch = story.launch_of(2)
+    assert launch.max_run_seconds == 3_600
+    assert launch.max_wait_seconds is not None
+    assert 2_700 <= launch.max_wait_seconds <= 3_600
     story.passes(minutes=60)
     assert (story.run.state, story.run.end_reason) == (RunState.STOPPED, EndReason.MAX_WAIT_EXCEEDED)
-    assert story.run.ending.no_more_jobs_because is not None
+    assert story.run.ending is not None
+    assert story.run.ending.no_more_jobs_because == "on-demand g5.xlarge or g6.xlarge is the last that it looks for"
+
+
+def test_a_run_that_has_taken_its_max_wait_goes_nowhere_else(story: Story) -> None:
+    story.launched(**AUTO | {"max_run": "1h", "max_wait": "2h", "longest_wait": "4h"})
+    story.passes(minutes=150)
+    assert (story.run.attempt, story.run.end_reason) == (1, EndReason.MAX_WAIT_EXCEEDED)
+    assert story.run.ending is not None
+    assert story.run.ending.no_more_jobs_because == "the run has taken all the time that it may (max_wait)"
 
 
 def test_a_fleet_of_one_kind_of_capacity_is_not_followed_by_another(story: Story) -> None:
@@ -298,6 +318,7 @@ def test_a_run_that_would_miss_its_deadline_on_spot_goes_on_demand_after_a_save(
     story.launched(**DEADLINE, notify=["completed", "next-fallback", "on-demand"])
     instance = story.has_instance()
     story.passes(minutes=2 * 60 + 20)
+    assert story.run.steered is not None
     assert (story.run.attempt, story.run.steered.choice) == (1, "spot")
     story.instances.train(instance, 13)
     story.passes(minutes=15)
@@ -337,8 +358,7 @@ def test_a_fleet_that_reaches_max_run_before_the_deadline_is_followed(story: Sto
 
 def test_a_run_that_waits_ends_one_max_run_after_its_deadline(story: Story) -> None:
     story.launched(**DEADLINE)
-    launch = story.attempts[0].job_request["Fleet"]
-    assert launch["max_wait_seconds"] == 12 * 3_600
+    assert story.launch_of(1).max_wait_seconds == 12 * 3_600
     story.passes(minutes=13 * 60, every=10)
     assert (story.run.state, story.run.end_reason) == (RunState.STOPPED, EndReason.MAX_WAIT_EXCEEDED)
     assert story.run.attempt == 2

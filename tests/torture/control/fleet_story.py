@@ -282,9 +282,6 @@ class FleetStory(ControlPlaneStory):
 
     def _storage_usd(self, run: Run) -> float:
         """Return the least cost of a run's volume and root volumes until now."""
-        hours = Counter[str]()
-        instances = self._instances_of(run)
-        for each in instances:
-            hours["root"] += ((each.ended or self.service.now()) - each.launched).total_seconds() / 3_600  # type: ignore[assignment]
-        gp3 = FLEET_STORAGE.ebs_gp3 or 0.0
-        return float(hours["root"]) * gp3 * (ROOT_VOLUME["VolumeSize"] + _VOLUME_GB) / 730
+        lasted = [(each.ended or self.service.now()) - each.launched for each in self._instances_of(run)]
+        gigabytes = float(ROOT_VOLUME["VolumeSize"]) + _VOLUME_GB
+        return sum(lasted, timedelta(0)).total_seconds() / 3_600 * gigabytes * (FLEET_STORAGE.ebs_gp3 or 0.0) / 730

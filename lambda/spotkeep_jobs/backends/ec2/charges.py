@@ -194,7 +194,7 @@ def _bounds(
     lives: Sequence[InstanceLife], spot_prices: Sequence[SpotPrice], on_demand_usd_per_hour: Mapping[str, float]
 ) -> dict[str, SpotPrice]:
     """Return an on-demand price for each place of a spot instance without a known price at its launch."""
-    bounds = {}
+    bounds: dict[str, SpotPrice] = {}
     for life in lives:
         usd = on_demand_usd_per_hour.get(life.instance_type)
         if life.spot and usd is not None and _spot_usd(life, spot_prices, ended=life.launched_at) is None:

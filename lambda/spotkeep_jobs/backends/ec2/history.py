@@ -298,8 +298,14 @@ def absorb(
 
 
 def closed(history: FleetHistory, *, charges: Charges | None, now: datetime) -> FleetHistory:
-    """End the history of an attempt when nothing of it runs any more."""
-    ended = max((life.ended_at for life in history.lives if life.ended_at), default=history.ending_at) or now
+    """End the history of an attempt when nothing of it runs any more.
+
+    An attempt that was asked to end while it waited has waited until then.
+    """
+    ends = [life.ended_at for life in history.lives if life.ended_at]
+    if history.ending_at is not None and (not ends or (history.ending or FleetEnding.FINISHED).training_goes_on):
+        ends.append(history.ending_at)
+    ended = max(ends, default=now)
     at = _in_order(history.transitions, ended)
     last = Transition(phase=JobPhase.ENDED, at=at)
     return with_changes(history, over_at=at, transitions=(*history.transitions, last), charges=charges)
