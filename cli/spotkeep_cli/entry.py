@@ -23,6 +23,7 @@ COMMANDS = (
     ("ps", "cli", "List the runs and sweeps: those at work, and those that ended in the last day."),
     ("describe", "cli", "Show one run: state, attempts, metrics, timeline, checkpoints, model, cost."),
     ("logs", "cli", "Print a run's log, all attempts in order."),
+    ("startup", "cli", "Show where the time of a run's starts went, and how to shorten them."),
     ("shell", "cli", "Open a shell where a run trains now."),
     ("stop", "cli", "End a run, or a sweep with its trials. It saves a checkpoint first."),
     ("resume", "cli", "Start the next attempt of an ended run, on the same checkpoints."),

@@ -304,7 +304,7 @@ class FollowView(AbstractContextManager["FollowView"]):
 
 
 def take(update: Update, *, status: RunStatus) -> None:
-    """Bring the facts of a run's bar up to date.
+    """Bring the facts of a run's bar up to date. Its lines are shown above it, and so not in it.
 
     Args:
         update: An update of the run.
@@ -315,8 +315,6 @@ def take(update: Update, *, status: RunStatus) -> None:
             status.take_run(update)
         case Reported(event=event):
             status.take_event(event)
-        case LogLine(text=text):
-            status.take_line(text)
 
 
 def follow_to_the_end(

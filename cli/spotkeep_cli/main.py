@@ -20,6 +20,8 @@ from spotkeep_cli.commands import local as local_commands
 from spotkeep_cli.commands import notifications as notification_commands
 from spotkeep_cli.commands import pool as pool_commands
 from spotkeep_cli.commands import schedules as schedule_commands
+from spotkeep_cli.commands import startup as startup_command
+from spotkeep_cli.commands.parameters import CommandWithPlots
 from spotkeep_cli.errors import CommandLineError, ExitCode, RefusedError, UsageError
 from spotkeep_cli.extras import missing_extra
 from spotkeep_cli.seams import Invocation, Seams
@@ -134,8 +136,9 @@ _PROJECT = "Projects"
 
 app.command(rich_help_panel=_RUNS)(job_files.launch)
 app.command(rich_help_panel=_RUNS)(runs.ps)
-app.command(rich_help_panel=_RUNS)(runs.describe)
+app.command(rich_help_panel=_RUNS, cls=CommandWithPlots)(runs.describe)
 app.command(rich_help_panel=_RUNS)(runs.logs)
+app.command(rich_help_panel=_RUNS)(startup_command.startup)
 app.command(rich_help_panel=_RUNS)(instances.shell)
 app.command(rich_help_panel=_RUNS)(steering.stop)
 app.command(rich_help_panel=_RUNS)(steering.resume)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rich.spinner import Spinner
 
 from spotkeep_cli.aws.connection import connect, spot_market
 from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.aws.job_log import LogLine
-from spotkeep_cli.errors import RunFailedError, RunNotFoundError, RunStoppedError, UsageError
-from spotkeep_cli.following import Reported, Unreachable, Update, follow, polls, raise_unless_done, read_lines
+from spotkeep_cli.aws.stored_objects import StoredObjects
+from spotkeep_cli.errors import CommandLineError, RunFailedError, RunNotFoundError, RunStoppedError, UsageError
+from spotkeep_cli.following import Reported, Unreachable, Update, follow, polls, raise_unless_done, read_lines, take
 from spotkeep_cli.launching.answers import ask_launcher
 from spotkeep_cli.launching.job_checks import source_warnings
 from spotkeep_cli.launching.job_file import JobDocument, read_job_file
@@ -23,19 +25,35 @@ from spotkeep_cli.launching.preparation import send
 from spotkeep_cli.launching.resume_changes import resume_changes
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.job_event import event_text
-from spotkeep_cli.rendering.lists import reason_text, where
-from spotkeep_cli.rendering.metric_list import at_step, sparkline
+from spotkeep_cli.rendering.lists import is_rehearsal, where
+from spotkeep_cli.rendering.metric_list import at_step
+from spotkeep_cli.rendering.pictures import require_drawing
 from spotkeep_cli.rendering.printable import printable_line
+from spotkeep_cli.rendering.run_bar import RunStatus
 from spotkeep_cli.rendering.run_description import RunStory
-from spotkeep_cli.run_names import find_run, find_sweep
+from spotkeep_cli.rendering.run_pictures import metric_pictures
+from spotkeep_cli.run_names import MOST_RUNS, find_run, find_sweep
 from spotkeep_cli.seams import Invocation, Seams
+from spotkeep_cli.sweeps.sweep_plots import sweep_pictures
+from spotkeep_cli.sweeps.sweep_report import SweepStory
 from spotkeep_cli.sweeps.sweep_view import states_in_words
+from spotkeep_client.displays import (
+    Plots,
+    html_table,
+    run_line,
+    run_table,
+    showing,
+    shown_run,
+    shown_sweep,
+    sweep_line,
+    sweep_tables,
+)
 from spotkeep_jobs.document.request import kind_of
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.record.states import SweepState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -44,7 +62,9 @@ if TYPE_CHECKING:
     from spotkeep_cli.seams import Invocation
     from spotkeep_jobs.record import record
     from spotkeep_jobs.record import sweep as sweep_record
-    from spotkeep_jobs.record.record import ScriptMetrics
+
+
+HandleT = TypeVar("HandleT")
 
 
 class SweepHandle:
@@ -66,18 +86,21 @@ class SweepHandle:
         """Its state, one of RUNNING, STOPPING, PAUSED, COMPLETED, FAILED or STOPPED."""
         return self._record().state.value
 
-    def wait(self, *, show: Callable[[str], object] | None = None) -> SweepHandle:
+    def wait(self, *, show: Callable[[str], object] | None = None, bar: bool | None = None) -> SweepHandle:
         """Wait until its search is over. Leaving off (an interrupt of the kernel) leaves it running.
+
+        A notebook shows a bar of its ended trials. Elsewhere nothing is printed unless it is asked for.
 
         Args:
             show: Called with a line whenever trials have changed their states, or one is the best now: `print`.
+            bar: True for a bar at a terminal, too. False for none in a notebook.
 
         Raises:
             RunFailedError: Its trials failed, one after the other.
             RunStoppedError: It was stopped or paused, or its `max_cost` is spent.
             NoConnectionError: The deployment stayed out of reach.
         """
-        ended = next(found for found in self._followed(show) if found.state.ended)
+        ended = self._ended(show, bar=bar)
         if ended.state is SweepState.COMPLETED:
             return self
         because = f", {ended.ended_because}" if ended.ended_because else ""
@@ -85,13 +108,20 @@ class SweepHandle:
         error = RunFailedError if ended.state is SweepState.FAILED else RunStoppedError
         raise error(said, hint=hint)
 
-    def _followed(self, show: Callable[[str], object] | None) -> Iterator[sweep_record.Sweep]:
-        shown = ""
-        for found in polls(self._record, pause=self._invocation.pause):
-            if not isinstance(found, Unreachable):
-                if show is not None and (line := _sweep_line(found)) != shown:
-                    show(shown := line)
-                yield found
+    def _ended(self, show: Callable[[str], object] | None, *, bar: bool | None) -> sweep_record.Sweep:
+        line, newest, spinner = "", None, Spinner("dots")
+        with showing(lambda: shown_sweep(newest, name=self.id, spinner=spinner), wanted=bar) as draw_again:
+            for found in polls(self._record, pause=self._invocation.pause):
+                if isinstance(found, Unreachable):
+                    continue
+                newest = found
+                draw_again()
+                if show is not None and sweep_line(found) != line:
+                    line = sweep_line(found)
+                    show(line)
+                if found.state.ended:
+                    return found
+        raise AssertionError("polls ends only where its reader leaves")
 
     def trials(self) -> pd.DataFrame:
         """Return a row a trial, by its number, with its run, state, steps, best value, and `parameters.<name>`.
@@ -128,6 +158,21 @@ class SweepHandle:
             )
         return found
 
+    def plot(self) -> Plots:
+        """Draw its objective over time and money, its trials' curves and its parameters.
+
+        Raises:
+            UsageError: It has no objective.
+            MissingExtraError: matplotlib is not installed.
+        """
+        require_drawing("plot()")
+        found, trials = self._deployment.table.sweeps.with_trials(self.id)
+        record = self._record() if found is None else found
+        drawn = SweepStory.read(record, trials, runs=self._deployment.table.runs).drawn
+        if drawn is None:
+            raise UsageError(f"{self.id} has no objective to draw", hint="trials() lists its trials")
+        return Plots(of=self.id, pictures=sweep_pictures(drawn))
+
     def stop(self) -> SweepHandle:
         """Ask its trials to end. They save first, and the sweep can be resumed.
 
@@ -155,23 +200,18 @@ class SweepHandle:
 
     def __repr__(self) -> str:
         """Return its id and the state of its trials."""
-        return f"<Sweep {_sweep_line(self._record())}>"
+        return f"<Sweep {_or_problem(lambda: sweep_line(self._record()), name=self.id)}>"
+
+    def _repr_html_(self) -> str:
+        """Return it as a page for Jupyter, with its best trials."""
+        found, trials = self._deployment.table.sweeps.with_trials(self.id)
+        return sweep_tables(self._record() if found is None else found, trials)
 
     def _record(self) -> sweep_record.Sweep:
         found = self._deployment.table.sweeps.get(self.id)
         if found is None:
             raise RunNotFoundError(f"the record of {self.id} is gone", hint="ended sweeps are forgotten after a while")
         return found
-
-
-def _sweep_line(sweep: sweep_record.Sweep) -> str:
-    """Return the state of a sweep in one line."""
-    states = states_in_words(sweep.counts)
-    best = sweep.best
-    parts = [sweep.state.value.lower(), *([states] if states else [])]
-    if best is not None:
-        parts.append(f"best trial {best.number}: {at_step(best.value, best.step)}")
-    return f"{sweep.sweep}: {'; '.join(parts)}"
 
 
 def warn_of(problems: Iterable[Problem], *, inside: int = 1) -> None:
@@ -184,42 +224,6 @@ def warn_of(problems: Iterable[Problem], *, inside: int = 1) -> None:
     """
     for problem in problems:
         warnings.warn(str(problem), UserWarning, stacklevel=inside + 2)
-
-
-def run_page(run: record.Run, *, metrics: ScriptMetrics | None) -> str:
-    """Return HTML without scripts and without styles of its own.
-
-    Args:
-        run: The run item.
-        metrics: The measurements of its script.
-    """
-    reason = reason_text(run.end_reason)
-    rows = [
-        ("state", f"{run.state.value.lower()}{f', {reason}' if reason else ''}"),
-        ("runs on", where(run)),
-        ("attempt", str(run.attempt)),
-        ("interruptions", str(run.interruptions)),
-        ("created", f"{quantities.moment(run.created_at)} UTC"),
-    ]
-    if run.cost is not None:
-        rows.append(
-            ("cost", f"{quantities.dollars(run.cost.billed_usd)}, {quantities.percent(run.cost.saved_percent)} saved")
-        )
-    if run.failure_reason:
-        rows.append(("said", run.failure_reason))
-    if run.output_uri:
-        rows.append(("model", run.output_uri))
-    rows.append(("checkpoints", run.checkpoint_uri))
-    for name, metric in () if metrics is None else metrics.metrics.items():
-        best = "" if metric.best is None else f", best {at_step(metric.best, metric.best_step)}"
-        curve = sparkline([value for _, value in metric.points])
-        rows.append((name, f"{at_step(metric.last, metric.last_step)}{best} {curve}"))
-    cells = "".join(f"<tr><th>{_shown(name)}</th><td>{_shown(text)}</td></tr>" for name, text in rows)
-    return f"<table><caption>{_shown(run.run)}</caption>{cells}</table>"
-
-
-def _shown(text: str) -> str:
-    return escape(printable_line(text, longest=1_000))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,22 +282,37 @@ class RunHandle:
         of_sagemaker = attempts and attempts[-1].place.backend == "sagemaker"
         return next(iter(attempts[-1].log_names[-1:]), None) if of_sagemaker else None
 
-    def wait(self, *, show: Callable[[str], object] | None = None) -> RunHandle:
+    def wait(self, *, show: Callable[[str], object] | None = None, bar: bool | None = None) -> RunHandle:
         """Wait until it has completed, or paused at its `pause_at_step`.
 
-        Leaving off (an interrupt of the kernel) leaves it running.
+        Leaving off (an interrupt of the kernel) leaves it running. A notebook shows a bar with its step, its times and
+        its newest metrics or its last line. Elsewhere nothing is printed unless it is asked for.
 
         Args:
             show: Called with each line that is new, for example `print`.
+            bar: True for a bar at a terminal, too. False for none in a notebook.
 
         Raises:
             RunFailedError: It failed.
             RunStoppedError: It was stopped, or came to a limit.
             NoConnectionError: The deployment stayed out of reach.
         """
-        for update in follow(self._deployment, self.id, pause=self._invocation.pause):
-            if show is not None and (line := _line(update)) is not None:
-                show(line)
+        status, spinner, now = RunStatus(), Spinner("dots"), self._invocation.seams.now
+        with showing(lambda: shown_run(self.id, status, now=now(), spinner=spinner), wanted=bar) as draw_again:
+
+            def pause() -> None:
+                draw_again()
+                self._invocation.pause()
+
+            for update in follow(self._deployment, self.id, pause=pause):
+                take(update, status=status)
+                if isinstance(update, LogLine):
+                    status.take_line(update.text)
+                elif isinstance(update, Unreachable):
+                    status.take_line(update.problem)
+                if show is not None and (line := _line(update)) is not None:
+                    show(line)
+            draw_again()
         ended = self._record()
         hint = f"run.logs() says what it printed; {ended.failure_reason or ''}".rstrip("; ")
         raise_unless_done(ended, hint=hint)
@@ -312,7 +331,8 @@ class RunHandle:
     def metrics(self) -> pd.DataFrame:
         """Return the curves of its metrics, with a column a metric and an index of steps.
 
-        Up to 60 values of a metric are all there. Of more, 30 to 60 are, the first and the last among them.
+        Up to 60 values of a metric are all there. Of more, 30 to 63 are. The first, the last, the least and the
+        greatest are among them.
 
         Raises:
             UsageError: pandas is not installed.
@@ -342,6 +362,18 @@ class RunHandle:
                 "metrics: {validation_loss: {goal: minimize}}",
             )
         return Measurement(metric=metric, step=found.best_step, value=found.best)
+
+    def plot(self) -> Plots:
+        """Draw its metrics, with the steps from which its jobs went on.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        require_drawing("plot()")
+        runs = self._deployment.table.runs
+        metrics, timeline = runs.metrics(self.id), runs.timeline(self.id, unreadable={})
+        pictures = () if metrics is None else tuple(metric_pictures(metrics, timeline=timeline))
+        return Plots(of=self.id, pictures=pictures)
 
     def stop(self) -> RunHandle:
         """Ask it to end. It saves first, and can be resumed.
@@ -375,12 +407,39 @@ class RunHandle:
         return RunStory.read(self._record(), runs=runs, region=region, unreadable={}).as_document()
 
     def __repr__(self) -> str:
-        """Return its id and its state."""
-        return f"<Run {self.id}: {self.state.lower()}>"
+        """Return its id, its state and its time."""
+        now = self._invocation.seams.now
+        return f"<Run {_or_problem(lambda: run_line(self._record(), now=now()), name=self.id)}>"
 
     def _repr_html_(self) -> str:
         """Return it as a page for Jupyter."""
-        return run_page(self._record(), metrics=self._deployment.table.runs.metrics(self.id))
+        now = self._invocation.seams.now()
+        return run_table(self._record(), metrics=self._deployment.table.runs.metrics(self.id), now=now)
+
+    def download_model(self, folder: str | Path | None = None) -> Path:
+        """Download its model, and return the path of the archive. An earlier download is replaced.
+
+        Args:
+            folder: The folder to write to, which is made where it is missing. Default: one with the run's id.
+
+        Raises:
+            UsageError: It has no model yet.
+            NoConnectionError: S3 refused or could not be reached.
+        """
+        uri = self._record().output_uri
+        if uri is None:
+            raise UsageError(f"{self.id} has no model yet", hint="run.wait() waits for it, run.state says where it is")
+        prefix, _, name = uri.rpartition("/")
+        into = Path(self.id) if folder is None else Path(folder)
+        into.mkdir(parents=True, exist_ok=True)
+        stored = StoredObjects(self._deployment.client("s3"), uri=f"{prefix}/", options=self._deployment.options)
+        unfinished = into / f".{name}.part"
+        try:
+            stored.download(name, unfinished, on_bytes=lambda _: None)
+            unfinished.replace(into / name)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        return into / name
 
     def _record(self) -> record.Run:
         found = self._deployment.table.runs.get(self.id)
@@ -391,6 +450,41 @@ class RunHandle:
     def _measured(self) -> dict[str, record.Metric]:
         found = self._deployment.table.runs.metrics(self.id)
         return {} if found is None else found.metrics
+
+
+class Listed(list[HandleT]):
+    """Handles of runs or of sweeps, newest first. A notebook shows them as a table, with their states when listed.
+
+    Args:
+        handles: The handles.
+        caption: The name of the table.
+        headings: Its headings.
+        rows: Its rows, a text a column.
+    """
+
+    def __init__(
+        self, handles: Iterable[HandleT], *, caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]]
+    ) -> None:
+        super().__init__(handles)
+        self._caption, self._headings, self._rows = caption, headings, rows
+
+    def __repr__(self) -> str:
+        """Return a line each."""
+        widths = [max(map(len, cells)) for cells in zip(*self._rows, strict=True)]
+        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in self._rows)
+        return "\n".join(printable_line(line) for line in lines) or "[]"
+
+    def _repr_html_(self) -> str:
+        """Return them as a table for Jupyter."""
+        return html_table(self._headings, self._rows, caption=self._caption)
+
+
+def _or_problem(say: Callable[[], str], *, name: str) -> str:
+    """Return a text, or the reason why it is not known. An object whose record is gone has a text, too."""
+    try:
+        return say()
+    except CommandLineError as error:
+        return f"{name}: {error.message}"
 
 
 def pandas_for(call: str, *, without: str) -> Any:
@@ -491,6 +585,55 @@ class Spotkeep:
         """
         found = find_run(self._deployment.table, run, command=self._invocation.options.command)
         return RunHandle(found.run, deployment=self._deployment, invocation=self._invocation)
+
+    def runs(self, *, owner: str | None = None, limit: int = 20) -> Listed[RunHandle]:
+        """Return the newest runs, newest first. Trials of sweeps and runs of rehearsals are left out.
+
+        Args:
+            owner: Only those of this owner.
+            limit: At most so many.
+        """
+        now = self._invocation.seams.now()
+        # Only a local AWS has rehearsals, which may be most of its runs.
+        most_read = MOST_RUNS if self._invocation.options.local else limit
+        read = self._deployment.table.runs.list(owner=owner, limit=most_read, unreadable={})
+        found = [run for run in read if not is_rehearsal(run)][:limit]
+        return Listed(
+            [RunHandle(run.run, deployment=self._deployment, invocation=self._invocation) for run in found],
+            caption="the newest runs",
+            headings=("run", "state", "on", "age", "owner"),
+            rows=[
+                (run.run, run.state.value.lower(), where(run), quantities.age(run.created_at, now=now), run.owner or "")
+                for run in found
+            ],
+        )
+
+    def sweeps(self, *, owner: str | None = None, limit: int = 20) -> Listed[SweepHandle]:
+        """Return the newest sweeps, newest first. Those of rehearsals are left out.
+
+        Args:
+            owner: Only those of this owner.
+            limit: At most so many.
+        """
+        now = self._invocation.seams.now()
+        read = self._deployment.table.sweeps.list(owner=owner, limit=limit, unreadable={})
+        found = [sweep for sweep in read if not is_rehearsal(sweep)]
+        return Listed(
+            [SweepHandle(each.sweep, deployment=self._deployment, invocation=self._invocation) for each in found],
+            caption="the newest sweeps",
+            headings=("sweep", "state", "trials", "best", "age", "owner"),
+            rows=[
+                (
+                    each.sweep,
+                    each.state.value.lower(),
+                    states_in_words(each.counts),
+                    "" if each.best is None else at_step(each.best.value, each.best.step),
+                    quantities.age(each.created_at, now=now),
+                    each.owner or "",
+                )
+                for each in found
+            ],
+        )
 
     def sweep(self, sweep: str) -> SweepHandle:
         """Return a sweep by its id, or the beginning of it that no other has.

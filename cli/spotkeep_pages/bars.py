@@ -85,11 +85,12 @@ def bars(lanes: Sequence[Lane], *, name: str, caption: str, unit: str, legend: M
         name: A name that no other picture of the page has.
         caption: A sentence below the figure.
         unit: The unit of the axis. `seconds` gets labels such as `5m`.
-        legend: For each kind its meaning, such as `wrote a checkpoint file`.
+        legend: For each kind its meaning, such as `wrote a checkpoint file`. Kinds that no bar has are left out.
     """
     ends = [span.end for lane in lanes for span in lane.spans] + [mark.at for lane in lanes for mark in lane.marks]
     longest = max([*ends, 0.0]) or 1.0
     labels = _labels(longest, unit=unit)
+    kinds = {span.kind for lane in lanes for span in lane.spans} | {mark.kind for lane in lanes for mark in lane.marks}
     rows = [
         element(
             "li",
@@ -101,6 +102,7 @@ def bars(lanes: Sequence[Lane], *, name: str, caption: str, unit: str, legend: M
     keys = (
         element("li", element("span", class_=f"key {kind}", aria_hidden="true"), meaning)
         for kind, meaning in legend.items()
+        if kind in kinds
     )
     return element(
         "figure",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 Content = Union[str, ET.Element]
 """Text of any origin, or an element."""
 
+_SHORT = 30
 TONES = ("good", "bad", "warning", "neutral")
 """The tones of a badge, a notice or a figure. The text beside the colour says the same."""
 
@@ -129,14 +130,20 @@ def table(
         rows: The cells, row by row.
         numeric: Places of columns with numbers, which are set flush right.
     """
-    kinds = [{"class_": "number"} if at in numeric else {} for at in range(len(headings))]
-    head = element("tr", *(element("th", each, scope="col", **kind) for each, kind in zip(headings, kinds)))
+    kinds = ["number" if at in numeric else "" for at in range(len(headings))]
+    head = element("tr", *(_cell("th", each, kind, scope="col") for each, kind in zip(headings, kinds)))
     body = element("tbody")
     for first, *others in rows:
-        cells = (element("td", each, **kind) for each, kind in zip(others, kinds[1:]))
-        body.append(element("tr", element("th", first, scope="row", **kinds[0]), *cells))
+        cells = (_cell("td", each, kind) for each, kind in zip(others, kinds[1:]))
+        body.append(element("tr", _cell("th", first, kinds[0], scope="row"), *cells))
     made = element("table", element("caption", caption), element("thead", head), body)
     return element("div", made, class_="scroll", role="group", tabindex="0", aria_label=caption)
+
+
+def _cell(tag: str, content: Content, kind: str, **attributes: str) -> ET.Element:
+    """Return a cell. A short one stays on one line, so that a narrow page scrolls the table and breaks no figure."""
+    kind = kind or ("short" if isinstance(content, str) and len(content) <= _SHORT else "")
+    return element(tag, content, **attributes, **({"class_": kind} if kind else {}))
 
 
 def drawing(svg: ET.Element, *, caption: Content) -> ET.Element:

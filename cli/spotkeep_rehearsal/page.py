@@ -116,13 +116,11 @@ def _figures(verdict: Verdict, *, seconds: float, checkpoints: str | None) -> It
 
 def _timeline(verdict: Verdict, runs: Sequence[RunFacts]) -> Content:
     lanes = [_lane(run, verdict.losses if run.name == "interrupted" else ()) for run in runs]
-    kinds = {part.kind for lane in lanes for part in (*lane.spans, *lane.marks)}
-    legend = {kind: meaning for kind, meaning in _MEANINGS.items() if kind in kinds}
     left_out = any(len(_saves(life)) > _MOST_SAVES for run in runs for life in run.lives)
     caption = "The time from the start of each run. The lives of the interrupted run follow one another."
     if left_out:
         caption += f" The writes of a life with more than {_MOST_SAVES} are left out."
-    return bars(lanes, name="runs", caption=caption, unit="seconds", legend=legend)
+    return bars(lanes, name="runs", caption=caption, unit="seconds", legend=_MEANINGS)
 
 
 def _lane(run: RunFacts, losses: Sequence[LossFacts]) -> Lane:

@@ -133,7 +133,7 @@ class Dashboard(Construct):
             _totals(
                 "Hours lost and waited, of jobs that are over",
                 [
-                    self._in_hours("LostTime", "lost to interruptions: done twice, restarted", _RED),
+                    self._in_hours("LostTime", "lost to interruptions: repeated, restarted", _RED),
                     self._in_hours("WaitedTime", "waited for capacity (not billed)", _ORANGE),
                 ],
                 width=10,

@@ -15,6 +15,7 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Section
 from mkdocs.structure.pages import Page
 
 from docs.site.job_file_page import job_file_page
@@ -124,7 +125,7 @@ def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
 
 
 def on_post_page(output: str, *, page: Page, **_: object) -> str:
-    """Refuse a page that loads something of another host, and a list or a link that Markdown has not recognized.
+    """Refuse a page that loads something of another host, a first page without a picture, and a list shown as text.
 
     Args:
         output: The page's HTML.
@@ -132,6 +133,10 @@ def on_post_page(output: str, *, page: Page, **_: object) -> str:
     """
     if loaded := loaded_from_other_hosts(output):
         raise PluginError(f"{page.file.src_uri} loads {', '.join(loaded)}. The site works without a network")
+    if picture := picture_without_text(output):
+        raise PluginError(f"{page.file.src_uri} has a picture without a text in its place: {picture}")
+    if is_first_of_group(page) and "<img" not in output:
+        raise PluginError(f"{page.file.src_uri} is the first page of a group and has no picture")
     if line := list_in_paragraph(output):
         raise PluginError(f"{page.file.src_uri} shows a list as text, since no empty line is before it: {line}")
     return output
@@ -145,6 +150,25 @@ def loaded_from_other_hosts(html: str) -> list[str]:
     """
     loading = re.findall(r"<(?:script|link|img|iframe|source|video)\b[^>]*", html)
     return [found for tag in loading for found in re.findall(r"""(?:src|href)=["']?((?:https?:)?//[^"'\s>]+)""", tag)]
+
+
+def picture_without_text(html: str) -> str | None:
+    """Return a picture of a page that a reader without eyes misses, or None.
+
+    Args:
+        html: The page.
+    """
+    return next((tag for tag in re.findall(r"<img\b[^>]*>", html) if not re.search(r"\balt=\"[^\"]+\"", tag)), None)
+
+
+def is_first_of_group(page: Page) -> bool:
+    """Return True for the page that a group of the navigation begins with.
+
+    Args:
+        page: The page.
+    """
+    group = page.parent
+    return isinstance(group, Section) and group.parent is None and group.children[0] is page
 
 
 def list_in_paragraph(html: str) -> str | None:

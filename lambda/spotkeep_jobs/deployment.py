@@ -411,6 +411,8 @@ class Deployment(Generic[SettingsT_co]):
         Args:
             request: The validated request.
         """
+        if not request.file_system_channels:
+            return self.platform
         return replace(self.platform, subnet_ids=self.file_system_checks.subnet_ids_for(request))
 
     @cached_property

@@ -21,6 +21,8 @@ from spotkeep_planner.replay import IntArray, Outcomes, Past, Policy, replay
 from spotkeep_planner.traces import BoolArray, FloatArray
 
 FUTURES = 400
+COURSE_TIMES = 120
+"""The number of times at which the course of the futures is kept for a picture."""
 FRAILTY = 0.15
 """Standard deviation of the logarithm by which a future's hazards differ from the fitted ones.
 
@@ -166,7 +168,7 @@ def forecast(
         seed=seed,
         frailty=frailty,
     )
-    return summarize(policy.name, replay(job, capacity, policy))
+    return summarize(policy.name, replay(job, capacity, policy, times=COURSE_TIMES))
 
 
 def summarize(policy: str, outcomes: Outcomes) -> Forecast:

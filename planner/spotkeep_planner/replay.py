@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -232,6 +232,21 @@ class Policy(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Course:
+    """The way of all windows to their ends, at some times.
+
+    Attributes:
+        at_s: (times,) seconds from the start.
+        done_s: (times, windows) work that is done by then and not lost so far.
+        cost_usd: (times, windows) for all capacity until then.
+    """
+
+    at_s: FloatArray
+    done_s: FloatArray
+    cost_usd: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Outcomes:
     """The results of a policy. Every array has one element a window.
 
@@ -245,6 +260,7 @@ class Outcomes:
         on_demand_s: Time on on-demand capacity.
         waiting_s: Time without capacity.
         lost_work_s: Work that was done again.
+        course: The way there. None where none was asked for.
     """
 
     cost_usd: FloatArray
@@ -256,6 +272,7 @@ class Outcomes:
     on_demand_s: FloatArray
     waiting_s: FloatArray
     lost_work_s: FloatArray
+    course: Course | None = None
 
     @property
     def used_on_demand(self) -> BoolArray:
@@ -290,11 +307,17 @@ class ReplayedCapacity(Protocol):
         ...
 
 
-def replay(job: PlannedJob, windows: ReplayedCapacity, policy: Policy) -> Outcomes:
+def replay(job: PlannedJob, windows: ReplayedCapacity, policy: Policy, *, times: int = 0) -> Outcomes:
     """Play a policy on every window.
 
     A job that is not done at its deadline has missed it. It is finished on demand from there, so that its cost and its
     end are known.
+
+    Args:
+        job: The job.
+        windows: The capacity.
+        policy: The policy.
+        times: The number of times at which the course of the windows is kept, and their end. 0 for no course.
 
     Raises:
         PlanError: A window reaches beyond the end of the trace, or the policy chose a zone that does not exist.
@@ -302,6 +325,7 @@ def replay(job: PlannedJob, windows: ReplayedCapacity, policy: Policy) -> Outcom
     ticks = windows.ticks_for(job)
     decide = policy.begin(job=job, pasts=windows.pasts(), on_demand_price=windows.on_demand_price)
     fleet = _Fleet(job, count=len(windows), on_demand_price=windows.on_demand_price)
+    seen: list[tuple[float, FloatArray, FloatArray]] = []
     for tick in range(ticks):
         available, price = windows.at(tick)
         fleet.take_away(available)
@@ -313,9 +337,16 @@ def replay(job: PlannedJob, windows: ReplayedCapacity, policy: Policy) -> Outcom
         )
         fleet.change_to(chosen, available=available)
         fleet.work(min(windows.tick_s, time_left_s), price=price)
-        if not fleet.unfinished.any():
+        is_last = not fleet.unfinished.any() or tick == ticks - 1
+        if times and (is_last or not (tick + 1) % math.ceil(ticks / times)):
+            seen.append((min((tick + 1) * windows.tick_s, job.deadline_s), *fleet.so_far()))
+        if is_last:
             break
-    return fleet.finish_on_demand()
+    outcomes = fleet.finish_on_demand()
+    if not seen:
+        return outcomes
+    at_s, done_s, cost_usd = zip(*seen, strict=True)
+    return replace(outcomes, course=Course(at_s=np.array(at_s), done_s=np.stack(done_s), cost_usd=np.stack(cost_usd)))
 
 
 class _Fleet:
@@ -403,6 +434,11 @@ class _Fleet:
         self._waiting_s += np.where(self.unfinished & ~busy, seconds, 0.0)
         self._elapsed_s += np.where(busy, used_s, np.where(self.unfinished, seconds, 0.0))
         self.unfinished &= ~(busy & (to_end_s <= seconds + _NOTHING_LEFT_S))
+
+    def so_far(self) -> tuple[FloatArray, FloatArray]:
+        """Return the work that is done and the cost until now."""
+        done_s = self._job.work_s - self._base_s + self._done_s()
+        return np.where(self.unfinished, done_s, float(self._job.work_s)), self._cost.copy()
 
     def finish_on_demand(self) -> Outcomes:
         late = self.unfinished.copy()

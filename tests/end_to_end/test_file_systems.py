@@ -119,7 +119,7 @@ def test_a_job_trains_on_file_systems_that_its_deployment_names(withholding_app:
 
     run = each_grant_is_missed(app, document)
     ended = app.wait_until_ended(run)
-    assert ended.state is RunState.COMPLETED, ended.reason
+    assert ended.state is RunState.COMPLETED, ended.failure_reason
     assert (app.state_dir / "file-systems" / efs / "seen.txt").read_text() == "6"
     described = app.client("sagemaker").describe_training_job(TrainingJobName=f"{run}-1")
     assert described["VpcConfig"]["Subnets"] == [subnet]

@@ -34,6 +34,9 @@ def test_every_cell_runs_and_says_what_its_reader_is_promised(
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     shown = "".join(output.get("data", {}).get("text/plain", "") for output in outputs)
     assert "Measurement(metric='loss', step=" in shown
+    bar = next(output["data"]["text/html"] for output in outputs if output["output_type"] == "display_data")
+    assert '<progress max="1" value="1.0000"' in bar
+    assert ": completed, " in bar
     page = outputs[-1]["data"]["text/html"]
     assert "<td>completed</td>" in page
     assert "<th>loss</th>" in page

@@ -118,10 +118,9 @@ class Instances:
         self._ec2.ends(instance.id, reason="Server.SpotInstanceTermination")
 
     def finish(self, instance: ModelInstance) -> None:
-        """Let a script come to its end."""
-        trained = self.runs[instance.tags[RUN_TAG]]
-        trained.saved = trained.done
-        self._report(instance, state=FINISHED, exit_code=0, durable_step=trained.saved)
+        """Let a script come to its end. Its instance shuts down."""
+        self._report(instance, state=FINISHED, exit_code=0)
+        self.leave(instance)
 
     def attempt_of(self, instance: ModelInstance) -> int:
         """Return the attempt that an instance works on."""

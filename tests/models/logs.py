@@ -46,9 +46,12 @@ class Logs(Model):
         self.queries.append(query)
         return self._call("FilterLogEvents", lambda: self._paged(query, self._events(query), "events"))
 
-    def get_log_events(self, *, logStreamName: str, nextToken: str = "f/0", **_rest: Any) -> Any:  # noqa: N803
-        start = int(nextToken.removeprefix("f/"))
-        written = self._all()[logStreamName][start : start + (self.page or 10_000)]
+    def get_log_events(self, **query: Any) -> Any:
+        lines, limit = self._all()[query["logStreamName"]], query.get("limit", 10_000)
+        most = min(limit, self.page or limit)
+        position = int(query.get("nextToken", "f/0").removeprefix("f/"))
+        start = position if query["startFromHead"] else max(0, len(lines) - most)
+        written = lines[start : start + most]
         return self._call(
             "GetLogEvents",
             lambda: {

@@ -21,15 +21,20 @@ DOCS = PROJECT / "docs"
 PAGES = (
     "command-line.md",
     "notifications.md",
+    "queues.md",
+    "rehearse-anything.md",
+    "schedules.md",
+    "sweeps.md",
+    "tutorial.md",
+    "warm-pools.md",
 )
 """The pages of which each block runs, or says why not."""
-NOT_RUN = 8
+NOT_RUN = 15
 """The blocks that say why they do not run. The number falls, or a new reason is reviewed."""
-TEXTS = PROJECT / "tests/spotkeep_jobs/notifications/__snapshots__/test_texts.ambr"
-MACHINES = {"shell": "digits", "local": "digits", "forgetful": "forgetful"}
-"""The worlds with real processes, and the example in the folder of each."""
+MACHINES = {"example": "digits", "local": "digits", "forgetful": "forgetful", "tutorial": None}
+"""The worlds with real processes, and the example in the folder of each, if it begins with one."""
 _CAPACITY = {"digits-lucky": CapacityScript(interruptions=(Interruption(at_fraction=0.4, notice_seconds=2.0),))}
-_NAMES = {"RUN": "digits-1a2b3c4d"}
+_NAMES = {"RUN": "digits-1a2b3c4d", "SWEEP": "digits-sweep-0f0f0f0f", "SWEEP/17": "digits-sweep-0f0f0f0f/4"}
 
 
 def _sessions() -> Iterator[Any]:
@@ -52,7 +57,8 @@ def enter(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
             monkeypatch.chdir(tmp_path)
             if name != "notification":
                 request.getfixturevalue(name)
-            world = Models(tmp_path, spotkeep=request.getfixturevalue("spotkeep"), names=_NAMES, texts=TEXTS)
+            texts = request.getfixturevalue("notifications") if name == "notification" else {}
+            world = Models(tmp_path, spotkeep=request.getfixturevalue("spotkeep"), names=_NAMES, texts=texts)
         made.append(world)
         return world
 
@@ -68,13 +74,14 @@ def test_a_page_shows_what_is_printed(
     text = (DOCS / page).read_text()
     blocks = blocks_of(text)
     world = enter(name)
-    if name in MACHINES:
-        copy_example(MACHINES[name], world.folder)
+    if example := MACHINES.get(name):
+        copy_example(example, world.folder)
+    wrong = {}
     for block in blocks:
         if block.file:
             (world.folder / block.file).write_text(block.content)
-    changed = {block: _run(block, world) for block in blocks if block.world == name}
-    wrong = {block: content for block, content in changed.items() if content != block.content}
+        elif block.world == name and (content := _run(block, world)) != block.content:
+            wrong[block] = content
     if wrong and request.config.option.update_snapshots:
         _write(DOCS / page, wrong)
         return

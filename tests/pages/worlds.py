@@ -64,7 +64,7 @@ class Machine:
     form = staticmethod(stable)
 
     def __init__(self, folder: Path, *, capacity: Mapping[str, CapacityScript]) -> None:
-        self.folder = folder / "work"
+        self.folder = folder / "digits"
         self._home = folder / "home"
         self._state = folder / "local"
         self._capacity = dict(capacity)
@@ -104,6 +104,8 @@ class Machine:
             "COLUMNS": str(COLUMNS),
             "NO_COLOR": "1",
             "TERM": "dumb",
+            # As after `activate`. `rehearse -- COMMAND` runs its command in this environment then.
+            "VIRTUAL_ENV": sys.prefix,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "SPOTKEEP_LOCAL_STATE": str(self._state),
         }
@@ -124,15 +126,15 @@ class Models:
 
     form = staticmethod(exactly)
 
-    def __init__(self, folder: Path, *, spotkeep: Any, names: Mapping[str, str], texts: Path) -> None:
+    def __init__(self, folder: Path, *, spotkeep: Any, names: Mapping[str, str], texts: Mapping[str, str]) -> None:
         self.folder = folder
         self._texts = texts
         self._spotkeep = spotkeep
         self._names = names
 
     def run(self, command: str) -> tuple[list[str], int]:
-        for name, value in self._names.items():
-            command = re.sub(rf"\b{name}\b", value, command)
+        for name in sorted(self._names, key=len, reverse=True):
+            command = re.sub(rf"(?<![\w-]){name}\b", self._names[name], command)
         program, *words = shlex.split(command)
         words += [_ANSWERS[word] for word in words[:2] if word in _ANSWERS and "-y" not in words]
         assert program == "spotkeep", f"this world knows no {program}"
@@ -142,26 +144,21 @@ class Models:
         return result.output.splitlines(), result.exit_code
 
     def text(self, name: str) -> list[str]:
-        """Return a notification as the snapshots of its tests have it."""
-        return notification_in(self._texts.read_text(), name=name).splitlines()
+        return self._texts[name].splitlines()
 
     def end(self) -> None:
         return
 
 
-def notification_in(snapshots: str, *, name: str) -> str:
-    """Return a notification as mail, from the snapshots of its tests.
-
-    Args:
-        snapshots: The file of syrupy.
-        name: The end of the snapshot's name.
-    """
-    entry = re.search(rf"^# name: .*{re.escape(name)}\n(.*?)^# ---$", snapshots, flags=re.MULTILINE | re.DOTALL)
-    assert entry, f"no notification's snapshot is named {name}"
-    body = re.search(r"^ *'''\n(.*?)^ *'''", entry[1], flags=re.MULTILINE | re.DOTALL)
-    assert body, f"the snapshot {name} is no text"
-    subject = re.match(r" *tuple\(\n *'(.*)',\n", entry[1])
-    return (f"Subject: {subject[1]}\n\n" if subject else "") + textwrap.dedent(body[1])
+def notifications_in(snapshots: str) -> dict[str, str]:
+    """Return the notifications of a file of syrupy as mail, by the names of their tests, with hyphens for spaces."""
+    mails = {}
+    for name, entry in re.findall(r"^# name: ([^\n]*)\n(.*?)^# ---$", snapshots, flags=re.MULTILINE | re.DOTALL):
+        if body := re.search(r"^ *'''\n(.*?)^ *'''", entry, flags=re.MULTILINE | re.DOTALL):
+            subject = re.match(r" *tuple\(\n *'(.*)',\n", entry)
+            mail = (f"Subject: {subject[1]}\n\n" if subject else "") + textwrap.dedent(body[1])
+            mails[name.rpartition(".")[2].replace(" ", "-")] = mail
+    return mails
 
 
 def copy_example(name: str, folder: Path) -> None:

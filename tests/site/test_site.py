@@ -19,6 +19,7 @@ from docs.site.hooks import (
     list_in_paragraph,
     loaded_from_other_hosts,
     page_of,
+    picture_without_text,
     with_links_of_the_site,
 )
 from docs.site.job_file_page import GROUPS, SCHEMA, job_file_page
@@ -86,6 +87,12 @@ def test_a_page_that_asks_another_host_is_found() -> None:
 def test_a_list_without_an_empty_line_before_it_is_found() -> None:
     assert list_in_paragraph("<p>Two things:\n- one\n- two</p>") == "- one"
     assert list_in_paragraph("<p>One - two</p><ul><li>one</li></ul>") is None
+
+
+def test_a_picture_without_a_text_is_found() -> None:
+    assert picture_without_text('<img alt="A verdict" src="a.svg">') is None
+    assert picture_without_text('<img alt="" src="a.svg">') == '<img alt="" src="a.svg">'
+    assert picture_without_text('<img src="a.svg">') == '<img src="a.svg">'
 
 
 def test_the_page_of_the_job_file_has_each_field_once() -> None:

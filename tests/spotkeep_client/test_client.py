@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from enum import Enum
 from html.parser import HTMLParser
@@ -26,7 +26,7 @@ from spotkeep_client import (
     SweepHandle,
     UsageError,
 )
-from spotkeep_jobs.record.record import Metric, ScriptMetrics
+from spotkeep_jobs.record.record import Metric, Progress, ScriptMetrics
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState
 from spotkeep_jobs.record.sweep import TrialCounts
 from tests.spotkeep_cli.sweeps.test_sweep_commands import NOW, REQUEST, SWEEP, TRIALS, sweep
@@ -147,7 +147,7 @@ def test_several_runs_and_a_schedule_are_not_one_run(
 def test_a_run_is_found_by_the_beginning_of_its_id(deployment: Any, client: Spotkeep, make: Any) -> None:
     deployment.dynamodb.add(make.completed())
     assert client.run("digits").id == RUN
-    assert repr(client.run("digits")) == f"<Run {RUN}: completed>"
+    assert repr(client.run("digits")) == f"<Run {RUN}: completed, 14m>"
     with pytest.raises(RunNotFoundError) as missing:
         client.run("digots")
     assert missing.value.__notes__ == [f"Hint: did you mean {RUN}? `spotkeep ps --all` lists the runs"]
@@ -286,6 +286,62 @@ def test_its_page_shows_what_counts_and_runs_nothing_of_a_stranger(
     assert page.tags == {"table", "caption", "tr", "th", "td"}
     assert "0.5 at step 20, best 0.25 at step 10 ▁█" in page.text
     assert "<script>alert(1)</script>\\x1b[31m" in page.text
+
+
+def test_a_run_at_work_has_its_step_and_its_bar(deployment: Any, client: Spotkeep, make: Any) -> None:
+    progress = Progress(step=40, total_steps=100, reported_at=NOW, read_to=NOW.timestamp())
+    deployment.dynamodb.add(make.run(progress=progress))
+    run = client.run(RUN)
+    assert str(run) == f"<Run {RUN}: training, step 40 of 100, 18m>"
+    assert '<progress max="1" value="0.4000"' in run._repr_html_()
+
+
+def test_an_object_whose_record_is_gone_still_has_a_text(deployment: Any, client: Spotkeep, make: Any) -> None:
+    deployment.dynamodb.add(make.run())
+    run = client.run(RUN)
+    deployment.dynamodb.lost_connections = 1
+    assert "no connection" in repr(run)
+
+
+def test_runs_are_listed_newest_first_and_shown_as_a_table(deployment: Any, client: Spotkeep, make: Any) -> None:
+    for number, owner in enumerate(("ada", "<b>grace</b>"), start=1):
+        created = NOW - timedelta(hours=number)
+        deployment.dynamodb.add(make.run(f"digits-{number}", owner=owner, created_at=created))
+    rehearsed = make.run("rehearsed-1", token="rehearsal-0123", created_at=NOW - timedelta(hours=5))
+    deployment.dynamodb.add(rehearsed)
+    runs = client.runs()
+    assert [run.id for run in runs] == ["digits-1", "digits-2"]
+    assert [run.id for run in client.runs(owner="ada")] == ["digits-1"]
+    assert len(client.runs(limit=1)) == 1
+    assert repr(runs).splitlines() == [
+        "digits-1  training  ml.m5.xlarge spot  1h  ada",
+        "digits-2  training  ml.m5.xlarge spot  2h  <b>grace</b>",
+    ]
+    assert "&lt;b&gt;grace&lt;/b&gt;" in runs._repr_html_()
+    assert repr(client.sweeps()) == "[]"
+
+
+def test_the_model_is_downloaded_again_and_again(
+    deployment: Any, client: Spotkeep, make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    completed = make.completed()
+    deployment.dynamodb.add(completed)
+    key = completed.output_uri.partition("//")[2].partition("/")[2]
+    run = client.run(RUN)
+    for content in (b"an archive", b"a newer archive"):
+        deployment.s3.contents[key] = content
+        path = run.download_model()
+        assert path == Path(RUN) / "model.tar.gz"
+        assert path.read_bytes() == content
+    assert run.download_model("a/folder").parent == Path("a/folder")
+    assert [each.name for each in Path("a/folder").iterdir()] == ["model.tar.gz"]
+
+
+def test_a_run_without_a_model_says_so(deployment: Any, client: Spotkeep, make: Any) -> None:
+    deployment.dynamodb.add(make.run())
+    with pytest.raises(UsageError, match="has no model yet"):
+        client.run(RUN).download_model()
 
 
 def test_a_deployment_that_cannot_be_reached_is_said_at_once() -> None:

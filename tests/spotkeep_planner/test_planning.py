@@ -25,7 +25,6 @@ from spotkeep_planner.planning import (
     knowledge_without_history,
     make_plan,
 )
-from spotkeep_planner.plots import histogram
 from spotkeep_planner.policies import Greedy
 from spotkeep_planner.replay import Past, Windows, replay
 from tests.models.capacity_traces import capacity_with_known_law, trace_of
@@ -125,11 +124,6 @@ def test_own_runs_are_evidence() -> None:
 
 def test_the_bands_are_those_of_the_advisor() -> None:
     assert list(SHARE_RECLAIMED) == ["<5%", "5-10%", "10-15%", "15-20%", ">20%"]
-
-
-def test_a_histogram_is_as_wide_as_asked_and_highest_where_most_is() -> None:
-    drawn = histogram(np.array([0.0] * 9 + [1.0] * 3 + [2.0]), width=3)
-    assert drawn == "█▃▁"
 
 
 def constant(run_h: float) -> np.ndarray:

@@ -102,6 +102,33 @@ def test_a_job_that_is_late_is_a_miss_and_is_finished_on_demand() -> None:
     assert outcomes.cost_usd == pytest.approx(7.5)
 
 
+def test_a_course_ends_where_the_windows_end() -> None:
+    """Four hours of work, which are lost once, on a zone whose other window has no capacity at all."""
+    trace = trace_of([1] * 12 + [0] * 6 + [1] * 52)
+    capacity = windows(trace, starts=(0, 18))
+    long = job(work_s=4 * HOUR_S, deadline_s=8 * HOUR_S)
+    assert replay(long, capacity, Greedy()).course is None
+    outcomes = replay(long, capacity, Greedy(), times=10)
+    course = outcomes.course
+    assert course is not None
+    assert len(course.at_s) <= 11
+    assert course.done_s.shape == course.cost_usd.shape == (len(course.at_s), 2)
+    assert course.done_s[-1] == pytest.approx([4 * HOUR_S, 4 * HOUR_S])
+    assert course.cost_usd[-1] == pytest.approx(outcomes.cost_usd)
+    assert (np.diff(course.cost_usd, axis=0) >= 0).all()
+    # After an hour, half of it went into the restart. The second window is never interrupted.
+    first = int(np.searchsorted(course.at_s, HOUR_S))
+    assert course.done_s[first] == pytest.approx([course.at_s[first] - 0.5 * HOUR_S] * 2)
+    assert (course.done_s[:, 0] <= course.done_s[:, 1]).all()
+
+
+def test_a_late_job_is_not_done_at_the_end_of_its_course() -> None:
+    outcomes = replay(job(), windows(trace_of([0] * 70)), _Script(WAIT), times=5)
+    assert outcomes.course is not None
+    assert outcomes.course.at_s[-1] == job().deadline_s
+    assert outcomes.course.done_s[-1] == [0.0]
+
+
 def test_windows_do_not_know_of_each_other() -> None:
     trace = capacity_with_known_law(ticks=500, tick_s=600.0, run_h=2, drought_h=2, seed=1)
     starts = [0, 17, 100, 211, 300]

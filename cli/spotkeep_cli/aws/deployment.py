@@ -132,6 +132,38 @@ def _letter_of(message: Any) -> DeadLetter | None:
         return None
 
 
+class CallCount:
+    """Counts the calls to the run table and the logs. A page of a list that boto3 reads on is not counted.
+
+    Attributes:
+        made: Number of calls so far.
+    """
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def counting(self, client: Any) -> Any:
+        """Return a client of boto3 whose calls are counted."""
+        return _CountedClient(client, count=self)
+
+
+class _CountedClient:
+    def __init__(self, client: Any, *, count: CallCount) -> None:
+        self._client = client
+        self._count = count
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._client, name)
+        if name in {"exceptions", "meta", "get_paginator"}:
+            return attribute
+
+        def call(**request: Any) -> Any:
+            self._count.made += 1
+            return attribute(**request)
+
+        return call
+
+
 class DeploymentClient:
     """One deployed Spotkeep, in AWS or in the local AWS.
 
@@ -141,6 +173,9 @@ class DeploymentClient:
         options: The user's options for the deployment, for hints.
         launcher_url: The URL of the launcher. None where it is invoked directly.
         sleep: Waits between two tries.
+
+    Attributes:
+        calls: The count of its calls to the run table and the logs.
     """
 
     def __init__(
@@ -157,6 +192,7 @@ class DeploymentClient:
         self._sleep = sleep
         self.client = client
         self.options = options
+        self.calls = CallCount()
 
     @property
     def name(self) -> str:
@@ -199,7 +235,8 @@ class DeploymentClient:
     @cached_property
     def table(self) -> RunTable:
         """Its run table, with AWS's errors translated. Commands only read it."""
-        client = _TranslatingClient(self.client("dynamodb"), doing="reading the run table", options=self.options)
+        counted = self.calls.counting(self.client("dynamodb"))
+        client = _TranslatingClient(counted, doing="reading the run table", options=self.options)
         return RunTable.of(client=cast("DynamoDBClient", client), table_name=self.connection.run_table)
 
     @property
@@ -237,7 +274,8 @@ class DeploymentClient:
         from spotkeep_cli.aws.job_log import AttemptLog
 
         group = self.connection.fleet_log_group if backend == "ec2" else LOG_GROUP
-        return AttemptLog(self.client("logs"), job_names=job_names, options=self.options, group=group)
+        client = self.calls.counting(self.client("logs"))
+        return AttemptLog(client, job_names=job_names, options=self.options, group=group)
 
     def training_job_request(self, name: str) -> dict[str, Any]:
         """Return the answers of DescribeTrainingJob and ListTags for a job with the deployment's tag.

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mypy_boto3_logs import CloudWatchLogsClient
+    from mypy_boto3_logs.type_defs import OutputLogEventTypeDef
 
     from spotkeep_cli.aws.connection_options import ConnectionOptions
 
@@ -51,6 +52,7 @@ class AttemptLog:
         self._job_names = list(job_names)
         self._options = options
         self._positions: dict[str, str] = {}
+        self._newest_stream: str | None = None
 
     def also(self, job_name: str) -> None:
         """Read the log of another training job from now on.
@@ -70,6 +72,37 @@ class AttemptLog:
             lines = [line for stream in self._streams() for line in self._read_stream(stream)]
         return sorted(lines, key=lambda line: line.time)
 
+    def last_lines(self, most: int = 100) -> list[LogLine]:
+        """Return the last lines of the newest stream. None where there is no stream (yet).
+
+        The first time it makes two calls, and then one.
+
+        Args:
+            most: At most so many lines.
+
+        Raises:
+            NoConnectionError: CloudWatch Logs refused or could not be reached.
+        """
+        with translated_aws_errors(f"reading the log of {self._job_names[-1]}", options=self._options):
+            try:
+                if self._newest_stream is None:
+                    self._newest_stream = self._find_newest_stream()
+                if self._newest_stream is None:
+                    return []
+                page = self._client.get_log_events(
+                    logGroupName=self._group, logStreamName=self._newest_stream, limit=most, startFromHead=False
+                )
+            except self._client.exceptions.ResourceNotFoundException:
+                return []
+        return [_line_of(event, stream=self._newest_stream) for event in page["events"]]
+
+    def _find_newest_stream(self) -> str | None:
+        answer = self._client.describe_log_streams(
+            logGroupName=self._group, logStreamNamePrefix=f"{self._job_names[-1]}/"
+        )
+        streams = sorted(answer["logStreams"], key=lambda stream: stream.get("lastEventTimestamp", 0))
+        return streams[-1]["logStreamName"] if streams else None
+
     def _streams(self) -> list[str]:
         try:
             paginator = self._client.get_paginator("describe_log_streams")
@@ -83,7 +116,6 @@ class AttemptLog:
             return []  # no training job ever wrote a line in this account and region
 
     def _read_stream(self, stream: str) -> Iterator[LogLine]:
-        host = stream.rpartition("/")[2].rpartition("-")[0] or stream
         while True:
             position = self._positions.get(stream)
             query: dict[str, Any] = {"logGroupName": self._group, "logStreamName": stream, "startFromHead": True}
@@ -91,12 +123,16 @@ class AttemptLog:
                 query["nextToken"] = position
             page = self._client.get_log_events(**query)
             for event in page["events"]:
-                yield LogLine(
-                    time=datetime.fromtimestamp(event["timestamp"] / 1000, tz=UTC),
-                    stream=host,
-                    text=event["message"].rstrip("\n"),
-                )
+                yield _line_of(event, stream=stream)
             self._positions[stream] = page["nextForwardToken"]
             # AWS: the end of the stream is reached when the token that was passed in comes back.
             if page["nextForwardToken"] == position:
                 return
+
+
+def _line_of(event: OutputLogEventTypeDef, *, stream: str) -> LogLine:
+    return LogLine(
+        time=datetime.fromtimestamp(event["timestamp"] / 1000, tz=UTC),
+        stream=stream.rpartition("/")[2].rpartition("-")[0] or stream,
+        text=event["message"].rstrip("\n"),
+    )

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spotkeep_cli.commands.parameters import AsJson, AssumeYes, Detach, JobFile, Overrides, invocation_of
+from spotkeep_cli.commands.parameters import (
+    AsJson,
+    AsPage,
+    AssumeYes,
+    Detach,
+    JobFile,
+    Overrides,
+    invocation_of,
+    write_page,
+)
 from spotkeep_cli.errors import NoConnectionError, OrphanError, UsageError
 from spotkeep_cli.seams import Invocation
 from spotkeep_cli.terminal import NextStep, Terminal
@@ -153,6 +162,7 @@ def plan(
         Path | None, typer.Option(metavar="FILE", help="Draw it: a .png, .svg or .pdf file.", show_default=False)
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the imagined futures: the same seed, the same plan.")] = 0,
+    as_page: AsPage = False,
     as_json: AsJson = False,
 ) -> None:
     """Forecast cost, end and interruptions of a job with a deadline."""
@@ -176,26 +186,30 @@ def plan(
     )
     with terminal.remarks.status("planning"):
         planned = plan_job(job_file, overrides=overrides or (), options=options, invocation=invocation)
+    quoted = shlex.quote(str(job_file))
+    given = [("--deadline", deadline), ("--work", work), ("--traces", traces), ("--on-demand-price", on_demand_price)]
+    given += [("--zone", zone) for zone in zones or ()]
+    same = [f"{option} {shlex.quote(str(value))}" for option, value in given if value is not None]
+    again = invocation.command(" ".join(["plan", quoted, *same]))
+    steps = [] if compare else [NextStep(command=f"{again} --compare", what="set other policies beside it")]
+    steps.append(NextStep(command=invocation.command(f"launch {quoted}"), what="launch it"))
+    page: Path | None = None
+    if as_page:
+        from spotkeep_cli.planning.plan_report import plan_html
+
+        made_by = f"{again}{' --compare' if compare else ''} --html"
+        html = plan_html(planned, steps=steps, made_by=made_by, now=invocation.seams.now())
+        page = write_page(html, name=f"{planned.name}-plan")
     if as_json:
-        terminal.give_json({"ok": True, "job_file": str(job_file), **planned.as_document()})
+        written = {} if page is None else {"page": str(page)}
+        terminal.give_json({"ok": True, "job_file": str(job_file), **planned.as_document(), **written})
         return
     terminal.show(plan_view(planned, width=terminal.people.width))
-    quoted = shlex.quote(str(job_file))
     if plot is not None:
         terminal.show("", f"The spread of cost and end is drawn in {plot}")
-    steps = []
-    if not compare:
-        given = [
-            ("--deadline", deadline),
-            ("--work", work),
-            ("--traces", traces),
-            ("--on-demand-price", on_demand_price),
-        ]
-        given += [("--zone", zone) for zone in zones or ()]
-        same = [f"{option} {shlex.quote(str(value))}" for option, value in given if value is not None]
-        again = " ".join(["plan", quoted, *same, "--compare"])
-        steps.append(NextStep(command=invocation.command(again), what="set other policies beside it"))
-    terminal.show_next(*steps, NextStep(command=invocation.command(f"launch {quoted}"), what="launch it"))
+    if page is not None:
+        terminal.remark(f"page: {page}")
+    terminal.show_next(*steps)
 
 
 def doctor(

@@ -1,9 +1,11 @@
 """The arguments and options that several commands share."""
 
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.errors import CommandLineError
@@ -54,8 +56,33 @@ Overrides = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
 AsPage = Annotated[bool, typer.Option("--html", help="Write a page for a browser into this folder.")]
+Watch = Annotated[
+    bool, typer.Option("--watch", "-w", help="Show it again and again until all has ended. Ctrl-C leaves.")
+]
+IN_THE_TERMINAL = "-"
+"""The folder of `--plots` without one."""
+Plots = Annotated[
+    Path | None,
+    typer.Option(
+        "--plots",
+        metavar="[FOLDER]",
+        help="Draw the curves here. With a folder, draw pictures of a sweep into it.",
+        show_default=False,
+    ),
+]
 AssumeYes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Don't follow the run.")]
+
+
+class CommandWithPlots(TyperCommand):
+    """A command whose option `--plots` may stand without a folder. Typer has no such options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words after the command."""
+        words = []
+        for word, following in zip_longest(args, args[1:], fillvalue="-"):
+            words += [word, IN_THE_TERMINAL] if word == "--plots" and following.startswith("-") else [word]
+        return super().parse_args(ctx, words)
 
 
 def invocation_of(context: typer.Context) -> Invocation:

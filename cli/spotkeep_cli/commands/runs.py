@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotkeep_cli.commands.parameters import (
+    IN_THE_TERMINAL,
     AsJson,
     AsPage,
     NewestRunName,
     NewestRunOrSweepName,
+    Plots,
     SweepName,
+    Watch,
     invocation_of,
     write_page,
 )
@@ -22,7 +25,8 @@ from spotkeep_cli.seams import Invocation
 from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.record.run_table import RunTable
+    from spotkeep_cli.aws.deployment import DeploymentClient
+    from spotkeep_jobs.record.record import Run
     from spotkeep_jobs.record.sweep import Sweep
 
 DEFAULT_LIMIT = 20
@@ -35,50 +39,55 @@ def ps(
     owner: Annotated[str | None, typer.Option(help="Only this owner's.", show_default=False)] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = DEFAULT_LIMIT,
     rehearsals: Annotated[bool, typer.Option("--rehearsals", help="Also those of rehearsals.")] = False,
+    watch: Watch = False,
     as_json: AsJson = False,
 ) -> None:
     """List the runs and sweeps: those at work, and those that ended in the last day."""
     from spotkeep_cli.next_steps import steps_for_run, steps_for_sweep
-    from spotkeep_cli.rendering.lists import is_rehearsal, run_list, worth_listing
-    from spotkeep_cli.sweeps.sweep_view import sweep_list
+    from spotkeep_cli.watching import RunsAndSweeps, watched_list
 
     invocation = invocation_of(context)
-    now = invocation.seams.now()
-    table = invocation.deployment().table
-    unreadable: dict[str, str] = {}
-    # Only a local AWS has rehearsals, which may be most of its runs.
-    read = MOST_RUNS if invocation.options.local and not rehearsals else limit
-    known = table.runs.list(owner=owner, limit=read, unreadable=unreadable)
-    found = [run for run in known if rehearsals or not is_rehearsal(run)][:limit]
-    listed = found if everything else [run for run in found if worth_listing(run, now=now)]
-    all_sweeps = table.sweeps.list(owner=owner, limit=limit, unreadable=unreadable)
-    all_sweeps = [each for each in all_sweeps if rehearsals or not is_rehearsal(each)]
-    sweeps = [each for each in all_sweeps if everything or worth_listing(each, now=now)]
+    deployment, now = invocation.deployment(), invocation.seams.now
     terminal = Terminal(as_json=as_json)
-    terminal.remark_unreadable(unreadable)
+
+    def read() -> RunsAndSweeps:
+        return RunsAndSweeps.read(
+            deployment.table,
+            everything=everything,
+            owner=owner,
+            limit=limit,
+            rehearsals=rehearsals,
+            # Only a local AWS has rehearsals, which may be most of its runs.
+            most_read=MOST_RUNS if invocation.options.local and not rehearsals else limit,
+            now=now(),
+        )
+
+    if watch:
+        listed = watched_list(read, console=terminal.people, deployment=deployment, invocation=invocation)
+    else:
+        listed = read()
+    terminal.remark_unreadable(listed.unreadable)
     if as_json:
-        terminal.give_json([each.model_dump(mode="json") for each in (*sweeps, *listed)])
+        terminal.give_json([each.model_dump(mode="json") for each in (*listed.sweeps, *listed.runs)])
         return
-    if sweeps:
-        terminal.show(sweep_list(sweeps, now=now, width=terminal.people.width))
-        if not listed:
-            terminal.show_next(*steps_for_sweep(sweeps[0], invocation=invocation, after="ps"))
-            return
-        terminal.show("")
-    if not listed:
+    if listed.sweeps or listed.runs:
+        terminal.show(listed.draw(now=now(), width=terminal.people.width))
+    if listed.sweeps and not listed.runs:
+        terminal.show_next(*steps_for_sweep(listed.sweeps[0], invocation=invocation, after="ps"))
+        return
+    if not listed.runs:
         of_owner = f" of {owner}" if owner else ""
-        terminal.show(f"No runs{of_owner} at work." if found else f"No runs{of_owner} yet.")
-        others = [("ps --all", "show those that ended")] if found else []
-        others += [("ps --rehearsals", "show those of rehearsals")] if len(known) > len(found) else []
+        terminal.show(f"No runs{of_owner} at work." if listed.found else f"No runs{of_owner} yet.")
+        others = [("ps --all", "show those that ended")] if listed.found else []
+        others += [("ps --rehearsals", "show those of rehearsals")] if listed.rehearsals_left_out else []
         terminal.show_next(
             *(NextStep(command=invocation.command(command), what=what) for command, what in others),
             NextStep(command=invocation.command("launch job.yaml"), what="launch one"),
         )
         return
-    terminal.show(run_list(listed, now=now, width=terminal.people.width))
-    if len(found) == limit:
+    if listed.found == limit:
         terminal.remark(f"The newest {limit} runs; -n {limit * 5} goes further back.")
-    at_work = next((run for run in listed if not run.state.ended), listed[0])
+    at_work = next((run for run in listed.runs if not run.state.ended), listed.runs[0])
     terminal.show_next(*steps_for_run(at_work, invocation=invocation, after="ps"))
 
 
@@ -90,17 +99,12 @@ def status(context: typer.Context, name: NewestRunOrSweepName = None) -> None:
         describe(context, name)
 
 
-Plots = Annotated[
-    Path | None,
-    typer.Option("--plots", metavar="FOLDER", help="Of a sweep: draw pictures into this folder.", show_default=False),
-]
-
-
 def describe(
     context: typer.Context,
     name: NewestRunOrSweepName = None,
     *,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Of a sweep: all trials.")] = False,
+    watch: Watch = False,
     plots: Plots = None,
     as_page: AsPage = False,
     as_json: AsJson = False,
@@ -110,67 +114,120 @@ def describe(
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()
-    table = deployment.table
-    run = find_run_or_sweep(table, name, command=invocation.options.command)
+    run = find_run_or_sweep(deployment.table, name, command=invocation.options.command)
+    terminal = Terminal(as_json=as_json)
     if isinstance(run, Sweep):
         _describe_sweep(
             run,
-            table=table,
+            deployment=deployment,
             invocation=invocation,
+            terminal=terminal,
             everything=everything,
+            watch=watch,
             plots=plots,
             as_page=as_page,
-            as_json=as_json,
         )
         return
-    from spotkeep_cli.next_steps import steps_for_run
-    from spotkeep_cli.rendering.run_description import RunStory, run_description
+    if plots not in (None, Path(IN_THE_TERMINAL)):
+        raise UsageError("a folder of pictures is of sweeps", hint="--plots without a folder draws the curves here")
+    _describe_run(
+        run,
+        deployment=deployment,
+        invocation=invocation,
+        terminal=terminal,
+        watch=watch,
+        draws=plots is not None,
+        as_page=as_page,
+    )
 
-    if as_page:
-        raise UsageError("pages are of sweeps", hint="leave --html out")
-    if plots is not None:
-        raise UsageError("pictures are of sweeps", hint="leave --plots out: the page of a run draws its metrics")
+
+def _describe_run(
+    run: "Run",
+    *,
+    deployment: "DeploymentClient",
+    invocation: Invocation,
+    terminal: Terminal,
+    watch: bool,
+    draws: bool,
+    as_page: bool,
+) -> None:
+    from spotkeep_cli.next_steps import steps_for_run
+    from spotkeep_cli.rendering.curves import metric_curves
+    from spotkeep_cli.rendering.quantities import moment
+    from spotkeep_cli.rendering.run_bar import status_bar
+    from spotkeep_cli.rendering.run_description import RunStory, run_description
+    from spotkeep_cli.watching import log_of, metrics_now, status_of, watched_run
+
+    if watch:
+        run = watched_run(run, console=terminal.people, deployment=deployment, invocation=invocation)
     unreadable: dict[str, str] = {}
     region = None if invocation.options.local else deployment.region
-    story = RunStory.read(run, runs=table.runs, region=region, unreadable=unreadable)
-    terminal = Terminal(as_json=as_json)
+    story = RunStory.read(run, runs=deployment.table.runs, region=region, unreadable=unreadable)
     terminal.remark_unreadable(unreadable)
-    if as_json:
-        terminal.give_json(story.as_document())
+    now, steps = invocation.seams.now(), steps_for_run(run, invocation=invocation, after="describe")
+    page: Path | None = None
+    if as_page:
+        from spotkeep_cli.rendering.run_page import run_page
+
+        source = f"{invocation.command(f'describe {run.run} --html')}, {moment(now)} UTC"
+        commands = [(step.command, step.what) for step in steps]
+        page = write_page(run_page(story, now=now, steps=commands, footer=source), name=run.run)
+    if terminal.as_json:
+        terminal.give_json({**story.as_document(), **({} if page is None else {"page": str(page)})})
         return
-    terminal.show(run_description(story, now=invocation.seams.now(), width=terminal.people.width))
-    terminal.show_next(*steps_for_run(run, invocation=invocation, after="describe"))
+    width, log = terminal.people.width, log_of(run, deployment=deployment)
+    bar = None if run.state.ended else status_bar(status_of(run, log=log), now=now)
+    terminal.show(run_description(story, now=now, width=width, bar=bar))
+    if draws:
+        metrics = metrics_now(story, log=log)
+        if metrics is None or not metrics.metrics:
+            terminal.remark("No curves: its script has logged no metric so far.")
+        else:
+            terminal.show(metric_curves(metrics, width=width))
+    if page is not None:
+        terminal.remark(f"page: {page}")
+    terminal.show_next(*steps)
 
 
 def _describe_sweep(
     sweep: "Sweep",
     *,
-    table: "RunTable",
+    deployment: "DeploymentClient",
     invocation: Invocation,
+    terminal: Terminal,
     everything: bool,
+    watch: bool,
     plots: Path | None,
     as_page: bool,
-    as_json: bool,
 ) -> None:
     from spotkeep_cli.next_steps import steps_for_sweep
-    from spotkeep_cli.sweeps.sweep_view import sweep_page
+    from spotkeep_cli.sweeps.sweep_view import best_curve, sweep_page
+    from spotkeep_cli.watching import watched_sweep
 
-    trials = table.sweeps.with_trials(sweep.sweep)[1]
-    terminal = Terminal(as_json=as_json)
+    if watch:
+        watched_sweep(
+            sweep.sweep, everything=everything, console=terminal.people, deployment=deployment, invocation=invocation
+        )
+    found, trials = deployment.table.sweeps.with_trials(sweep.sweep)
+    sweep = found or sweep
     now, width = invocation.seams.now(), terminal.people.width
+    folder = None if plots == Path(IN_THE_TERMINAL) else plots
     drawn: list[Path] = []
     page: Path | None = None
-    if plots is not None or as_page:
+    if folder is not None or as_page:
         from spotkeep_cli.sweeps.sweep_plots import save_plots
         from spotkeep_cli.sweeps.sweep_report import SweepStory, sweep_html
 
-        with terminal.remarks.status("reading the trials' curves"):
-            story = SweepStory.read(sweep, trials, runs=table.runs)
-        if plots is not None:
-            drawn = save_plots(story.drawn, folder=plots)
-        if as_page:
-            page = write_page(sweep_html(story, invocation=invocation, now=now), name=sweep.sweep)
-    if as_json:
+        with terminal.remarks.status("reading the trials' curves") as status:
+            unreadable: dict[str, str] = {}
+            story = SweepStory.read(sweep, trials, runs=deployment.table.runs, unreadable=unreadable)
+            status.update("drawing")
+            if folder is not None:
+                drawn = save_plots(story.drawn, folder=folder)
+            if as_page:
+                page = write_page(sweep_html(story, invocation=invocation, now=now), name=sweep.sweep)
+        terminal.remark_unreadable(unreadable)
+    if terminal.as_json:
         terminal.give_json(
             {
                 **sweep.model_dump(mode="json"),
@@ -181,6 +238,8 @@ def _describe_sweep(
         )
         return
     terminal.show(sweep_page(sweep, trials, now=now, width=width, everything=everything))
+    if plots is not None and folder is None:
+        terminal.show(best_curve(sweep, trials, width=width))
     for path in drawn:
         terminal.remark(f"drawn: {path}")
     if page is not None:

@@ -172,7 +172,7 @@ def job_file_schema() -> dict[str, Any]:
             "properties": {"git": {"type": "string"}, "branch": {"type": "string", "minLength": 1}},
             "required": ["git", "branch"],
             "additionalProperties": False,
-            "description": "A branch or tag; the launch takes the commit that it is at.",
+            "description": "A branch or tag. The launch takes its commit.",
         },
     ]
     source["examples"] = [".", *source.get("examples", [])]

@@ -111,7 +111,10 @@ def places(request: Mapping[str, Any]) -> list[str]:
     counted = f"{count} x " if count > 1 else ""
     if request.get("backend") == "ec2":
         among = " or ".join(request.get("instance_types") or ["the default types"])
-        return [f"{among}, {how}" for how in _fleets(request)]
+        return [
+            f"{'then ' if how.startswith('on-demand') and number else ''}{among}, {how}"
+            for number, how in enumerate(_fleets(request))
+        ]
     volume_gb = request.get("volume_size_gb", 30)
     if request.get("capacity", "spot") != "auto":
         types = request.get("instance_types") or [request.get("instance_type") or "the default type"]
@@ -137,6 +140,8 @@ def _storage(types: Sequence[str], *, volume_gb: int) -> str:
 def _fleets(request: Mapping[str, Any]) -> list[str]:
     """Return the number of EC2 fleets, one line for each kind of capacity."""
     capacity, count, base = request.get("capacity", "spot"), *_counts(request)
+    if capacity == "auto" and not (count == 1 and base):
+        return _fleets_in_turn(request)
     if count == 1:
         return [f"{'on-demand' if base else capacity}, an EC2 fleet of one instance"]
     if not base:
@@ -146,6 +151,21 @@ def _fleets(request: Mapping[str, Any]) -> list[str]:
         for which, what in ((range(1, base + 1), "on-demand"), (range(base + 1, count + 1), capacity))
         if which
     ]
+
+
+def _fleets_in_turn(request: Mapping[str, Any]) -> list[str]:
+    """Return a line for each fallback of runs that go on demand by themselves."""
+    count, base = _counts(request)
+    one = "an EC2 fleet" if count - base == 1 else f"{count - base} EC2 fleets"
+    which = f": {_span(range(base + 1, count + 1))}" if base else ""
+    lines = [
+        f"{fallback.capacity}, {one} of one instance{which}{_how_long(fallback)}"
+        for fallback in fallbacks_of(JobRequest.model_validate(dict(request)))
+    ]
+    if base:
+        on_demand = f"on-demand, {quantities.counted(base, 'EC2 fleet')} of one instance: {_span(range(1, base + 1))}"
+        lines.insert(0, on_demand)
+    return lines
 
 
 def _span(numbers: range) -> str:
@@ -246,7 +266,7 @@ def _on_ec2(request: Mapping[str, Any], *, offers: Sequence[Mapping[str, Any]]) 
         after = "kept when it is done" if volume.when_done == "keep" else "deleted when it has completed"
         each = "" if _counts(request)[0] == 1 else " for each"
         rows = [("volume", f"{volume.size_gb:,} GiB of {volume.type}{each}{begins}, {after}")]
-    if request.get("capacity") != "spot":
+    if request.get("capacity") == "on-demand":
         return rows
     limit = f"; at most {quantities.dollars(request['max_price'])} an hour" if request.get("max_price") else ""
     for number, offer in enumerate(offers[:_OFFERS_SHOWN]):
@@ -263,7 +283,7 @@ def _on_ec2(request: Mapping[str, Any], *, offers: Sequence[Mapping[str, Any]]) 
 def installation_rows(request: Mapping[str, Any], *, prepared: PreparedJob) -> Iterator[Fact]:
     """Yield the rows about installation.
 
-    They name the packages, the place where a restart and the next job find them, and the setup of a machine.
+    They name the packages, the place where the next attempt and the next job find them, and the setup of a machine.
 
     Args:
         request: The validated job document.
@@ -274,7 +294,7 @@ def installation_rows(request: Mapping[str, Any], *, prepared: PreparedJob) -> I
     if installed := _installed(request, prepared=prepared):
         place = "on the run's volume" if request.get("backend") == "ec2" else "in S3"
         pool = ", the next job on the warm pool in its cache" if request.get("keep_alive") else ""
-        yield "installs", f"{installed}; a restart finds it {place}{pool}"
+        yield "installs", f"{installed}; the next attempt finds it {place}{pool}"
     if setup := request.get("setup"):
         yield "setup", f"{_command(setup)}, once a machine"
 

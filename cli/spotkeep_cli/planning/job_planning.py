@@ -13,11 +13,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_cli.errors import CommandLineError, MissingExtraError, NoConnectionError, UsageError
+from spotkeep_cli.errors import MissingExtraError, NoConnectionError, UsageError
 from spotkeep_cli.rendering.lists import is_rehearsal
 from spotkeep_jobs.document.capacity import fallbacks_of
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.document.times import DEFAULT_RESTART_SECONDS, format_duration, parse_duration
+from spotkeep_jobs.document.times import DEFAULT_RESTART_SECONDS, parse_duration
 from spotkeep_jobs.errors import DurationError
 from spotkeep_jobs.record.states import TimelineKind
 
@@ -167,7 +167,9 @@ def plan_job(
         planned, installation=tuple(installation_rows(judged.judgement.request, prepared=judged.prepared))
     )
     if options.plot is not None:
-        _draw(planned.types[0], path=options.plot, name=planned.name)
+        from spotkeep_cli.planning.plan_plots import save_plan_plot
+
+        save_plan_plot(planned, options.plot)
     return planned
 
 
@@ -378,23 +380,6 @@ class _Knowing:
             for attempt in attempts
             if attempt.place.capacity == "spot" and attempt.place.instance_type == instance_type
         }
-
-
-def _draw(planned: PlannedType, *, path: Path, name: str) -> None:
-    try:
-        from spotkeep_planner.plots import save_forecast_plot
-
-        save_forecast_plot(
-            planned.plan.forecasts,
-            path,
-            deadline_s=planned.plan.job.deadline_s,
-            currency="USD" if planned.plan.knowledge.in_usd else "on-demand hours",
-            title=f"{name} on {planned.instance_type}, in {format_duration(round(planned.plan.job.deadline_s))}",
-        )
-    except ImportError as error:
-        raise MissingExtraError("planner", what="a picture", error=error) from None
-    except OSError as error:
-        raise CommandLineError(f"{path} cannot be written: {error.strerror}") from error
 
 
 _GOT_CAPACITY = (TimelineKind.DOWNLOADING, TimelineKind.TRAINING, TimelineKind.RESUMED)

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from spotkeep_cli.planning.launch_forecast import LaunchForecast
     from spotkeep_planner.forecast import Distribution, Forecast
     from spotkeep_planner.planning import CapacityPlan
+    from spotkeep_planner.traces import FloatArray
 
 _BARS = 32
+_BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def plan_view(planned: PlannedJobFile, *, width: int) -> RenderableType:
@@ -35,14 +37,14 @@ def plan_view(planned: PlannedJobFile, *, width: int) -> RenderableType:
         f"  {quantities.duration(plan.job.work_s)} of work in {quantities.duration(plan.job.deadline_s)}, on ",
         planned.types[0].instance_type,
     )
-    parts: list[RenderableType] = [heading, facts(_answer(planned, best)), "", *_spread(planned, best, width=width)]
+    parts: list[RenderableType] = [heading, facts(answer_facts(planned)), "", *_spread(planned, best, width=width)]
     if len(plan.forecasts) > 1:
-        parts += ["", _policies(planned, width=width)]
+        parts += ["", table_that_fits(policy_columns(planned), width=width)]
     if len(plan.zones) > 1:
-        parts += ["", _zones(planned, width=width)]
+        parts += ["", table_that_fits(zone_columns(planned), width=width)]
     if len(planned.types) > 1:
-        parts += ["", _types(planned, width=width)]
-    parts += ["", facts([*planned.installation, *_ground(planned)])]
+        parts += ["", table_that_fits(type_columns(planned), width=width)]
+    parts += ["", facts([*planned.installation, *ground_facts(planned)])]
     parts += [Text(remark, style="dim") for remark in planned.remarks]
     return Group(*parts)
 
@@ -53,8 +55,7 @@ def launch_forecast_view(forecast: LaunchForecast) -> RenderableType:
     rows: list[Fact] = [("deadline", f"{quantities.moment(forecast.deadline_at)[:-3]} UTC")]
     planned = forecast.planned
     if planned is not None:
-        best = planned.plan.forecasts[0]
-        rows += [fact for fact in _answer(planned, best) if fact[0] not in ("in time", "save every")]
+        rows += [fact for fact in answer_facts(planned) if fact[0] not in ("in time", "save every")]
     in_how_long = (forecast.on_demand_at_the_latest - forecast.made_at).total_seconds()
     rows.append(
         (
@@ -65,14 +66,15 @@ def launch_forecast_view(forecast: LaunchForecast) -> RenderableType:
         )
     )
     if planned is not None:
-        rows += _ground(planned)
+        rows += ground_facts(planned)
     parts: list[RenderableType] = [Text("\nForecast", style="bold"), facts(rows)]
     return Group(*parts, *(Text(remark, style="dim") for remark in forecast.remarks))
 
 
-def _answer(planned: PlannedJobFile, best: Forecast) -> list[Fact]:
-    plan = planned.plan
-    money = _money(planned)
+def answer_facts(planned: PlannedJobFile) -> list[Fact]:
+    """Return the answer of a plan, a line each."""
+    plan, best = planned.plan, planned.plan.forecasts[0]
+    money = money_text(planned)
     in_time = (
         "yes: on-demand takes over in time, at the latest "
         f"{quantities.duration(plan.latest_on_demand_s)} after the start if nothing was done by then"
@@ -122,11 +124,9 @@ def _thresholds(plan: CapacityPlan) -> str:
 
 
 def _spread(planned: PlannedJobFile, best: Forecast, *, width: int) -> list[RenderableType]:
-    from spotkeep_planner.plots import histogram
-
     bars = max(8, min(_BARS, width - 48))
     lines: list[RenderableType] = []
-    money = _money(planned)
+    money = money_text(planned)
     for label, values, shown in (
         ("cost", best.outcomes.cost_usd, money),
         ("done after", best.outcomes.finish_s, quantities.duration),
@@ -145,95 +145,88 @@ def _spread(planned: PlannedJobFile, best: Forecast, *, width: int) -> list[Rend
     return lines
 
 
-def _policies(planned: PlannedJobFile, *, width: int) -> RenderableType:
-    money = _money(planned)
+def policy_columns(planned: PlannedJobFile) -> list[Column]:
+    """Return one row a policy, that of this project first."""
+    money = money_text(planned)
     every = planned.plan.forecasts
-    return table_that_fits(
-        [
-            Column(heading="POLICY", cells=[each.policy for each in every]),
-            Column(heading="COST", cells=[money(each.cost_usd.mean) for each in every], justify="right"),
-            Column(
-                heading="80% WITHIN",
-                cells=[f"{money(each.cost_usd.p10)} - {money(each.cost_usd.p90)}" for each in every],
-                importance=2,
-                justify="right",
-            ),
-            Column(
-                heading="DONE AFTER", cells=[quantities.duration(each.finish_s.mean) for each in every], justify="right"
-            ),
-            Column(heading="IN TIME", cells=[f"{each.chance_in_time:.0%}" for each in every], justify="right"),
-            Column(
-                heading="INTERRUPTED",
-                cells=[f"{each.interruptions.mean:.1f}" for each in every],
-                importance=1,
-                justify="right",
-            ),
-            Column(
-                heading="ON DEMAND",
-                cells=[quantities.duration(each.on_demand_s.mean) for each in every],
-                importance=0,
-                justify="right",
-            ),
-        ],
-        width=width,
-    )
+    return [
+        Column(heading="POLICY", cells=[each.policy for each in every]),
+        Column(heading="COST", cells=[money(each.cost_usd.mean) for each in every], justify="right"),
+        Column(
+            heading="80% WITHIN",
+            cells=[f"{money(each.cost_usd.p10)} - {money(each.cost_usd.p90)}" for each in every],
+            importance=2,
+            justify="right",
+        ),
+        Column(
+            heading="DONE AFTER", cells=[quantities.duration(each.finish_s.mean) for each in every], justify="right"
+        ),
+        Column(heading="IN TIME", cells=[f"{each.chance_in_time:.0%}" for each in every], justify="right"),
+        Column(
+            heading="INTERRUPTED",
+            cells=[f"{each.interruptions.mean:.1f}" for each in every],
+            importance=1,
+            justify="right",
+        ),
+        Column(
+            heading="ON DEMAND",
+            cells=[quantities.duration(each.on_demand_s.mean) for each in every],
+            importance=0,
+            justify="right",
+        ),
+    ]
 
 
-def _zones(planned: PlannedJobFile, *, width: int) -> RenderableType:
-    money = _money(planned)
+def zone_columns(planned: PlannedJobFile) -> list[Column]:
+    """Return one row a zone, with the job in that zone alone."""
+    money = money_text(planned)
     zones = planned.plan.zones
-    return table_that_fits(
-        [
-            Column(heading="ZONE ALONE", cells=[zone.zone for zone in zones]),
-            Column(heading="COST", cells=[money(zone.cost.mean) for zone in zones], justify="right"),
-            Column(
-                heading="80% WITHIN",
-                cells=[f"{money(zone.cost.p10)} - {money(zone.cost.p90)}" for zone in zones],
-                importance=1,
-                justify="right",
-            ),
-            Column(
-                heading="SPOT/H",
-                cells=[money(zone.spot_price) for zone in zones],
-                importance=2,
-                justify="right",
-            ),
-            Column(
-                heading="AVAILABLE",
-                cells=[
-                    quantities.UNKNOWN if zone.availability is None else f"{zone.availability:.0%}" for zone in zones
-                ],
-                importance=0,
-                justify="right",
-            ),
-            Column(
-                heading="LASTS",
-                cells=[quantities.duration(zone.run_s) for zone in zones],
-                importance=3,
-                justify="right",
-            ),
-        ],
-        width=width,
-    )
+    return [
+        Column(heading="ZONE ALONE", cells=[zone.zone for zone in zones]),
+        Column(heading="COST", cells=[money(zone.cost.mean) for zone in zones], justify="right"),
+        Column(
+            heading="80% WITHIN",
+            cells=[f"{money(zone.cost.p10)} - {money(zone.cost.p90)}" for zone in zones],
+            importance=1,
+            justify="right",
+        ),
+        Column(
+            heading="SPOT/H",
+            cells=[money(zone.spot_price) for zone in zones],
+            importance=2,
+            justify="right",
+        ),
+        Column(
+            heading="AVAILABLE",
+            cells=[quantities.UNKNOWN if zone.availability is None else f"{zone.availability:.0%}" for zone in zones],
+            importance=0,
+            justify="right",
+        ),
+        Column(
+            heading="LASTS",
+            cells=[quantities.duration(zone.run_s) for zone in zones],
+            importance=3,
+            justify="right",
+        ),
+    ]
 
 
-def _types(planned: PlannedJobFile, *, width: int) -> RenderableType:
-    money = _money(planned)
-    return table_that_fits(
-        [
-            Column(heading="TYPE", cells=[each.instance_type for each in planned.types]),
-            Column(
-                heading="COST",
-                cells=[money(each.plan.forecasts[0].cost_usd.mean) for each in planned.types],
-                justify="right",
-            ),
-            Column(heading="CHEAPEST ZONE", cells=[each.plan.zones[0].zone for each in planned.types], importance=0),
-        ],
-        width=width,
-    )
+def type_columns(planned: PlannedJobFile) -> list[Column]:
+    """Return one row an instance type, the cheapest first."""
+    money = money_text(planned)
+    return [
+        Column(heading="TYPE", cells=[each.instance_type for each in planned.types]),
+        Column(
+            heading="COST",
+            cells=[money(each.plan.forecasts[0].cost_usd.mean) for each in planned.types],
+            justify="right",
+        ),
+        Column(heading="CHEAPEST ZONE", cells=[each.plan.zones[0].zone for each in planned.types], importance=0),
+    ]
 
 
-def _ground(planned: PlannedJobFile) -> list[Fact]:
+def ground_facts(planned: PlannedJobFile) -> list[Fact]:
+    """Return the sources of a plan, a line each."""
     plan = planned.plan
     rows: list[Fact] = [("rests on", "; ".join(plan.knowledge.sources)), ("work", planned.work_from)]
     if len(planned.types) > 1:
@@ -242,7 +235,8 @@ def _ground(planned: PlannedJobFile) -> list[Fact]:
     return rows
 
 
-def _money(planned: PlannedJobFile) -> Callable[[float], str]:
+def money_text(planned: PlannedJobFile) -> Callable[[float], str]:
+    """Return the writer of a cost of one instance, as that of all."""
     instances = planned.instances
     if planned.plan.knowledge.in_usd:
         return lambda amount: quantities.dollars(amount * instances)
@@ -261,3 +255,12 @@ def _rounded(seconds: float) -> str:
     """
     step = 1 if seconds < 120 else 60 if seconds < 6 * 3600 else 900
     return quantities.duration(round(seconds / step) * step)
+
+
+def histogram(values: FloatArray, *, width: int) -> str:
+    """Return a row of blocks that shows how often each part of the range comes."""
+    import numpy as np
+
+    counts, _ = np.histogram(values, bins=width)
+    levels = np.ceil(counts / max(1, counts.max()) * (len(_BLOCKS) - 1)).astype(int)
+    return "".join(_BLOCKS[level] for level in levels)

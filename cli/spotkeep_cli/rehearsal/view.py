@@ -185,7 +185,7 @@ def drawn(report: Report, *, before_verdict: Sequence[RenderableType] = ()) -> I
             yield from _verdict_on_fleet(report)
         case InterruptionReport():
             if not report.missing_module:
-                yield from _findings(report, notice="SIGTERM", durable="in S3")
+                yield from _findings(report, notice="SIGTERM", durable="saved in S3")
             yield from ("", *before_verdict, "", *_verdict(report))
         case PoolReport():
             yield from _checks(report, heading="What a warm pool is for")
@@ -201,7 +201,7 @@ def drawn(report: Report, *, before_verdict: Sequence[RenderableType] = ()) -> I
 def _of_fleet(report: FleetReport) -> Iterator[RenderableType]:
     if report.missing_module:
         return
-    yield from _findings(report, notice="EC2", durable="on the volume")
+    yield from _findings(report, notice="EC2", durable="saved")
     if report.passed:
         yield _heading("\nFrom boot to the first step, in seconds")
         yield _recoveries(report.evidence.lives)

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spotkeep_pages.elements import facts as facts_of_page
-from spotkeep_pages.elements import table
+from spotkeep_pages.elements import link, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +97,7 @@ def page_facts(rows: Iterable[Fact]) -> ET.Element:
             pairs.append((name, str(value)))
         else:
             pairs[-1] = (pairs[-1][0], f"{pairs[-1][1]}\n{value}")
-    return facts_of_page(pairs)
+    return facts_of_page((name, link(value, value)) for name, value in pairs)
 
 
 def _width(columns: Sequence[Column]) -> int:

@@ -28,8 +28,14 @@ def metric_list(metrics: ScriptMetrics, *, width: int) -> RenderableType:
         metrics: At least one.
         width: The room, in characters.
     """
+    columns = metric_columns(metrics)
+    return Padding(table_that_fits(columns, width=width - 2), (0, 0, 0, 2), expand=False)
+
+
+def metric_columns(metrics: ScriptMetrics) -> list[Column]:
+    """Return the table of metrics. Its last column has the curves in one line each."""
     each = metrics.metrics.values()
-    columns = [
+    return [
         Column(heading="METRIC", cells=[Text(printable_line(name)) for name in metrics.metrics]),
         Column(heading="LAST", cells=[at_step(metric.last, metric.last_step) for metric in each]),
         Column(
@@ -41,7 +47,6 @@ def metric_list(metrics: ScriptMetrics, *, width: int) -> RenderableType:
             heading="CURVE", cells=[sparkline([value for _, value in metric.points]) for metric in each], importance=1
         ),
     ]
-    return Padding(table_that_fits(columns, width=width - 2), (0, 0, 0, 2), expand=False)
 
 
 def sparkline(values: Sequence[float]) -> str:

@@ -7,6 +7,7 @@ gets the light colours. Important curves have their names at their ends, so no l
 from __future__ import annotations
 
 import importlib.util
+import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from spotkeep_cli.errors import CommandLineError, MissingExtraError
+from spotkeep_cli.extras import install_command
 from spotkeep_cli.rendering.printable import printable_line
-from spotkeep_pages.elements import element
+from spotkeep_pages.elements import code, element, notice, paragraph
 from spotkeep_pages.plots import SERIES, TEXT, plot_style, svg
 
 if TYPE_CHECKING:
@@ -72,6 +74,12 @@ class Picture:
 
     def element(self) -> ET.Element:
         """Return it as a part of a page, with its title, its text alternative and the names of its parts."""
+        engine = self.figure.get_layout_engine()
+        if engine is not None:
+            # Laid out here it is drawn once. matplotlib itself would draw it a second time for its layout.
+            with plot_style():
+                engine.execute(self.figure)
+            self.figure.set_layout_engine("none")
         drawn = svg(self.figure, name=self.name, title=self.title, description=printable_line(self.description))
         for part in drawn.iter():
             says = self.names.get(part.get("id", "").removeprefix(f"{self.name}-"))
@@ -86,6 +94,13 @@ class Picture:
             content = element("div", drawn, class_="scroll", tabindex="0", role="group", aria_label=self.title)
         return element("figure", element("figcaption", self.title), content)
 
+    def png(self) -> bytes:
+        """Return it as a PNG file in the light colours, without its title."""
+        file = io.BytesIO()
+        with plot_style():
+            self.figure.savefig(file, format="png", dpi=1.5 * _DPI, facecolor="white")
+        return file.getvalue()
+
     def save(self, path: Path) -> Path:
         """Write it into a PNG, SVG or PDF file, by the name's ending.
 
@@ -95,6 +110,7 @@ class Picture:
         Raises:
             CommandLineError: The file cannot be written.
         """
+        self.figure.set_layout_engine("constrained")
         title = self.figure.suptitle(printable_line(self.title), fontsize=11, fontweight="bold", color=TEXT)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -149,6 +165,18 @@ def require_drawing(what: str) -> None:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise MissingExtraError("planner", what=what, error=error) from None
+
+
+def lacking_pictures() -> ET.Element:
+    """Return the notice of a page for readers without matplotlib."""
+    return notice(paragraph("Pictures need matplotlib. This command installs it: ", code(install_command("planner"))))
+
+
+def laid_out(pictures: Sequence[Picture]) -> list[ET.Element]:
+    """Return pictures as parts of a page, usual ones side by side."""
+    usual = [picture.element() for picture in pictures if not picture.wide]
+    wide = [picture.element() for picture in pictures if picture.wide]
+    return [*([element("div", *usual, class_="plots")] if usual else []), *wide]
 
 
 @contextmanager
@@ -213,15 +241,28 @@ def curves_picture(
             if curve.labelled and len(drawn) > 1:
                 labels.append((*points[-1], curve.name, colour))
         for x, text in marks:
-            axes.axvline(x, color=MARKED, linewidth=1, linestyle=(0, (3, 3)), zorder=1)
-            axes.annotate(
-                printable_line(text), (x, 1), xycoords=("data", "axes fraction"), rotation=90, ha="right", va="top",
-                fontsize=9, color=MARKED, xytext=(-2, -2), textcoords="offset points",
-            )  # fmt: skip
+            mark_place(axes, x, text)
         axes.set_xlabel(x_label)
         axes.set_ylabel(printable_line(y_label, longest=40))
         label_ends(axes, labels)
     return Picture(name=name, title=title, description=description, figure=figure, names=names)
+
+
+def mark_place(axes: Axes, x: float, text: str, *, at_top: bool = True) -> None:
+    """Mark a place on the horizontal axis, such as a deadline, with its name beside the line.
+
+    Args:
+        axes: The picture.
+        x: The place.
+        text: Its name.
+        at_top: False to write the name at the bottom.
+    """
+    axes.axvline(x, color=MARKED, linewidth=1.2, linestyle=(0, (3, 3)), zorder=1)
+    axes.annotate(
+        printable_line(text), (x, float(at_top)), xycoords=("data", "axes fraction"), rotation=90, ha="right",
+        va="top" if at_top else "bottom", fontsize=9.5, color=MARKED, xytext=(-2, -2 if at_top else 4),
+        textcoords="offset points", in_layout=False,
+    )  # fmt: skip
 
 
 def label_ends(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> None:
@@ -234,7 +275,7 @@ def label_ends(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> N
     if not labels:
         return
     to_axes = (axes.transData + axes.transAxes.inverted()).transform
-    height = axes.figure.get_figheight() * _DPI * 0.75
+    height = size_of(axes)[1]
     wanted = [float(to_axes((x, y))[1]) * height for x, y, _, _ in labels]
     rising = sorted(range(len(labels)), key=wanted.__getitem__)
     for at, place in zip(rising, spread([wanted[at] for at in rising], gap=_LABEL_GAP, room=height), strict=True):
@@ -244,6 +285,12 @@ def label_ends(axes: Axes, labels: Sequence[tuple[float, float, str, str]]) -> N
             color=colour, fontsize=10, va="center", ha="left", annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "alpha": 0.6, "shrinkA": 1, "shrinkB": 2},
         )  # fmt: skip
+
+
+def size_of(axes: Axes) -> tuple[float, float]:
+    """Return about the width and the height of a picture without its labels, in pixels."""
+    width, height = axes.bbox.size
+    return float(width), float(height)
 
 
 def spread(places: Sequence[float], *, gap: float, room: float = math.inf) -> list[float]:
@@ -301,7 +348,8 @@ def number_axis(axis: Axis, values: Sequence[float], *, log: bool, margin: float
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     low, high = min(values), max(values)
-    axes, of_x = axis.axes, axis.axis_name == "x"
+    axes = axis.axes
+    of_x = axis is axes.xaxis
     if log:
         (axes.set_xscale if of_x else axes.set_yscale)("log")
         decades = math.log10(high / low) if high > low else 0.0

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from spotkeep_jobs.record.record import Attempt, Cost, Hangs, Plan, Run, ScriptMetrics, TimelineEntry
+    from spotkeep_jobs.record.record import Attempt, Cost, Hangs, Notification, Plan, Run, ScriptMetrics, TimelineEntry
     from spotkeep_jobs.record.run_store import RunStore
 
 _MARKS = {
@@ -57,8 +57,23 @@ def bill(run: Run, *, prices: str | None = None) -> RenderableType:
         prices: The source of the prices, where they are not those of the reader's account.
     """
     if run.cost is None:
-        return Text("  nothing was billed" if run.state.ended else "  not known before the attempt ends", style="dim")
-    cost = run.cost
+        return Text(f"  {no_bill(run)}", style="dim")
+    return facts(bill_facts(run, run.cost, prices=prices))
+
+
+def no_bill(run: Run) -> str:
+    """Return the reason that a run has no bill."""
+    return "nothing was billed" if run.state.ended else "not known before the attempt ends"
+
+
+def bill_facts(run: Run, cost: Cost, *, prices: str | None = None) -> list[Fact]:
+    """Return the bill of a run as facts, a line each.
+
+    Args:
+        run: The run.
+        cost: Its bill.
+        prices: The source of the prices, where they are not those of the reader's account.
+    """
     at_most = "at most " if cost.redone_seconds is None else ""
     billed_seconds = cost.training_seconds if run.place.backend == "ec2" else cost.billed_seconds
     rows: list[Fact] = [
@@ -72,16 +87,14 @@ def bill(run: Run, *, prices: str | None = None) -> RenderableType:
     ]
     aws, ours = cost.aws_saved_percent, cost.saved_percent
     if aws is not None and (ours is None or round(aws) != round(ours)):
-        rows.append(
-            ("AWS shows", f"{quantities.percent(cost.aws_saved_percent)}, which counts repeated work as useful")
-        )
+        rows.append(("AWS's figure", f"{quantities.percent(cost.aws_saved_percent)}, counting repeated work as useful"))
     if cost.unknown_prices:
         rows.append(("price", f"not known: {', '.join(cost.unknown_prices)}"))
     elif cost.usd_per_hour is None:
         rows.append(("price", f"of {run.place.instance_type} not known: in instance time"))
     if prices is not None and cost.billed_usd is not None:
         rows.append(("prices", prices))
-    return facts(rows)
+    return rows
 
 
 def _saved(cost: Cost) -> str:
@@ -137,6 +150,7 @@ class RunStory:
         attempts: Its attempts.
         timeline: Its events, oldest first.
         metrics: The metrics of its script. None where it measures nothing.
+        notifications: Its notifications, sent or not, oldest first.
         plan: The plan that steers it. None for no plan.
         page: The address of its page in the AWS console. None where there is none.
     """
@@ -145,6 +159,7 @@ class RunStory:
     attempts: Sequence[Attempt]
     timeline: Sequence[TimelineEntry]
     metrics: ScriptMetrics | None
+    notifications: Sequence[Notification] = ()
     plan: Plan | None
     page: str | None
 
@@ -158,11 +173,13 @@ class RunStory:
             region: The deployment's. None for the local AWS, which has no console.
             unreadable: Takes the entries of the timeline that cannot be read.
         """
+        _, metrics, notifications = runs.with_metrics_and_notifications(run.run)
         return cls(
             run=run,
             attempts=runs.attempts(run.run),
             timeline=runs.timeline(run.run, unreadable=unreadable),
-            metrics=runs.metrics(run.run),
+            metrics=metrics,
+            notifications=notifications,
             plan=None if run.deadline_at is None else runs.plan(run.run),
             page=None if region is None else console_page(run, region=region),
         )
@@ -174,25 +191,40 @@ class RunStory:
             "attempts": [without_launch_id(attempt) for attempt in self.attempts],
             "timeline": [entry.model_dump(mode="json") for entry in self.timeline],
             "metrics": {} if self.metrics is None else self.metrics.model_dump(mode="json")["metrics"],
+            "notifications": [each.model_dump(mode="json") for each in self.notifications],
             "console_url": self.page,
             **({} if self.plan is None else {"plan": self.plan.model_dump(mode="json")}),
         }
 
 
-def run_description(story: RunStory, *, now: datetime, width: int) -> RenderableType:
-    """Return everything about a run, on one page."""
+def run_description(
+    story: RunStory, *, now: datetime, width: int, bar: RenderableType | None = None, most_entries: int | None = None
+) -> RenderableType:
+    """Return everything about a run, on one page.
+
+    Args:
+        story: The run's records.
+        now: The time.
+        width: The room, in characters.
+        bar: The bar of a run at work.
+        most_entries: Show only so many entries of the timeline, the newest ones.
+    """
     run, attempts, metrics = story.run, story.attempts, story.metrics
-    parts: list[RenderableType] = [_headline(run), _facts(run, page=story.page, now=now)]
+    bars = [] if bar is None else [Padding(bar, (0, 0, 0, 2))]
+    parts: list[RenderableType] = [_headline(run), *bars, facts(run_facts(run, page=story.page, now=now))]
     if len(attempts) > 1 or any(attempt.interruptions for attempt in attempts):
-        parts += [_heading("Attempts"), _attempts(attempts, width=width)]
+        table = table_that_fits(attempt_columns(attempts), width=width - 2)
+        parts += [_heading("Attempts"), Padding(table, (0, 0, 0, 2), expand=False)]
     if run.deadline_at is not None:
-        parts += [_heading("Deadline"), facts(_deadline(run, deadline_at=run.deadline_at, plan=story.plan, now=now))]
+        deadline = deadline_facts(run, deadline_at=run.deadline_at, plan=story.plan, now=now)
+        parts += [_heading("Deadline"), facts(deadline)]
     if metrics is not None and metrics.metrics:
         parts += [_heading("Metrics"), metric_list(metrics, width=width)]
         if metrics.left_out:
             parts.append(Text("  the script reports more than are kept", style="dim"))
     if story.timeline:
-        parts += [_heading("Timeline (UTC)"), timeline_table(story.timeline)]
+        timeline = story.timeline if most_entries is None else story.timeline[-most_entries:]
+        parts += [_heading("Timeline (UTC)"), timeline_table(timeline)]
     parts += [_heading("Cost"), bill(run)]
     return Group(*parts)
 
@@ -226,7 +258,14 @@ def _headline(run: Run) -> Text:
     return line
 
 
-def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
+def run_facts(run: Run, *, page: str | None, now: datetime) -> list[Fact]:
+    """Return the facts about a run, a line each.
+
+    Args:
+        run: The run.
+        page: The address of its page in the AWS console. None where there is none.
+        now: The time.
+    """
     rows: list[Fact] = [("runs on", where(run).replace(f" {run.place.capacity}", f", {run.place.capacity}"))]
     if run.group is not None:
         rows.append(
@@ -280,7 +319,7 @@ def _facts(run: Run, *, page: str | None, now: datetime) -> RenderableType:
         rows.append(("its log", run.log_warning))
     if run.ending is not None and run.ending.no_more_jobs_because:
         rows.append(("no job follows", run.ending.no_more_jobs_because))
-    return facts(rows)
+    return rows
 
 
 def _hangs(hangs: Hangs, *, now: datetime | None) -> str:
@@ -293,7 +332,15 @@ def _hangs(hangs: Hangs, *, now: datetime | None) -> str:
     return f"{often}{again if hangs.restarts else ''}{still}"
 
 
-def _deadline(run: Run, *, deadline_at: datetime, plan: Plan | None, now: datetime) -> list[Fact]:
+def deadline_facts(run: Run, *, deadline_at: datetime, plan: Plan | None, now: datetime) -> list[Fact]:
+    """Return the facts about the deadline of a run, a line each.
+
+    Args:
+        run: The run.
+        deadline_at: Its deadline.
+        plan: The plan that steers it. None for no plan.
+        now: The time.
+    """
     until = (deadline_at - (run.ended_at or now if run.state.ended else now)).total_seconds()
     kept = f"{quantities.duration(abs(until))} {'before it' if until >= 0 else 'late'}"
     left = f"in {quantities.duration(until)}" if until >= 0 else f"{quantities.duration(-until)} ago"
@@ -345,9 +392,10 @@ def _newest_job(attempt: Attempt) -> str:
     return next(iter(attempt.log_names[-1:]), "none yet")
 
 
-def _attempts(attempts: Sequence[Attempt], *, width: int) -> RenderableType:
+def attempt_columns(attempts: Sequence[Attempt]) -> list[Column]:
+    """Return the table of a run's attempts."""
     trained = [attempt.usage.training_seconds if attempt.usage else None for attempt in attempts]
-    columns = [
+    return [
         Column(heading="#", cells=[str(attempt.attempt) for attempt in attempts], justify="right"),
         Column(heading="STATE", cells=[state_text(RunState(attempt.state.value)) for attempt in attempts]),
         Column(
@@ -364,4 +412,3 @@ def _attempts(attempts: Sequence[Attempt], *, width: int) -> RenderableType:
         Column(heading="TRAINED", cells=[quantities.duration(time) for time in trained], importance=1, justify="right"),
         Column(heading="LOST", cells=[f"{attempt.interruptions}x" for attempt in attempts], justify="right"),
     ]
-    return Padding(table_that_fits(columns, width=width - 2), (0, 0, 0, 2), expand=False)

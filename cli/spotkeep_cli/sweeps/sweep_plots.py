@@ -25,6 +25,7 @@ from spotkeep_cli.rendering.pictures import (
     number_axis,
     number_text,
     require_drawing,
+    size_of,
     spans_powers_of_ten,
     time_unit,
     value_axis,
@@ -36,7 +37,7 @@ from spotkeep_jobs.sweeps.space import ContinuousParameter, DiscreteParameter
 from spotkeep_pages.plots import GROUND, SERIES, SOFT, TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
@@ -55,6 +56,8 @@ _ALL_NAMED = 7
 """A sweep with so few curves has the names of all."""
 _MOST_NUMBERED = 40
 """Of more trials, those alone that improved the best value have their numbers in a picture."""
+_MOST_DRAWN = 300
+"""Of more trials, the best ones have lines, and the others are points without names."""
 _COLUMN = 118.0
 """The room of one parameter, in pixels."""
 _MOST_TICKS = 8
@@ -91,6 +94,11 @@ class DrawnSweep:
     def values(self, trials: Sequence[Trial]) -> list[float]:
         """Return the best values of trials that have one."""
         return [value for trial in trials if (value := value_of(trial)) is not None]
+
+    def rank_of(self, values: Sequence[float]) -> Callable[[int], float]:
+        """Return the key that puts the places of values in order, the best first."""
+        sign = -1 if self.objective.goal == "maximize" else 1
+        return lambda place: sign * values[place]
 
     def so_far(self, trials: Sequence[Trial]) -> list[float]:
         """Return the best value after each of these trials."""
@@ -214,7 +222,14 @@ def _so_far(
         number_axis(axes.xaxis, [0.0, *at], log=False)
         axes.step([*at, axes.get_xlim()[1]], [*best, best[-1]], where="post", color=TEXT, linewidth=1.6, gid="best")
         names["best"] = "the best value so far"
-        for place, (trial, x, value) in enumerate(zip(trials, at, values, strict=True)):
+        drawn_alone = {*improved, *sorted(range(len(trials)), key=drawn.rank_of(values))[:_MOST_DRAWN]}
+        rest = [place for place in range(len(trials)) if place not in drawn_alone]
+        axes.plot(
+            [at[place] for place in rest], [values[place] for place in rest], ".", color=USUAL, alpha=0.4,
+            markersize=5, markeredgewidth=0, in_layout=False,
+        )  # fmt: skip
+        for place in sorted(drawn_alone):
+            trial, x, value = trials[place], at[place], values[place]
             better = place in improved
             gid = f"trial-{trial.number}"
             names[gid] = f"{drawn.says(trial)}; {x_texts[place]}"
@@ -268,8 +283,7 @@ class _Numbered:
 
 def _number_points(axes: Axes, points: Sequence[_Numbered]) -> None:
     """Write the numbers of points beside them, as long as no number covers another. The first ones come first."""
-    figure = axes.figure
-    width, height = figure.get_figwidth() * 72 * 0.8, figure.get_figheight() * 72 * 0.75
+    width, height = size_of(axes)
     to_axes = (axes.transData + axes.transAxes.inverted()).transform
     taken: list[tuple[float, float, float]] = []
     for point in points:
@@ -351,7 +365,7 @@ def at_comparisons(drawn: DrawnSweep) -> Picture | None:
         every = [value for _, values in compared for value in values.values()]
         value_axis(axes.yaxis, every)
         axes.set_xlim(-0.25, len(steps) - 0.75)
-        for trial, values in compared:
+        for trial, values in compared[-_MOST_DRAWN:]:
             is_best = trial is compared[-1][0]
             gid = f"trial-{trial.number}"
             names[gid] = drawn.says(trial)
@@ -376,11 +390,15 @@ def at_comparisons(drawn: DrawnSweep) -> Picture | None:
     )
     return Picture(
         name="rungs",
-        title="Comparisons of asha: a line is a trial that went on",
+        title="Comparisons of asha: a line is a trial that went on" + _only_the_best(len(compared)),
         description=description,
         figure=figure,
         names=names,
     )
+
+
+def _only_the_best(count: int) -> str:
+    return f" (the {_MOST_DRAWN} best of {count:,})" if count > _MOST_DRAWN else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -485,10 +503,12 @@ def _side_by_side_in_groups(scale: Scale) -> Scale:
 def side_by_side(drawn: DrawnSweep) -> Picture | None:
     """Return a line for each trial through its parameters to its value, the best in a colour of its own."""
     names = differing(drawn.trials)
-    ranked = drawn.measured
+    every = drawn.measured
+    ranked = every[:_MOST_DRAWN]
     if not names or len(ranked) < 2:
         return None
     failed = [trial for trial in drawn.trials if trial.state is TrialState.FAILED and value_of(trial) is None]
+    failed = failed[:_MOST_DRAWN]
     shown = [*ranked, *failed]
     space = {} if drawn.request.parameters is None else drawn.request.parameters.root
     scales = [scale_of([trial.parameters.get(name, "") for trial in shown], space.get(name)) for name in names]
@@ -551,4 +571,5 @@ def side_by_side(drawn: DrawnSweep) -> Picture | None:
         + (f" Dashed lines are {quantities.counted(len(failed), 'trial')} that failed." if failed else "")
     )
     title = "Parameters side by side: the better, the stronger the line" + (", failed ones dashed" if failed else "")
+    title += _only_the_best(len(every))
     return Picture(name="parameters", title=title, description=description, figure=figure, names=said, wide=True)

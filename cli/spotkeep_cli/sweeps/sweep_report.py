@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from spotkeep_cli.extras import install_command
 from spotkeep_cli.next_steps import steps_for_best, steps_for_sweep
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import Fact, page_facts, page_table
 from spotkeep_cli.rendering.metric_list import at_step
-from spotkeep_cli.rendering.pictures import can_draw
+from spotkeep_cli.rendering.pictures import can_draw, lacking_pictures, laid_out
 from spotkeep_cli.sweeps.sweep_plots import DrawnSweep, sweep_pictures
 from spotkeep_cli.sweeps.sweep_view import (
     in_order,
@@ -20,6 +19,7 @@ from spotkeep_cli.sweeps.sweep_view import (
     trials_in_words,
     value_text,
 )
+from spotkeep_jobs.errors import UnreadableRecordError, in_words
 from spotkeep_jobs.record.states import SweepState
 from spotkeep_jobs.sweeps.document import SweepRequest
 from spotkeep_pages.elements import badge, code, command, element, figures, notice, paragraph
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from datetime import datetime
     from xml.etree import ElementTree as ET
 
-    from spotkeep_cli.rendering.pictures import Picture
     from spotkeep_cli.seams import Invocation
     from spotkeep_jobs.record.run_store import RunStore
     from spotkeep_jobs.record.sweep import Sweep, Trial
@@ -67,18 +66,35 @@ class SweepStory:
     interruptions: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, sweep: Sweep, trials: Sequence[Trial], *, runs: RunStore) -> SweepStory:
+    def read(
+        cls,
+        sweep: Sweep,
+        trials: Sequence[Trial],
+        *,
+        runs: RunStore,
+        unreadable: dict[str, str] | None = None,
+    ) -> SweepStory:
         """Read the runs of the best trials.
 
         Args:
             sweep: Its item.
             trials: Its trials.
             runs: The run table that holds their runs.
+            unreadable: Takes the runs that cannot be read. None to raise at the first.
+
+        Raises:
+            UnreadableRecordError: A run cannot be read, and nothing takes it.
         """
         request = SweepRequest.model_validate(sweep.document["sweep"])
         curves, interruptions = {}, {}
         for trial in in_order(trials, request)[:MOST_CURVES]:
-            run, metrics, _ = runs.with_metrics_and_notifications(trial.run)
+            try:
+                run, metrics, _ = runs.with_metrics_and_notifications(trial.run)
+            except UnreadableRecordError as error:
+                if unreadable is None:
+                    raise
+                unreadable[error.what] = in_words(error)
+                continue
             if run is None or not trial.has(run):
                 continue
             interruptions[trial.number] = run.interruptions
@@ -129,7 +145,11 @@ def sweep_html(story: SweepStory, *, invocation: Invocation, now: datetime) -> s
 def _commands(story: SweepStory, *, invocation: Invocation) -> list[ET.Element]:
     about_best = {step.command for step in steps_for_best(story.sweep, invocation=invocation)}
     steps = steps_for_sweep(story.sweep, invocation=invocation, after="describe")
-    return [command(step.command, purpose=step.what) for step in steps if step.command not in about_best]
+    return [
+        command(step.command, purpose=step.what[:1].upper() + step.what[1:])
+        for step in steps
+        if step.command not in about_best
+    ]
 
 
 def _lead(story: SweepStory, *, now: datetime) -> Iterator[Content]:
@@ -158,19 +178,19 @@ def _tiles(story: SweepStory, *, now: datetime) -> Iterator[tuple[str, str, str]
     sweep, objective = story.sweep, story.request.objective
     if sweep.best is not None and objective is not None:
         goal = "higher" if objective.goal == "maximize" else "lower"
-        yield f"best {objective.metric}", f"{sweep.best.value:.4g}", f"trial {sweep.best.number}; {goal} is better"
+        yield f"Best {objective.metric}", f"{sweep.best.value:.4g}", f"trial {sweep.best.number}; {goal} is better"
     counts = ", ".join(f"{count} {state}" for state, count in sweep.counts.model_dump().items() if count)
-    yield "trials", f"{sweep.counts.chosen:,}", counts
+    yield "Trials", f"{sweep.counts.chosen:,}", counts
     length = ((sweep.ended_at or now) - sweep.created_at).total_seconds()
-    yield "time", quantities.duration(length), "from launch to end" if sweep.ended_at else "since the launch"
+    yield "Time", quantities.duration(length), "from launch to end" if sweep.ended_at else "since the launch"
     if sweep.cost is not None and sweep.cost.billed_usd is not None:
         saved = sweep.cost.saved_usd
         remark = "" if saved is None else f"{quantities.percent(sweep.cost.saved_percent)} less than on demand"
-        yield "cost", quantities.dollars(sweep.cost.billed_usd), remark
+        yield "Cost", quantities.dollars(sweep.cost.billed_usd), remark
     taken = sum(story.interruptions.values())
     if taken:
         hit = sum(count > 0 for count in story.interruptions.values())
-        yield "interruptions", f"{taken:,}", f"of {quantities.counted(hit, 'trial')}"
+        yield "Interruptions", f"{taken:,}", f"of {quantities.counted(hit, 'trial')}"
 
 
 def _facts(story: SweepStory) -> list[Fact]:
@@ -185,24 +205,22 @@ def _facts(story: SweepStory) -> list[Fact]:
     return [*rows, *money_facts(sweep.cost, limit=sweep.document.get("max_cost"))]
 
 
-def sweep_sections(story: SweepStory, *, invocation: Invocation) -> list[Section]:
+def sweep_sections(story: SweepStory, *, invocation: Invocation | None) -> list[Section]:
     """Return the best trial, the pictures and the table of trials as sections of a page.
 
     Args:
         story: The records of the sweep.
-        invocation: The words that `spotkeep` was called with.
+        invocation: The words that `spotkeep` was called with. None for a sweep that is gone, with no next command.
     """
     sections = []
     best, drawn = story.sweep.best, story.drawn
     if best is not None:
         names = [(name, value_text(value)) for name, value in best.parameters.items()]
-        steps = steps_for_best(story.sweep, invocation=invocation)
-        commands = [command(step.command, purpose=step.what) for step in steps]
+        steps = [] if invocation is None else steps_for_best(story.sweep, invocation=invocation)
+        commands = [command(step.command, purpose=step.what[:1].upper() + step.what[1:]) for step in steps]
         sections.append(Section("The best trial", [page_facts([("run", best.run), *names]), *commands]))
     if not can_draw():
-        hint = install_command("planner")
-        lacking = notice(paragraph("Pictures need matplotlib. This command installs it: ", code(hint)), tone="neutral")
-        sections.append(Section("Pictures", [lacking]))
+        sections.append(Section("Pictures", [lacking_pictures()]))
     elif drawn is not None and drawn.measured:
         sections += _picture_sections(drawn)
     if story.trials:
@@ -222,20 +240,18 @@ def _picture_sections(drawn: DrawnSweep) -> Iterator[Section]:
         if "cost" in names and "cost" not in pictures and drawn.ended:
             remark = paragraph("The cost of a trial is not known, so no picture shows the objective over money.")
         if shown:
-            yield Section(heading, [*_laid_out(shown), remark])
+            yield Section(heading, [*laid_out(shown), remark])
 
 
-def _laid_out(pictures: Sequence[Picture]) -> list[ET.Element]:
-    if any(picture.wide for picture in pictures):
-        return [picture.element() for picture in pictures]
-    return [element("div", *(picture.element() for picture in pictures), class_="plots")]
-
-
-def _table(story: SweepStory, *, invocation: Invocation) -> Iterator[ET.Element]:
+def _table(story: SweepStory, *, invocation: Invocation | None) -> Iterator[ET.Element]:
     ordered = in_order(story.trials, story.request)
     shown = ordered[:MOST_ROWS]
     caption = "The best trial first" if story.request.objective is not None else "In the order of their numbers"
     yield page_table(trial_columns(shown, story.request, interruptions=story.interruptions), caption=caption)
     if len(shown) < len(ordered):
-        everything = invocation.command(f"describe {story.sweep.sweep} --all")
-        yield paragraph(f"And {len(ordered) - len(shown):,} more. This command lists them: ", code(everything))
+        more = f"And {len(ordered) - len(shown):,} more."
+        if invocation is None:
+            yield paragraph(more)
+        else:
+            everything = invocation.command(f"describe {story.sweep.sweep} --all")
+            yield paragraph(f"{more} This command lists them: ", code(everything))

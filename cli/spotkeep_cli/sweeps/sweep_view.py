@@ -12,6 +12,7 @@ from rich.text import Text
 
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import Column, Fact, facts, table_that_fits
+from spotkeep_cli.rendering.curves import curve
 from spotkeep_cli.rendering.metric_list import at_step, sparkline
 from spotkeep_jobs.record.states import SweepState, TrialState
 from spotkeep_jobs.sweeps.document import SweepRequest
@@ -100,9 +101,9 @@ def sweep_page(sweep: Sweep, trials: Sequence[Trial], *, now: datetime, width: i
         values = at_step(sweep.best.value, sweep.best.step)
         rows.append(("best", f"trial {sweep.best.number}: {request.objective.metric} {values}"))
         rows.append(("", ", ".join(f"{name}={value_text(each)}" for name, each in sweep.best.parameters.items())))
-    curve = [] if request.objective is None else best_so_far(ended_with_value(trials), request.objective)
-    if len(curve) > 1:
-        rows.append(("best so far", f"{sparkline(curve)}  {curve[0]:.4g} to {curve[-1]:.4g}"))
+    best = [] if request.objective is None else best_so_far(ended_with_value(trials), request.objective)
+    if len(best) > 1:
+        rows.append(("best so far", f"{sparkline(best)}  {best[0]:.4g} to {best[-1]:.4g}"))
     rows += money_facts(sweep.cost, limit=sweep.document.get("max_cost"))
     ordered = in_order(trials, request)
     shown = ordered if everything else ordered[:TRIALS_SHOWN]
@@ -115,6 +116,22 @@ def sweep_page(sweep: Sweep, trials: Sequence[Trial], *, now: datetime, width: i
     if len(shown) < len(ordered):
         parts.append(Text(f"  and {len(ordered) - len(shown):,} more; --all shows them", style="dim"))
     return Group(*parts)
+
+
+def best_curve(sweep: Sweep, trials: Sequence[Trial], *, width: int) -> RenderableType:
+    """Draw the best value of the objective after each trial that ended.
+
+    Args:
+        sweep: Its item.
+        trials: Its trials.
+        width: The room, in characters.
+    """
+    objective = SweepRequest.model_validate(sweep.document["sweep"]).objective
+    best = [] if objective is None else best_so_far(ended_with_value(trials), objective)
+    if objective is None or len(best) < 2:
+        return Text("\n  No curve: fewer than two trials have ended with a value of the objective.", style="dim")
+    heading = Text.assemble("\n  ", (objective.metric, "bold"), "  best so far")
+    return Group(heading, *curve(list(enumerate(best, start=1)), width=width, unit="trials ended"))
 
 
 def trial_columns(

@@ -1,6 +1,6 @@
 """The bill of a run or a sweep (I8), as its cost against a clean on-demand run of the same work. Pure.
 
-SageMaker's own figure, (1 - billable / training) x 100, counts work done twice as useful. Here the comparison is a run
+SageMaker's own figure, (1 - billable / training) x 100, counts repeated work as useful. Here the comparison is a run
 on demand without interruptions. The steps that were trained again are taken from the training time. So are the
 downloading and loading that each restart repeats. The bill of a sweep is the sum of its trials' bills.
 

@@ -84,16 +84,16 @@ InstanceTypes = Annotated[tuple[InstanceType, ...], AfterValidator(each_once), B
 
 
 class FallbackRequest(DocumentModel):
-    """One fallback of a capacity ladder: which capacity to ask for, and how long to wait for it."""
+    """One fallback of a capacity ladder, with the capacity to ask for and the longest wait."""
 
     capacity: Literal["spot", "on-demand"] = "spot"
     """spot or on-demand."""
     instance_types: InstanceTypes | None = Field(default=None, examples=[["ml.g5.xlarge", "ml.g5.2xlarge"]])
-    """Instance types, best first. Spot tries them one after the other; on-demand takes the first it can get."""
+    """Instance types, best first. Spot tries them one after the other, and on-demand takes the first it can get."""
     instance_type: InstanceType | None = Field(default=None, examples=["ml.g5.xlarge"])
     """The same for a single type."""
     longest_wait: LongestWait | None = Field(default=None, examples=["30m"])
-    """How long to wait for capacity before the next fallback. Default: the document's longest_wait."""
+    """The longest wait for capacity before the next fallback. Default: the document's longest_wait."""
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -188,7 +188,7 @@ class Fallback:
 
     Attributes:
         capacity: Spot or on-demand.
-        instance_types: Best first. Spot has one. On-demand takes the first it can get.
+        instance_types: Best first. Managed spot has one. On-demand takes the first it can get, and a fleet any.
         longest_wait_seconds: The longest wait for capacity at a time before the next fallback. None where max_wait or
             the run's deadline ends the waiting.
     """
@@ -213,6 +213,8 @@ class NextJob:
         pause_seconds: The wait before its creation, as SageMaker had no capacity a moment ago.
         no_capacity_since: The time since when SageMaker has had no capacity, over the jobs before it. None where
             SageMaker is not asked again.
+        max_wait_seconds: The time that a fleet may take in all, waiting included. None for SageMaker, and where nothing
+            bounds it.
     """
 
     position: int
@@ -221,6 +223,7 @@ class NextJob:
     because: str
     pause_seconds: int = 0
     no_capacity_since: datetime | None = None
+    max_wait_seconds: int | None = None
 
 
 def fallbacks_of(request: JobRequest) -> tuple[Fallback, ...]:
@@ -234,7 +237,9 @@ def fallbacks_of(request: JobRequest) -> tuple[Fallback, ...]:
         return (Fallback(capacity=request.capacity, instance_types=request.types, longest_wait_seconds=wait),)
     wait = request.longest_wait or _DEFAULT_LONGEST_WAIT_SECONDS
     if request.ladder is None:
-        spot = [Fallback(capacity="spot", instance_types=(each,), longest_wait_seconds=wait) for each in request.types]
+        # A fleet chooses among all types by itself. Managed spot takes one.
+        groups = [request.types] if request.backend == "ec2" else [(each,) for each in request.types]
+        spot = [Fallback(capacity="spot", instance_types=types, longest_wait_seconds=wait) for types in groups]
         on_demand = Fallback(capacity="on-demand", instance_types=request.types, longest_wait_seconds=wait)
         return _until_the_deadline(request, spot if request.spot_only else [*spot, on_demand])
     fallbacks: list[Fallback] = []
@@ -288,7 +293,12 @@ def on_demand_below(fallbacks: Sequence[Fallback], position: int) -> int | None:
 
 
 def first_job(
-    request: JobRequest, *, prices: Mapping[str, float], spent_usd: float = 0.0, on_demand_because: str | None = None
+    request: JobRequest,
+    *,
+    prices: Mapping[str, float],
+    spent_usd: float = 0.0,
+    on_demand_because: str | None = None,
+    begun_at: datetime | None = None,
 ) -> NextJob:
     """Return the run's first job, or the first after it was resumed.
 
@@ -297,6 +307,7 @@ def first_job(
         prices: On-demand US dollars per instance and hour, by instance type.
         spent_usd: The cost of the run so far, in US dollars.
         on_demand_because: The reason for passing over spot. None where spot is tried.
+        begun_at: The time of the launch or the resume. None where the job is judged alone.
 
     Returns:
         Its `max_run_seconds` are below `shortest_job_seconds` when max_cost pays for no more.
@@ -307,7 +318,28 @@ def first_job(
     affordable = affordable_seconds(request, fallback, spent_usd=spent_usd, prices=prices)
     seconds = affordable_run(request, longest=request.max_run, affordable=affordable)
     because = on_demand_because or "the run was asked for"
-    return NextJob(position=position, fallback=fallback, max_run_seconds=seconds, because=because)
+    return NextJob(
+        position=position,
+        fallback=fallback,
+        max_run_seconds=seconds,
+        because=because,
+        max_wait_seconds=request.max_wait if begun_at is None else fleet_seconds(request, begun_at=begun_at),
+    )
+
+
+def fleet_seconds(request: JobRequest, *, begun_at: datetime) -> int | None:
+    """Return the time that a run on fleets may take in all, in seconds. None where nothing bounds it.
+
+    With a deadline it may wait until then, and train for one max_run more.
+
+    Args:
+        request: The validated request.
+        begun_at: The time of its launch or resume.
+    """
+    deadline_at = request.deadline_at(begun_at)
+    if request.max_wait is not None or request.backend != "ec2" or deadline_at is None:
+        return request.max_wait
+    return request.max_run + max(0, int((deadline_at - begun_at).total_seconds()))
 
 
 def shortest_job_seconds(request: JobRequest) -> int:
@@ -447,7 +479,7 @@ def _longest_wait_means_something(request: JobRequest) -> Iterator[Problem]:
         )
 
 
-@rule("capacity", "queue", "ladder", "longest_wait")
+@rule("backend", "capacity", "queue", "ladder", "longest_wait")
 def _ladder_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.capacity != "auto":
         if request.ladder is not None:
@@ -457,7 +489,7 @@ def _ladder_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator
                 problem=f"is given with capacity: {request.capacity}, which asks for one kind of capacity only",
                 fix="Choose capacity: auto, or remove ladder.",
             )
-        if request.longest_wait is not None and request.backend != "ec2":
+        if request.longest_wait is not None:
             yield from _longest_wait_means_something(request)
         return
     for number, fallback in enumerate(request.ladder or ()):

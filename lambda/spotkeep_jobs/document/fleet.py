@@ -36,7 +36,7 @@ class VolumeRequest(DocumentModel):
     """The volume that follows a run on EC2, for its data and checkpoints."""
 
     size_gb: WholeNumber = Field(default=100, ge=1, le=65_536)
-    """Its size in GiB. At least the snapshot's; a volume of the run that is smaller grows when it moves."""
+    """Its size in GiB, at least the snapshot's. A volume of the run that is smaller grows when it moves."""
     type: Literal["gp3", "gp2", "io2", "io1", "st1", "sc1"] = "gp3"
     """gp3, gp2, io2, io1, st1 or sc1."""
     iops: WholeNumber | None = Field(default=None, ge=100, le=256_000)
@@ -44,15 +44,15 @@ class VolumeRequest(DocumentModel):
     throughput: WholeNumber | None = Field(default=None, ge=125, le=2_000)
     """MiB/s, of gp3. Default: 125."""
     initialization_rate: WholeNumber | None = Field(default=None, ge=100, le=300)
-    """How fast a volume is filled from its snapshot, in MiB/s, when the run moves to another zone; billed by the GiB.
-    Default: blocks are fetched when they are read."""
+    """The speed, in MiB/s, at which a volume is filled from its snapshot when the run moves to another zone. It is
+    billed by the GiB. Default: blocks are fetched when they are read."""
     snapshot: Text | None = Field(default=None, examples=["snap-0123456789abcdef0"], pattern="^snap-[0-9a-f]{8,17}$")
-    """What the run's first volume is made from. Default: it begins empty."""
+    """The source of the run's first volume. Default: it begins empty."""
     volume: Text | None = Field(default=None, examples=["vol-0123456789abcdef0"], pattern="^vol-[0-9a-f]{8,17}$")
-    """A volume of your own to begin on; it is never deleted. Default: the run makes its own."""
+    """A volume of your own to begin on, which is never deleted. Default: the run makes its own."""
     when_done: Literal["keep", "delete"] = "keep"
-    """What becomes of the volume when the run has completed: keep it (for as long as the deployment keeps volumes), or
-    delete it. Of a run that failed or was stopped it is kept: it can be resumed."""
+    """The end of the volume when the run has completed. It is keep (for as long as the deployment keeps volumes) or
+    delete. The volume of a run that failed or was stopped is kept, since the run can be resumed."""
 
 
 _METADATA_KEY: Final = re.compile(r"[A-Za-z0-9+\-=.,_:@]+", re.ASCII)
@@ -105,17 +105,6 @@ def no_fleets() -> Problem:
         problem="needs EC2 fleets, and this deployment has none",
         fix="Set ec2_fleets and deploy again, or launch it on SageMaker: remove backend.",
     )
-
-
-@rule("backend", "capacity", "ladder")
-def _capacity_is_of_fleets(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    if request.backend == "ec2" and request.capacity == "auto" and request.ladder is None:
-        yield Problem(
-            field="capacity",
-            found="auto",
-            problem="is SageMaker's ladder of one type after the other",
-            fix="Choose capacity: spot, where a fleet chooses among all types and zones by itself, or on-demand.",
-        )
 
 
 @rule("backend", "channels")
@@ -275,11 +264,10 @@ _NOT_ON_EC2: Final[Mapping[str, str]] = {
     "algorithm": "Remove it: SageMaker's built-in algorithms run in its training jobs alone.",
     "instance_count": "Remove it: a run on EC2 has one instance. For independent trainings write runs: instead.",
     "volume_size_gb": "Write volume: {size_gb: ...}.",
-    "ladder": "Remove it: a fleet chooses among all instance_types and zones by itself.",
-    "longest_wait": "Remove it: max_wait bounds how long the run may take in all.",
+    "ladder": "Remove it: a fleet chooses among all instance_types and zones by itself. capacity: auto goes on demand "
+    "after longest_wait.",
     "spot_only": "Remove it: capacity: spot stays on spot.",
     "max_total_run": "Remove it: max_run bounds the training, over all instances.",
-    "deadline": "Remove it: runs on EC2 are not steered by a deadline.",
     "keep_alive": "Remove it: warm pools are SageMaker's.",
     "team": "Remove it: what an isolated team stores is kept apart on SageMaker alone; instances work below runs/.",
 }
@@ -318,7 +306,6 @@ RULES: Final[tuple[Rule, ...]] = (
         for field, fix in _ONLY_ON_EC2.items()
     ),
     _there_are_fleets,
-    _capacity_is_of_fleets,
     _channels_are_copied,
     _tag_keys_fit_into_the_metadata,
     _runs_are_independent,
@@ -344,7 +331,7 @@ def fleet_warnings(request: JobRequest) -> Iterator[str]:
             f"max_cost does not count the run's volume: the price of {request.volume.type} storage is not known here. "
             "It counts instances, root volumes and snapshots."
         )
-    if request.capacity == "spot" and len(request.types) == 1:
+    if request.capacity != "on-demand" and len(request.types) == 1:
         yield (
             f"one instance type ({request.types[0]}) is one pool a zone: name several types, and a fleet finds "
             "capacity sooner and loses it less often."

@@ -105,12 +105,12 @@ def read_metric_pattern(value: object) -> str:
 
 
 class MetricRequest(DocumentModel):
-    """A number to follow: one that the script logs by this name, or one that a pattern finds in what it prints."""
+    """A number to follow. The script logs it by this name, or a pattern finds it in its output."""
 
     pattern: Annotated[str, BeforeValidator(read_metric_pattern)] | None = Field(
         default=None, examples=["val_loss=([0-9.eE+-]+)"]
     )
-    """A regular expression, searched for in each line of output; its first group is the value. At most 500 characters,
+    """A regular expression, searched for in each line of output. Its first group is the value. At most 500 characters,
     without flags, lookarounds and references. Default: none, the script logs the metric itself."""
     step: Annotated[str, BeforeValidator(read_metric_pattern)] | None = Field(default=None, examples=["epoch ([0-9]+)"])
     """The same for the step: its last match in this line or an earlier one. Default: the steps the script reports."""

@@ -123,18 +123,19 @@ class JobRequest(DocumentModel):
 
     # Leaves room for the `-` and 8 hex digits that make a run id of a name.
     name: Text = Field(examples=["resnet50-cifar10"], max_length=43, pattern=HYPHENATED)
-    """What people call the job: letters, digits and hyphens, at most 43; a letter or digit first and last."""
+    """The name of the job for people. It has letters, digits and hyphens, at most 43, with a letter or digit first and
+    last."""
     command: Annotated[tuple[str, ...] | str, BeforeValidator(read_command), COMMAND_SCHEMA] | None = Field(
         default=None, examples=["python train.py --epochs 30", ["python", "train.py"], 'cd src\npython train.py "$@"\n']
     )
     """The command that trains, run in the unpacked source. A text of one line is split into words, and no shell runs
-    it; a text of several lines is a block for `bash -euo pipefail`, and "$@" are the hyperparameters. Default: the own
-    entry point of the image, framework or algorithm that is named; one of them is then required."""
+    it. A text of several lines is a block for `bash -euo pipefail`, and "$@" are the hyperparameters. Default: the own
+    entry point of the image, framework or algorithm. One of them is then required."""
     run: Text | None = Field(
         default=None, examples=["resnet50-cifar10-2026-11"], max_length=MAX_RUN_ID_LENGTH, pattern=HYPHENATED
     )
-    """The run's id: letters, digits and hyphens, at most 52, never used before. Default: the name and 8 hex
-    digits of the token."""
+    """The run's id. It has letters, digits and hyphens, at most 52, and was never used before. Default: the name and 8
+    hex digits of the token."""
     source: Annotated[
         Source | None,
         BeforeValidator(read_source, json_schema_input_type=S3Uri | ArchiveSource | GitSource | None),
@@ -142,8 +143,8 @@ class JobRequest(DocumentModel):
         default=None,
         examples=[{"git": "https://example.com/a.git", "commit": "0f4b7c1d2e3a49586776859403a2b1c0d9e8f7a6"}],
     )
-    """Where the code is: an archive by its URI and hash, or by its URI alone if it is named `<sha256>.tar.gz`; or a
-    commit of a git repository. Default: none, the image holds it."""
+    """The place of the code. It is an archive by its URI and hash, or by its URI alone if it is named
+    `<sha256>.tar.gz`, or a commit of a git repository. Default: none, the image holds it."""
     install: Annotated[
         str | tuple[str, ...],
         BeforeValidator(read_install),
@@ -157,57 +158,59 @@ class JobRequest(DocumentModel):
             mode="validation",
         ),
     ] = Field(default="auto", examples=["requirements/train.txt", ["timm==1.0.9"], "none"])
-    """What pip installs before the command. auto: requirements.txt at the source's root, else what the table [project]
-    of pyproject.toml depends on; none; the path of a requirements file in the source; or a list of requirements."""
+    """The packages that pip installs before the command. auto takes requirements.txt at the source's root, else the
+    dependencies in the table [project] of pyproject.toml. Others are none, the path of a requirements file in the
+    source, or a list of requirements."""
     setup: Annotated[tuple[str, ...] | str, BeforeValidator(read_setup), COMMAND_SCHEMA] | None = Field(
         default=None, examples=["python download_tokenizer.py"]
     )
-    """A command that is run once a machine, after the installation, in the unpacked source: at most 256 characters, or
-    a block of lines for bash."""
+    """A command that is run once a machine, after the installation, in the unpacked source. It has at most 256
+    characters, or is a block of lines for bash."""
     backend: Literal["sagemaker", "ec2"] = "sagemaker"
-    """sagemaker: a managed training job. ec2: a spot fleet of one instance, with a volume that follows the run."""
+    """sagemaker is a managed training job. ec2 is a spot fleet of one instance, with a volume that follows the run."""
     volume: VolumeRequest | None = Field(default=None, examples=[{"size_gb": 500, "type": "gp3"}])
-    """backend ec2 only: the volume that follows the run. Default: 100 GiB of gp3, kept when the run is done."""
+    """The volume that follows the run, for backend ec2 only. Default: 100 GiB of gp3, kept when the run is done."""
     max_price: UsDollars | None = Field(default=None, examples=[0.5])
     """backend ec2 only: US dollars an hour that a spot instance may cost. Default: the on-demand price."""
     runs: WholeNumber = Field(default=1, ge=1, le=MAX_RUNS)
-    """backend ec2 only: how many independent runs to launch, 1 to 15, each with its own id, fleet, volume and
-    checkpoints. Several are called `<run>-1`, `<run>-2`, ...; SPOTKEEP_RUN_INDEX is the number of each."""
+    """The number of independent runs to launch, 1 to 15, for backend ec2 only. Each has its own id, fleet, volume and
+    checkpoints. Several are called `<run>-1`, `<run>-2`, ... and SPOTKEEP_RUN_INDEX is the number of each."""
     on_demand_base: WholeNumber = Field(default=0, ge=0, le=MAX_RUNS)
-    """backend ec2 only: how many of the runs, the first ones, are on demand while the others are spot."""
+    """For backend ec2 only. This many of the runs, the first ones, are on demand while the others are spot."""
     rebalance: Literal["leave", "save", "ignore"] = "save"
-    """backend ec2 only: what a rebalance recommendation means: save and go on, leave as on a notice, or ignore."""
+    """The answer to a rebalance recommendation, for backend ec2 only. It is save and go on, leave as on a notice, or
+    ignore."""
     instance_metadata: Literal["closed", "open"] = "closed"
-    """backend ec2 only: whether the script reaches the instance metadata service and with it the instance's role."""
+    """For backend ec2 only. With open the script reaches the instance metadata service, and with it the instance's
+    role."""
     image: Image | None = Field(
         default=None, examples=["763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.10.0-gpu-py313"]
     )
-    """The container image; needs `python3` 3.9 or later, nothing else. Default: the deployment's, by instance type; on
-    EC2 none, and the command runs on the AMI itself."""
+    """The container image. It needs `python3` 3.9 or later, nothing else. Default: the deployment's, by instance type.
+    On EC2 none, and the command runs on the AMI itself."""
     framework: Framework | None = Field(default=None, examples=["pytorch-2.10"])
-    """Instead of image, AWS's own image of a framework: pytorch, tensorflow, huggingface, xgboost or sklearn, with a
-    version as pytorch-2.10, or without for the newest. The launch chooses it by region and instance types."""
+    """AWS's own image of a framework, instead of image. It is pytorch, tensorflow, huggingface, xgboost or sklearn,
+    with a version as pytorch-2.10, or without for the newest. The launch chooses it by region and instance types."""
     algorithm: Algorithm | None = Field(default=None, examples=["xgboost-1.7"])
-    """Instead of image and command, one of SageMaker's built-in algorithms: xgboost-1.7, blazingtext, linear-learner,
-    ... The launch chooses its image by region; hyperparameters and channels are the algorithm's own."""
+    """One of SageMaker's built-in algorithms, instead of image and command, such as xgboost-1.7, blazingtext,
+    linear-learner. The launch chooses its image by region. Hyperparameters and channels are the algorithm's own."""
     instance_types: InstanceTypes | None = Field(default=None, examples=[["ml.g5.xlarge"]])
     """SageMaker instance types, best first. Spot takes one, the others up to five. Default: the deployment's."""
     instance_type: InstanceType | None = Field(default=None, examples=["ml.g5.xlarge"])
     """The same for a single type."""
     instance_count: WholeNumber = Field(default=1, ge=1, le=20)
-    """How many instances, 1 to 20."""
+    """The number of instances, 1 to 20."""
     volume_size_gb: WholeNumber = Field(default=30, ge=1, le=16_384)
     """Storage of each instance in GB, 1 to 16,384. Types with local disks bring their own."""
     capacity: Literal["spot", "on-demand", "auto"] = "spot"
     """spot: cheaper, can be interrupted. on-demand: dearer, never interrupted, may keep a warm pool. auto: spot with
-    each instance type, then on demand."""
+    each instance type, on EC2 with all of them at once, then on demand."""
     queue: ShortName | None = Field(default=None, examples=["gpu"])
-    """The queue of the deployment that the job waits in for its turn, where it has queues. Default: none, SageMaker is
-    asked at once."""
+    """The queue of the deployment that the job waits in for its turn. Default: none, SageMaker is asked at once."""
     share: ShortName | None = Field(default=None, examples=["vision"])
-    """With a queue: whose share of it the job uses. Default: the queue's only one."""
+    """The share of the queue that the job uses. Default: the queue's only one."""
     priority: WholeNumber | None = Field(default=None, ge=0, le=MAX_PRIORITY, examples=[7])
-    """With a queue: 0 to 9999; within a share the higher one goes first. Default: 0."""
+    """The turn of the job in a queue, 0 to 9999. Within a share the higher one goes first. Default: 0."""
     ladder: Annotated[tuple[FallbackRequest, ...], BeforeValidator(read_fallbacks)] | None = Field(
         default=None,
         examples=[
@@ -217,23 +220,23 @@ class JobRequest(DocumentModel):
             ]
         ],
     )
-    """With capacity auto: the kinds of capacity to ask for, in this order, at most 10. Default: made of
+    """The kinds of capacity to ask for with capacity auto, in this order, at most 10. Default: made of
     instance_types."""
     longest_wait: LongestWait | None = Field(default=None, examples=["30m"])
-    """With capacity auto: how long a fallback waits for capacity, at the start and after an interruption, before the
-    next one is tried, 5m to 28d. Default: 1h. With capacity on-demand: how long a job waits for capacity.
-    Default: 1d."""
+    """With capacity auto, the longest wait of a fallback for capacity before the next one is tried, 5m to 28d. It
+    counts at the start and after an interruption. Default: 1h. With capacity on-demand, the longest wait of a job for
+    capacity. Default: 1d."""
     spot_only: bool = Field(default=False, strict=True)
-    """Whether on-demand capacity is forbidden, whatever else the document or its ladder says."""
+    """True forbids on-demand capacity, also where another field or the ladder asks for it."""
     max_attempts: WholeNumber = Field(default=20, ge=1, le=100)
-    """How many training jobs the run may take in all before it is given up, 1 to 100."""
+    """The most training jobs that the run may take in all, 1 to 100. Then it is given up."""
     script_retries: WholeNumber = Field(default=0, ge=0, le=10)
-    """How often a script that ended with an error is started again from its last checkpoint, 0 to 10."""
+    """The most times that a script that ended with an error is started again from its last checkpoint, 0 to 10."""
     max_total_run: Annotated[int, DurationOf(lowest=1, highest=365 * DAY_SECONDS)] | None = Field(
         default=None, examples=["10d"]
     )
-    """How long the run may train over all its jobs: a job that ends at max_run is then followed by the next, on its
-    checkpoints. Default: max_run, so there is no next."""
+    """The longest training of the run over all its jobs. A job that ends at max_run is then followed by the next, on
+    its checkpoints. Default: max_run, so there is no next."""
     max_cost: UsDollars | None = Field(default=None, examples=[25])
     """US dollars the run may cost. When they are spent its job is stopped, which saves first, and the run ends; at 80%
     a notification can be sent. Each job's max_run is cut to what is left at the on-demand price, too; a spot job that
@@ -246,22 +249,23 @@ class JobRequest(DocumentModel):
     work: Annotated[int, DurationOf(lowest=1, highest=MAX_DEADLINE_SECONDS)] | None = Field(
         default=None, examples=["48h"]
     )
-    """How long the training takes without interruptions, for plans and deadlines. Default: max_total_run or max_run."""
+    """The time of the training without interruptions, for plans and deadlines. Default: max_total_run or max_run."""
     restart: Annotated[int, DurationOf(lowest=1, highest=DAY_SECONDS)] | None = Field(default=None, examples=["20m"])
-    """From asking for capacity to working, checkpoint loaded, at most; for plans and deadlines. Default: 12m."""
+    """The longest time from asking for capacity to working, checkpoint loaded, for plans and deadlines. Default:
+    12m."""
     max_run: Annotated[int, DurationOf(lowest=1, highest=28 * DAY_SECONDS)] = Field(
         default=DAY_SECONDS, examples=["4h", "90m", 5400]
     )
-    """How long it may train, up to 28d. Default: 24h, or the deployment's limit if that is lower."""
+    """The longest training of one job, up to 28d. Default: 24h, or the deployment's limit if that is lower."""
     max_wait: Annotated[int, DurationOf(lowest=1, highest=MAX_WAIT_SECONDS)] | None = Field(
         default=None, examples=["2d"]
     )
-    """Spot, and on EC2 always: how long it may take in all, waiting included; above max_run, up to 30d. Default:
-    max_run and 24h."""
+    """The longest time in all on spot, and on EC2 always, waiting included. It is above max_run, up to 30d. Default:
+    max_run and 24h. On EC2 with a deadline it lasts until then and max_run more."""
     keep_alive: Annotated[int, DurationOf(lowest=0, highest=MAX_KEEP_ALIVE_SECONDS)] = Field(
         default=0, examples=["30m"]
     )
-    """On-demand only: how long the instances stay (and are billed) for the next job, up to 1h."""
+    """The time that on-demand instances stay (and are billed) for the next job, up to 1h."""
     channels: Annotated[
         tuple[AnyChannel, ...],
         BeforeValidator(
@@ -279,15 +283,17 @@ class JobRequest(DocumentModel):
         ],
         TEXTS_SCHEMA,
     ] = Field(default_factory=dict, examples=[{"epochs": 30, "lr": 0.1}])
-    """At most 100; names and values at most 256 characters. Not for secrets: all who may describe the job read them."""
+    """At most 100, with names and values of at most 256 characters. Not for secrets, since all who may describe the job
+    read them."""
     arguments: Literal["hyperparameters", "json", "none"] = "hyperparameters"
-    """What follows the command: `--name value` of each hyperparameter, as SageMaker's toolkit passes them; json: as the
-    SageMaker SDK 3 passes them; or none."""
+    """The words that follow the command. They are `--name value` of each hyperparameter, as SageMaker's toolkit passes
+    them, or with json as the SageMaker SDK 3 passes them, or none."""
     environment: Annotated[
         dict[VariableName, Annotated[str, BeforeValidator(read_variable)]],
         TEXTS_SCHEMA,
     ] = Field(default_factory=dict, examples=[{"OMP_NUM_THREADS": 4}])
-    """Environment variables: at most 100 with Spotkeep's own, values at most 512 characters. Not for secrets."""
+    """Environment variables, at most 100 with Spotkeep's own, with values of at most 512 characters. Not for
+    secrets."""
     secrets: (
         Annotated[
             dict[SecretVariable, SecretText],
@@ -297,69 +303,70 @@ class JobRequest(DocumentModel):
         ]
         | None
     ) = Field(default=None, examples=[{"HF_TOKEN": "huggingface-token"}])
-    """Environment variables whose values are in AWS Secrets Manager, at most 20: each by the secret's name or whole
-    ARN, with :<key>:: behind it for one key of a JSON secret. Each start reads them anew. The deployment's setting
-    secrets names those that jobs may read."""
+    """Environment variables with values in AWS Secrets Manager, at most 20. Each has the secret's name or whole ARN,
+    with :<key>:: behind it for one key of a JSON secret. Each start reads them anew. The deployment's setting secrets
+    names those that jobs may read."""
     checkpoints: bool = Field(default=True, strict=True)
-    """Whether the script saves checkpoints and resumes from them. Without, spot is limited to an hour."""
+    """True if the script saves checkpoints and resumes from them. Without, spot is limited to an hour."""
     checkpoint_prefix: Annotated[str, BeforeValidator(read_prefix), S3_SCHEMA] | None = Field(
         default=None, examples=["s3://my-checkpoints/runs/resnet50-cifar10/checkpoints/"]
     )
-    """The S3 prefix of the checkpoints: give an ended run's to go on from it. Default: one of the run's own."""
+    """The S3 prefix of the checkpoints. Give an ended run's to go on from it. Default: one of the run's own."""
     # Up to here every whole number has its own in JSON, and so in a job's events.
     pause_at_step: WholeNumber | None = Field(default=None, ge=1, le=2**53 - 1, examples=[1000])
-    """The run pauses after this step: it saves, and waits for `spotkeep resume` with a later one, or with none to go on
-    to the end. Default: none, it trains to its end."""
+    """The step after which the run pauses. It saves, and waits for `spotkeep resume` with a later one, or with none to
+    go on to the end. Default: none, it trains to its end."""
     debug: bool = Field(default=False, strict=True)
-    """Whether `spotkeep shell` may open a shell in the training job while it trains, where the deployment has shells.
-    On an instance of backend ec2 it may without it."""
+    """True lets `spotkeep shell` open a shell in the training job while it trains, where the deployment has shells. On
+    an instance of backend ec2 it may without it."""
     metrics: Annotated[
         dict[Annotated[str, BeforeValidator(read_metric_name)], MetricRequest],
         BeforeValidator(read_metrics, json_schema_input_type=dict[str, str | MetricRequest | None] | list[str] | str),
     ] = Field(default_factory=dict, examples=[{"validation_loss": {"goal": "minimize"}}])
-    """What to follow while it trains, at most 40: names that the script logs, or patterns of its lines, each by its
-    name; with a goal the best value is kept."""
+    """The metrics to follow while it trains, at most 40. They are names that the script logs, or patterns of its lines,
+    each by its name. With a goal the best value is kept."""
     mlflow: Annotated[
         MlflowRequest | None, BeforeValidator(read_mlflow, json_schema_input_type=str | MlflowRequest | None)
     ] = Field(default=None, examples=[{"tracking_uri": "https://mlflow.example.com", "experiment": "digits"}])
-    """Where MLflow logs to in the job: MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME. Default: none."""
+    """The place where MLflow logs to in the job, as MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME. Default: none."""
     wandb: Annotated[
         WandbRequest | None, BeforeValidator(read_wandb, json_schema_input_type=str | WandbRequest | None)
     ] = Field(default=None, examples=[{"project": "digits", "entity": "vision-team"}])
     """The project of Weights & Biases that the script logs to, in one run through all attempts. Its API key is not
-    given here: WANDB_API_KEY is a secret. Default: none."""
+    given here, since WANDB_API_KEY is a secret. Default: none."""
     notify: Annotated[tuple[NotificationKind, ...], AfterValidator(each_once), BeforeValidator(read_list)] = Field(
         default=DEFAULT_NOTIFY
     )
-    """What to send a notification about."""
+    """The events to send a notification about."""
     waiting_too_long: LongestWait | None = Field(default=None, examples=["4h"])
     """A wait for capacity that is worth the notification waiting-too-long, 5m to 28d. Default: the deployment's, 2h."""
     checkpoint_stale: LongestWait | None = Field(default=None, examples=["1h"])
     """An age of the newest checkpoint that is worth the notification checkpoint-stale, 5m to 28d. Default: three times
-    the interval in which the run saves, at least 15m; 1h where that is not known."""
+    the interval in which the run saves, at least 15m, and 1h where that is not known."""
     stuck: Annotated[
         StuckRequest | None, BeforeValidator(read_stuck, json_schema_input_type=int | str | StuckRequest | None)
     ] = Field(default=None, examples=["30m", {"after": "30m", "restart": True}])
-    """When a training hangs: so long without a step of the library and without a line of output. A time alone asks for
-    the notification stuck, and with restart: true the command is ended and started again from its checkpoint, too.
-    Default: none, it may be silent for as long as it trains."""
+    """The limit of a hang, without a step of the library and without a line of output. A time alone asks for the
+    notification stuck. With restart: true the command is also ended and started again from its checkpoint. Default:
+    none, it may be silent for as long as it trains."""
     owner: Owner | None = Field(default=None, examples=["ada@example.com"])
-    """Whose run it is, for `spotkeep ps` and the cost tag. Default: none; where the deployment verifies who calls,
+    """The owner of the run, for `spotkeep ps` and the cost tag. Default: none. Where the deployment verifies callers,
     the caller's, and then no other."""
     team: ShortName | None = Field(default=None, examples=["vision"])
-    """The team, 1 to 20 of a-z, 0-9 and '-', a letter first, whose role the job works with, where the deployment has a
-    role for each team: its warm pools then fit no other team's jobs. Default: the role of the deployment."""
+    """The team, 1 to 20 of a-z, 0-9 and '-', a letter first. The job works with its role, where the deployment has a
+    role for each team. Its warm pools then fit no other team's jobs. Default: the role of the deployment."""
     tags: Annotated[
         dict[TagKey, Annotated[str, BeforeValidator(read_tag_value)]],
         TEXTS_SCHEMA,
     ] = Field(default_factory=dict, examples=[{"team": "vision"}])
-    """AWS tags of the training job: at most 50 with Spotkeep's own four. With backend ec2, of the fleet, its
-    instances, volumes and snapshots: at most 43, with keys of letters a to z, digits and + - = . , _ : @ alone."""
+    """AWS tags of the training job, at most 50 with Spotkeep's own four. With backend ec2 they are of the fleet, its
+    instances, volumes and snapshots. Then there are at most 43, with keys of letters a to z, digits and + - = . , _ : @
+    alone."""
     token: Text | None = Field(
         default=None, examples=["6a1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"], pattern="^[A-Za-z0-9_.:/=+-]{1,128}$"
     )
-    """1 to 128 letters, digits and _ . : / = + - that make a repeated launch safe: the same token answers the same and
-    launches nothing. Default: a new one for each call."""
+    """A key that makes a repeated launch safe, 1 to 128 letters, digits and _ . : / = + -. The same token answers the
+    same and launches nothing. Default: a new one for each call."""
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -450,8 +457,9 @@ def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentD
     # A ladder that is given is meant to be used: capacity need not say so. A deadline needs fallbacks.
     laddered = request.ladder is not None or (request.deadline is not None and not request.spot_only)
     capacity = "auto" if laddered and "capacity" not in given else request.capacity
-    # A fleet on demand waits as one on spot does, and its instances bill while none of them trains.
-    if max_wait is None and (capacity == "spot" or on_ec2):
+    # A fleet on demand waits as one on spot does, and its instances bill while none of them trains. A deadline bounds
+    # both (`fleet_seconds`).
+    if max_wait is None and (capacity == "spot" or (on_ec2 and request.deadline is None)):
         longest = MAX_WAIT_SECONDS if checkpoints or on_ec2 else NO_CHECKPOINTS_SPOT_SECONDS
         max_wait = min(max_run + DAY_SECONDS, longest)
     every_type = types or request.every_type

@@ -8,7 +8,7 @@ three rules.
   price is the on-demand price unless the document names another (`max_price`), which then is the bound.
 - On SageMaker a job trains for max_run at most, and the jobs of a run for max_total_run. With a deadline they train
   until then, and for one max_run more. On EC2 instances bill while they start, too, so max_wait counts, which covers
-  everything.
+  everything. A deadline bounds a run on EC2 like one on SageMaker.
 - A type without a known price counts as `ASSUMED_USD_PER_HOUR`, since a new, dear type must not be free.
 
 A refusal for a ceiling names the setting that an administrator would change.
@@ -31,6 +31,7 @@ from pydantic import Field, Strict
 from spotkeep_jobs.document.capacity import (
     FLEET_ENDS_WITHIN_SECONDS,
     first_job,
+    fleet_seconds,
     price_of,
     shortest_job_seconds,
     types_of,
@@ -82,7 +83,7 @@ def _hourly(request: JobRequest, prices: Mapping[str, float]) -> float:
 
 def _billed_seconds(request: JobRequest, *, now: datetime) -> float:
     if request.backend == "ec2":
-        return request.max_wait or request.max_run
+        return fleet_seconds(request, begun_at=now) or request.max_run
     trained: float = request.max_total_run or request.max_run
     deadline_at = request.deadline_at(now)
     if deadline_at is not None and request.max_total_run is None:

@@ -192,15 +192,15 @@ _MOST_STUCK_RESTARTS: Final = 20
 
 
 class StuckRequest(DocumentModel):
-    """A training that hangs: after how long, and what happens then."""
+    """The limit of a training that hangs, and the action after it."""
 
     after: Annotated[int, DurationOf(lowest=60, highest=28 * DAY_SECONDS)] = Field(examples=["30m"])
     """The longest time without a step of the library and without a line of output, 1m to 28d, and at most max_run.
     Longer than the script loads, evaluates and saves in silence."""
     restart: bool = Field(default=False, strict=True)
-    """Whether the command is then ended, after it was asked to save, and started again on the same instance."""
+    """True ends the command then, after it was asked to save, and starts it again on the same instance."""
     at_most: WholeNumber | None = Field(default=None, ge=1, le=_MOST_STUCK_RESTARTS, examples=[5])
-    """With restart: how often a job does that before it fails, 1 to 20. Default: 3."""
+    """The most restarts of a job before it fails, 1 to 20. Default: 3."""
 
 
 def read_stuck(value: object) -> object:
@@ -249,7 +249,9 @@ def _total_covers_a_job(request: JobRequest, _defaults: DeploymentDefaults) -> I
 
 @rule("backend", "capacity", "max_run", "max_wait", "checkpoints")
 def _wait_exceeds_run(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    if request.capacity == "auto" and not request.checkpoints and request.max_run >= NO_CHECKPOINTS_SPOT_SECONDS:
+    on_sagemaker = request.backend == "sagemaker"
+    no_checkpoints = on_sagemaker and not request.checkpoints
+    if request.capacity == "auto" and no_checkpoints and request.max_run >= NO_CHECKPOINTS_SPOT_SECONDS:
         yield Problem(
             field="max_run",
             found=format_duration(request.max_run),
@@ -257,11 +259,10 @@ def _wait_exceeds_run(request: JobRequest, _defaults: DeploymentDefaults) -> Ite
             "hour in all, waiting included",
             fix="Let the script save checkpoints (checkpoints: true), or choose capacity: on-demand.",
         )
-    waits = request.capacity == "spot" or request.backend == "ec2"
+    waits = request.capacity == "spot" or not on_sagemaker
     if not waits or request.max_wait is None:
         return
-    bounded = request.backend == "sagemaker" and not request.checkpoints
-    if bounded and max(request.max_run + 1, request.max_wait) > NO_CHECKPOINTS_SPOT_SECONDS:
+    if no_checkpoints and max(request.max_run + 1, request.max_wait) > NO_CHECKPOINTS_SPOT_SECONDS:
         over = "max_run" if request.max_run >= NO_CHECKPOINTS_SPOT_SECONDS else "max_wait"
         seconds = request.max_run if over == "max_run" else request.max_wait
         yield Problem(
@@ -309,7 +310,7 @@ def _pool_within_the_limit(request: JobRequest, defaults: DeploymentDefaults) ->
         )
 
 
-@rule("deadline", "capacity", "ladder", "spot_only", "checkpoints")
+@rule("backend", "deadline", "capacity", "ladder", "spot_only", "checkpoints")
 def _deadline_has_a_way_out(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.deadline is None:
         return
@@ -327,7 +328,8 @@ def _deadline_has_a_way_out(request: JobRequest, _defaults: DeploymentDefaults) 
             problem="is the last fallback of a run with a deadline, which must be on demand",
             fix="Add a fallback with capacity: on-demand.",
         )
-    if request.capacity == "auto" and not request.checkpoints:
+    # On EC2 the volume takes along what was saved.
+    if request.backend == "sagemaker" and request.capacity == "auto" and not request.checkpoints:
         yield Problem(
             field="deadline",
             found=_deadline_shown(request),
@@ -395,7 +397,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     excluded(
         "max_wait",
-        where=lambda request: request.capacity == "auto",
+        where=lambda request: request.backend == "sagemaker" and request.capacity == "auto",
         reads=("backend", "capacity"),
         problem="is given with a capacity ladder, where each fallback has a longest wait of its own",
         fix="Give longest_wait instead: how long to wait for capacity before the next fallback.",

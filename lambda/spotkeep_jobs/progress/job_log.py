@@ -6,8 +6,8 @@ checkpoint again. Values measured in them before are dropped when it says so, or
 there.
 
 A curve of up to 60 values is whole, and a longer one is thinned as it grows. Steps are put into spans of equal width, a
-power of two. Of each span the last value stays, and the best where a metric has a goal. The first value stays, too. The
-order in which values came does not matter for this.
+power of two. Of each span the last value stays, and the best where a metric has a goal. The first, the least and the
+greatest value stay, too. The order in which values came does not matter for this.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ MOST_METRICS: Final = 40
 """The number of metrics of a run that are kept. SageMaker takes as many definitions."""
 MOST_POINTS: Final = 60
 """So many values of a curve are kept."""
+MOST_KEPT: Final = MOST_POINTS + 3
+"""With the first, the least and the greatest value, where they are others."""
 _GOAL_OF_MODE: Final[Mapping[str, Goal]] = {"min": "minimize", "max": "maximize"}
 
 Point = tuple[int, float]
@@ -43,6 +45,8 @@ class _Curve:
         goal: The best value is the least or the greatest, or None where that is not known.
         span: The number of steps that share a place in the curve.
         first: The value of the first step.
+        least: The least value, of the first step that has it.
+        greatest: The greatest value, of the first step that has it.
         points: By place, the value of the last step.
         bests: By place, the best value, empty without a goal.
         stepless: The newest value that came without a step.
@@ -52,6 +56,8 @@ class _Curve:
     goal: Goal | None = None
     span: int = 1
     first: Point | None = None
+    least: Point | None = None
+    greatest: Point | None = None
     points: dict[int, Point] = field(default_factory=dict)
     bests: dict[int, Point] = field(default_factory=dict)
     stepless: float | None = None
@@ -73,23 +79,21 @@ class _Curve:
             ):
                 self.stepless_best = value
             return
-        if self.first is None or step <= self.first[0]:
-            self.first = (step, value)
         self._place((step, value), (step, value) if self.goal is not None else None)
-        while len(self.points) + self._first_is_no_point() > MOST_POINTS:
+        self._mark((step, value))
+        while len(self.points) > MOST_POINTS:
             self._widen()
 
     def forget_after(self, step: int) -> None:
         """Drop the values of later steps, which are trained again."""
-        if self.first is not None and self.first[0] > step:
-            self.first = None
+        kept = [point for point in self._kept() if point[0] <= step]
         self.points = {place: point for place, point in self.points.items() if point[0] <= step}
+        self._mark_anew(kept)
         self.bests = {place: point for place, point in self.bests.items() if point[0] <= step}
 
     def metric(self) -> Metric | None:
         """Return the kept values, or None where there is no value (any more)."""
-        extra = (self.first,) if self.first is not None and self._first_is_no_point() else ()
-        points = tuple(sorted((*extra, *self.points.values())))
+        points = tuple(self._kept())
         if points:
             last_step, last = points[-1]
         elif self.stepless is not None:
@@ -109,8 +113,29 @@ class _Curve:
             stepless_best=self.stepless_best,
         )
 
-    def _first_is_no_point(self) -> bool:
-        return self.first is not None and self.points[self.first[0] // self.span] != self.first
+    def _kept(self) -> list[Point]:
+        """Return all points of the curve, in order."""
+        marked = {point for point in (self.first, self.least, self.greatest) if point is not None}
+        return sorted(marked.union(self.points.values()))
+
+    def _mark(self, point: Point) -> None:
+        """Compare a value with the first, the least and the greatest one."""
+        step, value = point
+        if any(each is not None and each[0] == step and each[1] != value for each in (self.least, self.greatest)):
+            # Measured anew: what was measured at this step before is gone.
+            self._mark_anew([each for each in self._kept() if each[0] != step])
+        if self.first is None or step <= self.first[0]:
+            self.first = point
+        if self.least is None or (value, step) < (self.least[1], self.least[0]):
+            self.least = point
+        if self.greatest is None or (-value, step) < (-self.greatest[1], self.greatest[0]):
+            self.greatest = point
+
+    def _mark_anew(self, points: Sequence[Point]) -> None:
+        """Find the first, the least and the greatest of points in order."""
+        self.first = points[0] if points else None
+        self.least = min(points, key=lambda point: (point[1], point[0]), default=None)
+        self.greatest = min(points, key=lambda point: (-point[1], point[0]), default=None)
 
     def _place(self, point: Point | None, best: Point | None) -> None:
         if point is not None:
@@ -225,15 +250,16 @@ class MetricsFollower:
 
 
 def _curve_of(metric: Metric) -> _Curve:
-    return _Curve(
+    curve = _Curve(
         goal=metric.goal,
         span=metric.span,
-        first=next(iter(metric.points), None),
         points={point[0] // metric.span: point for point in metric.points},
         bests={point[0] // metric.span: point for point in metric.bests},
         stepless=metric.last if metric.last_step is None else None,
         stepless_best=metric.stepless_best,
     )
+    curve._mark_anew(metric.points)
+    return curve
 
 
 _NO_GOALS: Final[Mapping[str, Goal | None]] = MappingProxyType({})

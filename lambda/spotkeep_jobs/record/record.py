@@ -115,7 +115,7 @@ class Cost(Record):
     saved_percent: float | None
     """The saving in percent, such as 62.5. Of seconds, or on EC2 of dollars. None where it is not known."""
     aws_saved_percent: float | None
-    """The saving as AWS prints it, which is (1 - billable / training) x 100. It counts work done twice as useful."""
+    """The saving as AWS prints it, which is (1 - billable / training) x 100. It counts repeated work as useful."""
     usd_per_hour: float | None = None
     """On-demand price of one instance."""
     billed_usd: float | None = None
@@ -257,8 +257,8 @@ class Metric(Record):
     """None where there is no goal."""
     span: int = 1
     """The number of steps that share a point of the curve, a power of two."""
-    points: Annotated[tuple[tuple[int, float], ...], AtMost(60)] = ()
-    """The curve, with the last step and value of each span, and before them those of its first value."""
+    points: Annotated[tuple[tuple[int, float], ...], AtMost(63)] = ()
+    """The curve, with the last step and value of each span, and those of the first, least and greatest value."""
     bests: Annotated[tuple[tuple[int, float], ...], AtMost(60)] = ()
     """The best step and value of each span, where there is a goal.
 

@@ -13,12 +13,14 @@ from typing import Final
 from pydantic import ValidationError
 
 from spotkeep_jobs.backends.backend import end_of
+from spotkeep_jobs.backends.ec2.launch import following_launch, job_request_of, launch_of
 from spotkeep_jobs.backends.sagemaker.training_job import (
     LAUNCH_VARIABLE,
     follow_up_request,
     following_launch_id,
     is_internal_server_error,
     job_name_for,
+    marks_of,
     with_less_wait,
 )
 from spotkeep_jobs.cost.run_cost import bill, usage_of
@@ -27,6 +29,7 @@ from spotkeep_jobs.document.capacity import (
     affordable_run,
     affordable_seconds,
     fallbacks_of,
+    fleet_seconds,
     longest_wait_without_a_job,
     on_demand_below,
     shortest_job_seconds,
@@ -151,6 +154,9 @@ def next_job(
                 because=f"the run has cost {spent:.2f} of the {request.max_cost:.2f} USD it may", max_cost_is_spent=True
             )
         seconds = affordable_run(request, longest=seconds, affordable=affordable)
+    max_wait = _rest_of_wait(attempts, request=request)
+    if max_wait is not None and max_wait < shortest:
+        return NoMoreJobs(because="the run has taken all the time that it may (max_wait)")
     return NextJob(
         position=position,
         fallback=fallback,
@@ -158,7 +164,19 @@ def next_job(
         because=because,
         pause_seconds=pause,
         no_capacity_since=no_capacity_since,
+        max_wait_seconds=max_wait,
     )
+
+
+def _rest_of_wait(attempts: Sequence[Attempt], *, request: JobRequest) -> int | None:
+    """Return the rest of the time that a run on fleets may take in all. None where nothing bounds it."""
+    begun_at = next(each.created_at for each in reversed(attempts) if each.resumed or each is attempts[0])
+    longest = fleet_seconds(request, begun_at=begun_at)
+    last = attempts[-1]
+    # A fleet that ended while it waited has the end of its last instance.
+    ends = [last.ended_at, last.asked_to_end.at if last.asked_to_end is not None else None]
+    taken = max((each for each in ends if each is not None), default=begun_at) - begun_at
+    return None if request.backend != "ec2" or longest is None else longest - int(taken.total_seconds())
 
 
 def _asked_again(
@@ -305,8 +323,9 @@ def close_attempt(
     ending = attempt.ending or Ending(at=facts.now, reason=EndReason.PLATFORM_ERROR)
     cost = bill(attempts, prices=deployment.prices)
     after: NextJob | NoMoreJobs = NoMoreJobs()
-    # An instance starts a failed script again by itself, and a fleet looks for capacity everywhere at once.
-    may_follow = run.place.backend == "sagemaker" and run.asked_to_end is None
+    may_follow = run.asked_to_end is None and (
+        run.place.backend == "sagemaker" or _may_follow_fleet(run, request, ending)
+    )
     if may_follow and request is not None and attempt.job_request is not None:
         after = next_job(
             request=request, attempts=attempts, cost=cost, prices=deployment.prices, deadline_at=run.deadline_at
@@ -352,6 +371,16 @@ def close_attempt(
         pool=pool,
         metrics=facts.metrics,
     )
+
+
+_FOLLOWED_ON_EC2: Final = frozenset({EndReason.DEADLINE, EndReason.MAX_WAIT_EXCEEDED, EndReason.MAX_RUNTIME_EXCEEDED})
+"""The ends of a fleet that another one may follow. An instance starts a failed script again by itself."""
+
+
+def _may_follow_fleet(run: Run, request: JobRequest | None, ending: Ending) -> bool:
+    """Return True if another fleet may follow. A fleet of one kind of capacity looks everywhere at once, and alone."""
+    steered = request is not None and (request.capacity == "auto" or run.deadline_at is not None)
+    return steered and ending.reason in _FOLLOWED_ON_EC2
 
 
 _POOL_OVER: Final = frozenset({PoolState.ENDED, PoolState.NOT_KEPT})
@@ -422,14 +451,14 @@ def _following(*, run: Run, attempt: Attempt, request: JobRequest, job: NextJob,
     retry: Retry | None = None
     if paused:
         retry = Retry(at=now + timedelta(seconds=job.pause_seconds), no_capacity_since=job.no_capacity_since)
-    parameters = follow_up_request(
-        previous=previous,
-        request=request,
-        job=job,
-        run=run.run,
-        attempt=number,
-        launch_id=following_launch_id(previous["Environment"][LAUNCH_VARIABLE], attempt=number),
-    )
+    launch_id = following_launch_id(previous["Environment"][LAUNCH_VARIABLE], attempt=number)
+    if run.place.backend == "ec2":
+        launch = following_launch(launch_of(previous), job=job, attempt=number, launch_id=launch_id)
+        parameters = job_request_of(launch, marks=marks_of(run=run.run, attempt=number, launch_id=launch_id))
+    else:
+        parameters = follow_up_request(
+            previous=previous, request=request, job=job, run=run.run, attempt=number, launch_id=launch_id
+        )
     if retry is not None and retry.no_capacity_since is not None:
         parameters = with_less_wait(parameters, waited=retry.at - retry.no_capacity_since)
     return Attempt(
@@ -439,6 +468,7 @@ def _following(*, run: Run, attempt: Attempt, request: JobRequest, job: NextJob,
         state=RunState.WAITING if paused else RunState.LAUNCHING,
         job_name=job_name_for(run=run.run, attempt=number),
         place=Place(
+            backend=run.place.backend,
             queue=attempt.place.queue,
             capacity=job.fallback.capacity,
             instance_type=job.fallback.instance_types[0],

@@ -74,7 +74,7 @@ from spotkeep_jobs.record.fields import Caller, with_changes
 from spotkeep_jobs.record.ids import ASKED_BY_A_USER, Origin
 from spotkeep_jobs.record.record import Attempt, Place, Plan, QueuePlace, Run, RunGroup, Steered, TimelineEntry
 from spotkeep_jobs.record.run_store import NewRun, Opened
-from spotkeep_jobs.record.states import TimelineKind
+from spotkeep_jobs.record.states import EndReason, TimelineKind
 from spotkeep_jobs.record.table_client import until_written
 from spotkeep_jobs.runs.acceptance import (
     FILLED_IN,
@@ -89,6 +89,7 @@ from spotkeep_jobs.runs.acceptance import (
     run_exists,
     runs_in_flight,
 )
+from spotkeep_jobs.runs.ending import request_of
 from spotkeep_jobs.runs.launch_completion import (
     REFUSED,
     LaunchCompletion,
@@ -269,6 +270,8 @@ class NewAttempts:
         Raises:
             RequestRefusedError: The run has spent its max_cost, or AWS Batch would not take the request of its job.
         """
+        if _leaves_money_for_its_end_alone(run, request):
+            raise RequestRefusedError([_spent_already(request, spent_usd=spent_usd)])
         now = self.deployment.now()
         deadline_at = request.deadline_at(now)
         no_spot = no_time_for_spot(request, deadline_at=deadline_at, now=now)
@@ -328,7 +331,11 @@ class NewAttempts:
     ) -> Attempt:
         now = self.deployment.now()
         job = first_job(
-            request, prices=self.deployment.prices, spent_usd=spent_usd, on_demand_because=on_demand_because
+            request,
+            prices=self.deployment.prices,
+            spent_usd=spent_usd,
+            on_demand_because=on_demand_because,
+            begun_at=now,
         )
         if job.max_run_seconds < shortest_job_seconds(request):
             raise RequestRefusedError([_spent_already(request, spent_usd=spent_usd)])
@@ -462,13 +469,25 @@ def _spec_refused(spec: SpecObject, error: AwsRefusedError) -> Problem:
     )
 
 
+def _leaves_money_for_its_end_alone(run: Run, request: JobRequest) -> bool:
+    """Return True if max_cost ended a run on a fleet, and the changed request has neither more money nor other types.
+
+    The rest of the money pays for the end of a fleet, and for its storage meanwhile.
+    """
+    if request.backend != "ec2" or request.max_cost is None or run.end_reason is not EndReason.MAX_COST:
+        return False
+    before = request_of(run)
+    return before is not None and request.types == before.types and request.max_cost <= (before.max_cost or 0.0)
+
+
 def _spent_already(request: JobRequest, *, spent_usd: float) -> Problem:
     """Return the problem that the run has already spent its max_cost."""
     return Problem(
         field="max_cost",
         found=shown(request.max_cost),
         problem=f"is spent: the run has cost {spent_usd:.2f} USD",
-        fix="Launch a new run with a new max_cost, and checkpoint_prefix to go on from this one's checkpoints.",
+        fix="Give more to go on: spotkeep resume RUN --set max_cost=... Or launch a new run with a new max_cost, and "
+        "checkpoint_prefix to go on from this one's checkpoints.",
     )
 
 

@@ -2,8 +2,8 @@
 
 If the run has a solved policy (`Plan.table`), the policy decides. The guard checks that the decision is safe, and
 decides alone if there is no policy. Both are in `spotkeep_planner.steering`. This module gives them the run's present
-state. Managed spot training finds capacity by itself and in every zone at once. So the policy sees only one source,
-which is available or not.
+state. Managed spot training finds capacity by itself and in every zone at once, and so does a fleet. So the policy sees
+only one source, which is available or not.
 """
 
 from __future__ import annotations
@@ -38,6 +38,11 @@ HANDOVER_SECONDS: Final = 300
 """The time between two jobs of a run, because the first one must be over before the next begins (I1).
 
 SageMaker gives the first job 120 s to stop, and time for its uploads. A lost event costs one pass of the controller.
+"""
+FLEET_HANDOVER_SECONDS: Final = 3 * BETWEEN_PASSES_SECONDS
+"""The same between two fleets.
+
+An instance has five minutes to save and leave. The pass after that terminates it. The next one begins the next fleet.
 """
 
 _STEERED_TEXT: Final = {
@@ -177,7 +182,7 @@ def _clock(deadline_at: datetime, request: JobRequest, *, left: WorkLeft, use: C
         time_left_s=(deadline_at - use.now).total_seconds(),
         work_left_s=left_seconds + cuts * restart_s,
         work_left_if_lost_s=left.if_lost_seconds + cuts * restart_s,
-        restart_s=restart_s + HANDOVER_SECONDS,
+        restart_s=restart_s + (FLEET_HANDOVER_SECONDS if request.backend == "ec2" else HANDOVER_SECONDS),
         restart_left_s=0.0 if use.using is Choice.WAIT or left.known else max(0.0, restart_s - lasted_s),
         decision_interval_s=float(DECISION_INTERVAL_SECONDS),
     )

@@ -47,10 +47,10 @@ MAX_TPE_BYTES: Final = 5_000_000
 
 
 class Objective(DocumentModel):
-    """What the search is for: a metric of the trials, and which value of it is the best."""
+    """The goal of the search, a metric of the trials and the direction of its best value."""
 
     metric: Annotated[str, BeforeValidator(read_metric_name)] = Field(examples=["validation_loss"])
-    """The metric's name, as the script logs it, or as `metrics` finds it in what the script prints."""
+    """The metric's name, as the script logs it, or as `metrics` finds it in the script's output."""
     goal: Literal["minimize", "maximize"]
     """minimize or maximize."""
 
@@ -129,27 +129,25 @@ class SweepRequest(DocumentModel):
     """Many trials of one job: each a run with parameters of its own."""
 
     parameters: Space | None = Field(default=None, examples=[{"lr": {"log_uniform": [1e-5, 1e-2]}, "depth": [18, 34]}])
-    """What a trial's parameters may be, by their names.
-
-    Each is a hyperparameter of the trial. {parameters.lr} in names and values stands for it, and {index} for the
-    trial's number."""
+    """The values of a trial's parameters, by their names. Each is a hyperparameter of the trial. {parameters.lr} in
+    names and values stands for it, and {index} for the trial's number."""
     search: SearchName | None = Field(default=None, examples=["random"])
-    """How trials are chosen: grid (every combination), random, sobol (evenly spread), tpe (near what was good) or asha
-    (random ones, of which the best train longer). Default: none, `trials` lists them."""
+    """The way to choose trials. It is grid (every combination), random, sobol (evenly spread), tpe (near earlier good
+    ones) or asha (random ones, and the best of them train longer). Default: none, `trials` lists them."""
     trials: Trials = Field(default=None, examples=[200])
-    """How many trials, 1 to 10,000. Or a list of the parameters of each. Default: of a grid, all."""
+    """The number of trials, 1 to 10,000, or a list of the parameters of each. Default: of a grid, all."""
     parallel: WholeNumber = Field(default=4, ge=1, le=500)
-    """How many trials run at a time, 1 to 500. Default: 4."""
+    """The number of trials that run at a time, 1 to 500. Default: 4."""
     objective: Objective | None = Field(default=None, examples=[{"metric": "validation_loss", "goal": "minimize"}])
-    """What the search is for. Needed by tpe, asha and stop. Default: none, no trial is the best."""
+    """The goal of the search. tpe, asha and stop need it. Default: none, no trial is the best."""
     stop: StopRule | None = Field(default=None, examples=[{"patience": 5}])
     """When a trial is stopped before its end. Default: never."""
     asha: Asha | None = Field(default=None, examples=[{"min_steps": 100, "max_steps": 2700}])
     """The steps of asha. Needed by it, and by it alone."""
     seed: WholeNumber = Field(default=0, ge=0, le=2**32 - 1)
-    """What random choices follow from: the same seed chooses the same trials. Default: 0."""
+    """The source of random choices. The same seed chooses the same trials. Default: 0."""
     notify_trials: bool = Field(default=False, strict=True)
-    """Whether each trial sends the notifications that `notify` lists, beside the sweep. Default: false."""
+    """True lets each trial send the notifications that `notify` lists, beside the sweep. Default: false."""
 
     @property
     def listed(self) -> tuple[dict[str, ParameterValue], ...]:

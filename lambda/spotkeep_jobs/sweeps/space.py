@@ -292,7 +292,7 @@ _PARAMETER_SCHEMA: Final = WithJsonSchema(
                 "maxItems": MAX_VALUES,
                 "description": "The values.",
             },
-            _form("range", "[start, stop] or [start, stop, step]; stop is left out.", numbers="integer", most=3),
+            _form("range", "[start, stop] or [start, stop, step]. stop is left out.", numbers="integer", most=3),
             _form("uniform", "The least and the greatest real number."),
             _form("log_uniform", "The same, with evenly likely logarithms."),
             _form("int_uniform", "The least and the greatest whole number.", numbers="integer"),
@@ -315,7 +315,7 @@ class Space(
         ]
     ]
 ):
-    """What each parameter of a trial may be, by name, in the order in which they are written."""
+    """The values of each parameter of a trial, by name, in the order in which they are written."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -19,7 +19,7 @@ from typer.testing import Result
 
 from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.errors import ExitCode
-from spotkeep_cli.planning.job_planning import PlanOptions, plan_job
+from spotkeep_cli.planning.job_planning import PlannedJobFile, PlanOptions, plan_job
 from spotkeep_cli.planning.plan_view import plan_view
 from spotkeep_cli.seams import Invocation, Seams
 from spotkeep_planner.spot_market import SpotMarket
@@ -91,22 +91,34 @@ def test_a_person_reads_the_answer_first(plan: Plan, traces: Path, snapshot: Sna
 def test_the_next_command_is_the_same_plan_with_a_comparison_and_the_forecast_is_drawn_where_asked(
     plan: Plan, traces: Path, deployment: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn: list[tuple[Path, dict[str, Any]]] = []
+    drawn: list[tuple[Path, str]] = []
 
-    def save(_forecasts: Any, path: Path, **texts: Any) -> None:
-        drawn.append((path, texts))
+    def save(planned: PlannedJobFile, path: Path) -> None:
+        drawn.append((path, planned.name))
 
-    # What the picture shows is tested with the planner.
-    monkeypatch.setattr("spotkeep_planner.plots.save_forecast_plot", save)
+    # What the picture shows has tests of its own.
+    monkeypatch.setattr("spotkeep_cli.planning.plan_plots.save_plan_plot", save)
     deployment.answers["validate"]["request"] |= INSTALLED
     given = "--deadline 6h --work 3h --traces traces --on-demand-price 0.3 --zone zone-a"
     shown = plan(*given.split(), "--plot", "plan.png", columns=120).stdout
     assert f"Next: spotkeep plan job.yaml {given} --compare" in shown
-    assert "timm==1.0.9; a restart finds it in S3" in shown
+    assert "timm==1.0.9; the next attempt finds it in S3" in shown
     assert "python 'fetch it.py', once a machine" in shown
     assert "is drawn in plan.png" in shown
-    texts = {"deadline_s": 21_600, "currency": "USD", "title": "digits on ml.m5.xlarge, in 6h"}
-    assert drawn == [(Path("plan.png"), texts)]
+    assert drawn == [(Path("plan.png"), "digits")]
+
+
+@pytest.mark.long
+def test_a_plan_is_written_as_a_page(plan: Plan, traces: Path) -> None:
+    given = "--deadline 6h --work 3h --traces traces --compare"
+    result = plan(*given.split(), "--html")
+    assert result.exit_code == ExitCode.DONE, result.output
+    assert "page: digits-plan.html" in result.output
+    page = Path("digits-plan.html").read_text()
+    assert "spotkeep launch job.yaml" in page
+    assert f"spotkeep plan job.yaml {given} --html" in page
+    document = json.loads(plan(*given.split(), "--html", "--json").stdout)
+    assert document["page"] == "digits-plan.html"
 
 
 def test_json_holds_the_forecast_of_what_was_given_and_nothing_else(plan: Plan, traces: Path) -> None:

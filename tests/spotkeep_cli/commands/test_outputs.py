@@ -15,10 +15,12 @@ from typer.testing import CliRunner
 from spotkeep_cli.errors import ExitCode
 from spotkeep_cli.main import app
 from spotkeep_cli.seams import Seams
-from spotkeep_jobs.record.fields import Caller
+from spotkeep_jobs.record.fields import Caller, with_changes
 from spotkeep_jobs.record.record import Metric, QuotaWait, ScriptMetrics
-from spotkeep_jobs.record.states import EndReason, RunState
+from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState
+from tests.html import Parsed
 from tests.models.clock import NOON
+from tests.spotkeep_cli.rendering.example_runs import notification
 
 
 def event(kind: str, **fields: object) -> str:
@@ -127,6 +129,30 @@ def test_metrics_are_shown_and_given_to_programs(deployment: Any, spotkeep: Any,
     assert "the script reports more than are kept" in page
     document = json.loads(spotkeep("describe", "measured-1", "--json").stdout)
     assert document["metrics"]["loss"]["best"] == 0.25
+
+
+def test_a_run_has_a_page_and_programs_get_its_notifications(
+    deployment: Any, spotkeep: Any, make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = notification(NotificationKind.COMPLETED, "seen-1 completed", "It is done.")
+    told = with_changes(told, notification_id="seen-1/completed/1", subject_id="seen-1")
+    deployment.dynamodb.add(make.completed("seen-1"), timeline=make.timeline("seen-1"), notifications=[told])
+    result = spotkeep("describe", "seen-1", "--html")
+    assert "page: seen-1.html" in result.stderr
+    assert "seen-1" in result.stdout
+    text = Parsed((tmp_path / "seen-1.html").read_text(encoding="utf-8")).text
+    assert "It is done." in text
+    assert "spotkeep savings" in text, "a next command"
+    assert "spotkeep describe seen-1 --html" in text
+    document = json.loads(spotkeep("describe", "seen-1", "--html", "--json").stdout)
+    assert document["page"] == "seen-1.html"
+    assert [each["body"] for each in document["notifications"]] == ["It is done."]
+    (tmp_path / "seen-1.html").unlink()
+    (tmp_path / "seen-1.html").mkdir()
+    refused = spotkeep("describe", "seen-1", "--html")
+    assert "seen-1.html cannot be written" in refused.stderr
+    assert refused.exit_code == 1
 
 
 def test_the_console_page_of_the_training_job_is_shown_except_on_the_local_aws(

@@ -102,6 +102,19 @@ def test_the_max_cost_of_a_fleet_is_shown_with_its_volume(tmp_path: Path) -> Non
     assert "at most $5.00 with its volume (max_cost), and the run ends before" in printed
 
 
+def test_the_fleets_of_a_run_that_goes_on_demand_by_itself_are_shown_in_their_order(tmp_path: Path) -> None:
+    fleet = "name: first\ncommand: python train.py\nbackend: ec2\ninstance_types: [m5.large, m6i.large]\n"
+    facts = {"fleet_instance_types": ("m5.large",)}
+    auto = " ".join(shown(tmp_path, f"{fleet}capacity: auto\nlongest_wait: 30m\n", **facts).split())
+    assert "runs on m5.large or m6i.large, spot, an EC2 fleet of one instance, for up to 30m of waiting" in auto
+    assert "then m5.large or m6i.large, on-demand, an EC2 fleet of one instance, for up to 30m of waiting" in auto
+    steered = " ".join(shown(tmp_path, f"{fleet}deadline: 60h\n", **facts).split())
+    assert "spot, an EC2 fleet of one instance, as long as the deadline allows then m5.large" in steered
+    some = " ".join(shown(tmp_path, f"{fleet}capacity: auto\nruns: 3\non_demand_base: 1\n", **facts).split())
+    assert "m6i.large, on-demand, 1 EC2 fleet of one instance: run 1 m5.large" in some
+    assert "m6i.large, spot, 2 EC2 fleets of one instance: runs 2 to 3, for up to 1h of waiting then m5.large" in some
+
+
 def test_an_algorithm_and_the_kind_of_its_data_are_shown(tmp_path: Path) -> None:
     mounted = "more: {fsx: fs-0123456789abcdef0, path: /m/a}, rest: {efs: fs-0123456789abcdef0, path: /, access: rw}"
     channels = f"channels: {{train: {{uri: s3://data/train/, content_type: text/csv}}, {mounted}}}"
@@ -137,18 +150,21 @@ COMMAND = {"command": ["python", "train.py"]}
     ("request_", "rows"),
     [
         ({**COMMAND, "install": "none"}, []),
-        ({**COMMAND, "install": "auto"}, [("installs", "what requirements.txt asks for; a restart finds it in S3")]),
+        (
+            {**COMMAND, "install": "auto"},
+            [("installs", "what requirements.txt asks for; the next attempt finds it in S3")],
+        ),
         (
             {**COMMAND, "install": "more.txt", "backend": "ec2"},
-            [("installs", "what more.txt asks for; a restart finds it on the run's volume")],
+            [("installs", "what more.txt asks for; the next attempt finds it on the run's volume")],
         ),
         (
             {**COMMAND, "install": ["timm", "einops"], "setup": ["make", "all"]},
-            [("installs", "timm, einops; a restart finds it in S3"), ("setup", "make all, once a machine")],
+            [("installs", "timm, einops; the next attempt finds it in S3"), ("setup", "make all, once a machine")],
         ),
         (
             {**COMMAND, "install": ["timm"], "keep_alive": 1800},
-            [("installs", "timm; a restart finds it in S3, the next job on the warm pool in its cache")],
+            [("installs", "timm; the next attempt finds it in S3, the next job on the warm pool in its cache")],
         ),
         (
             {"command": "a\nb\n", "install": "none", "setup": "apt-get update\n\napt-get install -y x\n"},

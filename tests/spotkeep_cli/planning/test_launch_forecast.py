@@ -36,7 +36,12 @@ def spot_market(market: SpotMarket) -> Callable[..., SpotMarket]:
 def command(deployment: Any, spotkeep: Any, make: Any, job_file: Path) -> Command:
     """Runs a command on the job file with a deadline, against a launcher that applies the real rules."""
     deployment.dynamodb.add(make.completed(RUN), timeline=make.timeline(RUN), attempts=[make.attempt(RUN)])
-    defaults = DeploymentDefaults(image="image", checkpoint_bucket=make.bucket, prices={"ml.m5.xlarge": 0.23})
+    defaults = DeploymentDefaults(
+        image="image",
+        checkpoint_bucket=make.bucket,
+        prices={"ml.m5.xlarge": 0.23, "m5.xlarge": 0.2},
+        fleet_instance_types=("m5.xlarge",),
+    )
 
     def invoke_launcher(payload: Mapping[str, Any]) -> dict[str, Any]:
         document = json.loads(json.dumps(payload))
@@ -94,6 +99,18 @@ def test_the_policy_that_was_forecast_goes_with_the_request_and_json_holds_the_f
     assert 0 < plan.cost_usd.p10 <= plan.cost_usd.p50 <= plan.cost_usd.p90 < 9 * 0.23
     assert plan.spot_usd_per_hour == 0.07
     assert len(json.dumps(sent)) < 20_000
+
+
+def test_a_run_on_a_fleet_is_forecast_and_its_policy_goes_with_it(command: Command, deployment: Any) -> None:
+    fields = ("deadline=9h", "backend=ec2", "instance_type=m5.xlarge")
+    result = command("launch", "-y", "--detach", fields=fields)
+    shown = " ".join(result.stdout.split())
+    assert "Forecast deadline 2026-11-21 21:00 UTC costs $0." in shown
+    assert "m5.xlarge, spot, an EC2 fleet of one instance, as long as the deadline allows" in shown
+    assert "then m5.xlarge, on-demand, an EC2 fleet of one instance" in shown
+    assert "leaves spot at 2026-11-21 16:23 UTC at the latest (in 4h 23m)" in shown, "ten minutes before SageMaker's"
+    plan = Plan.model_validate(deployment.invocations[-1]["plan"])
+    assert DecisionTable.from_document(plan.table).zones == ("any",)
 
 
 def test_without_a_deadline_there_is_none(command: Command, deployment: Any) -> None:
@@ -179,10 +196,10 @@ def test_a_forecast_far_ahead_has_not_many_more_decisions_and_no_type_or_zone_is
     """Once there was a decision each five minutes, for each type and once more for its one zone: half a minute."""
     decisions: list[int] = []
 
-    def replayed(job: Any, capacity: Any, policy: Any) -> Any:
+    def replayed(job: Any, capacity: Any, policy: Any, **options: Any) -> Any:
         decisions.append(capacity.ticks_for(job))
         capacity.ticks_for = lambda _job: 1
-        return replay(job, capacity, policy)
+        return replay(job, capacity, policy, **options)
 
     monkeypatch.setattr(spotkeep_planner.forecast, "replay", replayed)
     types = "instance_types=[ml.m5.xlarge, ml.m5.2xlarge]"

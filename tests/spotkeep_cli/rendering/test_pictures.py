@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import spotkeep_pages
 from spotkeep_cli.errors import CommandLineError
 from spotkeep_cli.rendering.pictures import (
+    OTHER,
     Curve,
     Picture,
     curves_picture,
@@ -20,6 +24,8 @@ from spotkeep_cli.rendering.pictures import (
     tick_texts,
     time_unit,
 )
+from spotkeep_cli.sweeps.sweep_plots import BEST, USUAL
+from spotkeep_pages.plots import SERIES
 
 
 def picture(*curves: Curve, name: str = "loss") -> Picture:
@@ -140,3 +146,56 @@ def test_values_over_several_powers_of_ten_have_a_logarithmic_axis() -> None:
     wide = picture(Curve(name="a", points=[(1, 10.0), (2, 0.01)])).figure.axes[0]
     near = picture(Curve(name="a", points=[(1, 10.0), (2, 5.0)])).figure.axes[0]
     assert (wide.get_yscale(), near.get_yscale()) == ("log", "linear")
+
+
+# Linear RGB as people see it who lack one kind of cone (Machado et al. 2009, severity 1).
+SIGHT = {
+    "all colours": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.01182, 0.04294, 0.968881)),
+    "tritanopia": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.3039)),
+}
+
+
+def palettes() -> dict[str, dict[str, str]]:
+    """The colours of light and of dark pages, by their names in the style sheet."""
+    sheet = (Path(spotkeep_pages.__file__).parent / "page.css").read_text()
+    light, dark = (dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", part)) for part in sheet.split("@media")[:2])
+    return {"light": light, "dark": dark}
+
+
+def linear(colour: str) -> np.ndarray:
+    channels = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+
+
+def contrast(one: str, other: str) -> float:
+    """The ratio of WCAG 2."""
+    low, high = sorted(float(linear(each) @ [0.2126, 0.7152, 0.0722]) for each in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+def lab(rgb: np.ndarray) -> np.ndarray:
+    """CIE L*a*b* of linear RGB. Two colours at a distance of 20 are told apart in thin lines."""
+    to_xyz = np.array([(0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505)])
+    scaled = to_xyz @ np.clip(rgb, 0, 1) / [0.9505, 1.0, 1.089]
+    f = np.where(scaled > 0.008856, np.cbrt(scaled), 7.787 * scaled + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("side", ["light", "dark"])
+@pytest.mark.parametrize("sight", SIGHT)
+def test_the_best_curve_is_told_from_the_others_by_readers_of_any_sight(side: str, sight: str) -> None:
+    colours = palettes()[side]
+    best, usual, other = (f"series-{SERIES.index(each) + 1}" for each in (BEST, USUAL, OTHER))
+    seen = {name: lab(np.array(SIGHT[sight]) @ linear(colours[name])) for name in (best, usual, other)}
+    for one, another in ((best, usual), (best, other)):
+        assert float(np.linalg.norm(seen[one] - seen[another])) > 20, (one, another)
+
+
+@pytest.mark.parametrize("side", ["light", "dark"])
+def test_names_beside_curves_have_the_contrast_of_text(side: str) -> None:
+    colours = palettes()[side]
+    ratios = {name: contrast(colour, colours["ground"]) for name, colour in colours.items() if "series" in name}
+    assert len(ratios) == len(SERIES)
+    assert all(ratio >= 4.5 for ratio in ratios.values()), ratios

@@ -15,6 +15,8 @@ from spotkeep_cli.errors import ExitCode
 from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.launching.judgement import judge_here
 from spotkeep_cli.launching.preparation import prepare
+from spotkeep_cli.sweeps import sweep_report
+from spotkeep_cli.sweeps.sweep_report import SweepStory
 from spotkeep_jobs.record.record import Cost, Metric, ScriptMetrics, TrialPlace
 from spotkeep_jobs.record.states import SweepState, TrialState
 from spotkeep_jobs.record.sweep import BestTrial, Sweep, Trial, TrialCounts
@@ -147,6 +149,35 @@ def test_a_sweep_is_written_as_a_page(
     assert "Trial 2 went from 0.45 at step 100" in page
     document = json.loads(spotkeep("describe", SWEEP, "--html", "--json").stdout)
     assert document["page"] == f"{SWEEP}.html"
+
+
+def test_of_many_trials_the_runs_of_the_best_are_read(
+    with_sweep: Any, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2, 4):
+        add_run(with_sweep, make, number)
+    # A run that only has such an id is no trial's.
+    with_sweep.dynamodb.add(make.run(f"{SWEEP}-3"))
+    table = with_sweep.table
+    story = SweepStory.read(sweep(), TRIALS, runs=table.runs)
+    assert sorted(story.curves) == [1, 2, 4]
+    assert sorted(story.interruptions) == [1, 2, 4]
+    monkeypatch.setattr(sweep_report, "MOST_CURVES", 2)
+    assert sorted(SweepStory.read(sweep(), TRIALS, runs=table.runs).curves) == [2, 4]
+
+
+def test_the_run_of_a_trial_that_cannot_be_read_is_left_out_of_the_page_and_said(
+    with_sweep: Any, make: Any, spotkeep: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sweep_report, "can_draw", lambda: False)
+    for number in (1, 2):
+        add_run(with_sweep, make, number)
+    with_sweep.dynamodb.items[f"run#{SWEEP}-2", "item"]["form"] = {"N": "2"}
+    result = spotkeep("describe", SWEEP, "--html")
+    assert result.exit_code == ExitCode.DONE, result.output
+    assert f"! 1 record could not be read:\n  (record of run {SWEEP}-2): was written by a newer" in result.stderr
+    assert Path(f"{SWEEP}.html").is_file()
 
 
 def test_a_page_that_cannot_be_written_is_said(

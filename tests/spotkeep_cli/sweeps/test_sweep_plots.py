@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from spotkeep_cli.rendering.pictures import Picture
+from spotkeep_cli.sweeps import sweep_plots
 from spotkeep_cli.sweeps.sweep_plots import (
     BEST,
     DrawnSweep,
@@ -115,6 +116,22 @@ def test_the_best_so_far_goes_the_way_of_the_goal(goal: str, falls: bool) -> Non
     assert values == sorted(values, reverse=falls)
     assert values[0] != values[-1]
     assert f"({'lower' if falls else 'higher'} is better)" in picture.figure.axes[0].get_ylabel()
+
+
+def test_of_very_many_trials_the_best_have_names_and_each_has_a_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep_plots, "_MOST_DRAWN", 10)
+    sweep = drawn(example(60))
+    objective, _, _, rungs, parameters = sweep_pictures(sweep)
+    points = sum(len(line.get_xdata()) for line in objective.figure.axes[0].lines if line.get_gid() != "best")
+    assert points == len(sweep.ended)
+    best = {f"trial-{trial.number}" for trial in sweep.measured[:10]}
+    assert best <= set(objective.names)
+    assert len(objective.names) < 25
+    for picture in (rungs, parameters):
+        assert best <= set(picture.names)
+        assert f"(the 10 best of {len(sweep.measured)})" in picture.title
+    measured = sum(bool(trial.values) for trial in sweep.trials)
+    assert rungs.figure.axes[0].get_xticklabels()[0].get_text() == f"100\n{measured} trials"
 
 
 def test_the_time_has_a_unit_that_fits() -> None:

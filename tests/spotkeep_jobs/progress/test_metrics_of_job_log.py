@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spotkeep import events
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, read_line
-from spotkeep_jobs.progress.job_log import MOST_METRICS, MOST_POINTS, MetricsFollower
+from spotkeep_jobs.progress.job_log import MOST_KEPT, MOST_METRICS, MOST_POINTS, MetricsFollower
 from spotkeep_jobs.record.record import Goal, Metric, ScriptMetrics
 from spotkeep_jobs.record.table_client import fields_of, from_dynamodb, record_of, to_dynamodb
 
@@ -106,7 +106,7 @@ def test_last_and_best_are_exact_and_the_curve_is_small_in_order_and_made_of_wha
     assert (loss.last_step, loss.last) == (max(values), values[max(values)])
     assert loss.best == best
     assert loss.best_step == min(step for step, value in values.items() if value == best)
-    assert 1 <= len(loss.points) <= MOST_POINTS
+    assert 1 <= len(loss.points) <= MOST_KEPT
     assert len(loss.bests) <= MOST_POINTS
     assert list(loss.points) == sorted(set(loss.points))
     assert set(loss.points) <= set(values.items())
@@ -117,11 +117,26 @@ def test_last_and_best_are_exact_and_the_curve_is_small_in_order_and_made_of_wha
 
 
 @given(values=CURVES, seed=st.integers(0, 9))
-def test_the_first_and_the_last_value_stay_in_the_curve(values: dict[int, float], seed: int) -> None:
+def test_the_first_last_least_and_greatest_value_stay_in_the_curve(values: dict[int, float], seed: int) -> None:
     in_any_order = list(values.items())
     random.Random(seed).shuffle(in_any_order)  # noqa: S311 - reproducible, not secret
     points = loss_after(*measurements(in_any_order)).points
     assert (points[0], points[-1]) == ((min(values), values[min(values)]), (max(values), values[max(values)]))
+    kept = [value for _, value in points]
+    assert (min(kept), max(kept)) == (min(values.values()), max(values.values()))
+
+
+@given(values=CURVES, resumed=STEPS, cut=st.integers(0, 200))
+def test_of_values_measured_again_the_earlier_ones_are_gone_also_the_greatest(
+    values: dict[int, float], resumed: int, cut: int
+) -> None:
+    again = {step: 0.0 for step in values if step > resumed}
+    log = [*measurements(sorted(values.items())), said("start"), said("resume", resumed)]
+    log += measurements(sorted(again.items()))
+    metrics = follow(follow(None, log[:cut], loss=None), log[cut:], loss=None)
+    assert metrics is not None
+    if "loss" in metrics.metrics:
+        assert set(metrics.metrics["loss"].points) <= ({**values, **again}).items()
 
 
 @given(resumes=st.lists(st.integers(0, 59), max_size=5), reported=st.lists(st.integers(1, 60), min_size=5, max_size=5))

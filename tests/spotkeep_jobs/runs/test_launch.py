@@ -39,9 +39,10 @@ from spotkeep_jobs.runs.launch_completion import Launched, LaunchUnfinishedError
 from spotkeep_jobs.runs.rules import LAUNCH_SETTLES
 from spotkeep_jobs.runs.run_actions import RunActions
 from spotkeep_jobs.settings import LauncherSettings
-from tests.models.deployment import DEFAULTS, completed_launch, end_run, launcher_on, spec_in
+from tests.models.deployment import DEFAULTS, PLATFORM, completed_launch, end_run, launcher_on, spec_in
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import Fault, Faults, ProcessDiedError, client_error
+from tests.models.file_systems import FileSystemSite
 from tests.models.s3 import RefusedPuts
 from tests.models.sagemaker import SageMaker, over_quota
 from tests.models.secrets_manager import SecretsManager
@@ -154,6 +155,53 @@ def test_what_the_document_and_what_aws_says_of_secrets_comes_at_once_and_at_a_r
     resumed = problem_of(lambda: RunActions(launcher).resume("first", changes={"secrets": {"D": "hf"}}))
     assert resumed[0] == "secrets.D"
     assert not aws.read
+
+
+LUSTRE = "fs-0123456789abcdef0"
+ON_LUSTRE = {"train": {"fsx": LUSTRE, "path": "/abcdefgh/cifar10"}}
+
+
+def launcher_with_file_systems(account: Account, site: FileSystemSite, **made: Any) -> Deployment[LauncherSettings]:
+    network = {"subnet_ids": ("subnet-b", "subnet-a"), "security_group_ids": ("sg-ours",)}
+    return account.launcher_with(
+        settings={"file_systems": (LUSTRE,), **network},
+        clients={"fsx": site.fsx, "efs": site.efs, "ec2": site.ec2},
+        platform=replace(PLATFORM, **network),
+        **{"defaults": replace(DEFAULTS, file_systems=(LUSTRE,), training_network=True), **made},
+    )
+
+
+def test_what_the_document_and_what_aws_says_of_file_systems_comes_at_once_and_at_a_resume_too(
+    account: Account,
+) -> None:
+    site = FileSystemSite.made()
+    site.add_lustre(LUSTRE, Lifecycle="CREATING")
+    launcher = launcher_with_file_systems(account, site)
+    with pytest.raises(RequestRefusedError) as caught:
+        account.launch(
+            launcher, channels={**ON_LUSTRE, "more": {"efs": "fs-0aaaaaaaaaaaaaaaa", "path": "/"}}, max_run=0
+        )
+    fields = sorted(problem.field for problem in caught.value.problems)
+    assert fields == ["channels.more.efs", "channels.train.fsx", "max_run"]
+    assert not account.requests
+    account.launch(launcher)
+    account.end_run()
+    resumed = problem_of(lambda: RunActions(launcher).resume("first", changes={"channels": ON_LUSTRE}))
+    assert resumed[0] == "channels.train.fsx"
+
+
+def test_a_job_gets_the_subnets_from_which_its_file_systems_are_reached(account: Account) -> None:
+    site = FileSystemSite.made()
+    site.add_lustre(LUSTRE)
+    launcher = launcher_with_file_systems(account, site)
+    account.launch(launcher)
+    account.end_run()
+    RunActions(launcher).resume("first", changes={"channels": ON_LUSTRE})
+    everywhere, near = (request["VpcConfig"]["Subnets"] for request in account.requests)
+    assert everywhere == ["subnet-b", "subnet-a"]
+    assert near == ["subnet-a"]
+    (*_, mounted) = account.requests[-1]["InputDataConfig"]
+    assert mounted["DataSource"]["FileSystemDataSource"]["FileSystemId"] == LUSTRE
 
 
 json_values = st.recursive(

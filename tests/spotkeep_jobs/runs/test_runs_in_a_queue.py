@@ -24,8 +24,9 @@ from spotkeep_jobs.runs.launch_completion import LaunchUnfinishedError
 from spotkeep_jobs.runs.run_actions import RunActions, change_priority
 from spotkeep_jobs.runs.shells import open_shell
 from tests.models.batch import MISFIT, NO_CAPACITY, ModelServiceJob
-from tests.models.deployment import DEFAULTS, PRICES, launcher_on
+from tests.models.deployment import DEFAULTS, PLATFORM, PRICES, launcher_on
 from tests.models.faults import Fault, client_error
+from tests.models.file_systems import FileSystemSite
 from tests.models.s3 import Objects
 
 RUN = "first"
@@ -286,6 +287,25 @@ def test_a_failed_script_is_retried_in_the_same_queue_with_the_newest_priority_a
     assert second.token != first.token
     assert second.request["InputDataConfig"] == first.request["InputDataConfig"]
     assert len(site.objects.contents) == 1
+
+
+def test_a_job_in_a_queue_mounts_a_file_system_too(site: Site) -> None:
+    found, lustre = FileSystemSite.made(), "fs-0123456789abcdef0"
+    found.add_lustre(lustre)
+    network: Any = {"subnet_ids": ("subnet-b", "subnet-a"), "security_group_ids": ("sg-ours",)}
+    site.launcher = launcher_on(
+        site.table,
+        site.sagemaker,
+        queues=site.world.queues,
+        settings={"file_systems": (lustre,), **network},
+        clients={"fsx": found.fsx, "efs": found.efs, "ec2": found.ec2},
+        platform=replace(PLATFORM, **network),
+        defaults=replace(DEFAULTS, queues=QUEUES, prices=PRICES, file_systems=(lustre,), training_network=True),
+    )
+    site.launch(channels={"train": {"fsx": lustre, "path": "/abcdefgh"}})
+    request = site.service_job.request
+    assert request["VpcConfig"]["Subnets"] == ["subnet-a"]
+    assert request["InputDataConfig"][-1]["DataSource"]["FileSystemDataSource"]["FileSystemId"] == lustre
 
 
 class TestALongRequest:

@@ -1,4 +1,7 @@
-"""Runs on fleets of EC2 with a max_cost: the controller counts their cost and ends them before it is exceeded."""
+"""Runs on fleets of EC2 with a max_cost, a deadline, or capacity: auto.
+
+The controller counts their cost and ends them before it is exceeded. It moves them on demand, to the same volume.
+"""
 
 from __future__ import annotations
 
@@ -99,8 +102,7 @@ def test_a_fleet_is_ended_with_a_save_before_it_exceeds_its_max_cost_and_is_warn
     assert story.sent == ["max-cost-near", "stopped"]
     with pytest.raises(RequestRefusedError, match=r"max_cost.* is spent: the run has cost 2\.7"):
         story.resume()
-    with_more = {"max_cost": 6.0}
-    story.resume(**with_more)
+    story.resume(max_cost=6.0)
     assert story.has_instance().spot
     story.passes(minutes=30)
     assert story.instances.runs["first"].resumed_at == [0, 17]
@@ -147,6 +149,9 @@ def test_a_run_that_waits_for_capacity_pays_for_its_volume_alone(story: Story) -
     assert len(story.said(TimelineKind.MAX_COST)) == 1, "0.12 USD an hour"
     story.passes(minutes=3 * 60, every=30)
     assert story.run.end_reason is EndReason.MAX_COST
+    with pytest.raises(RequestRefusedError, match=r"max_cost.* is spent"):
+        story.resume()
+    story.resume(instance_types=["g6.xlarge"])
 
 
 def test_a_spot_price_that_ec2_does_not_give_counts_as_on_demand_and_that_is_said(story: Story) -> None:
@@ -214,3 +219,126 @@ def test_a_max_cost_that_cannot_be_kept_is_refused(story: Story, fields: dict[st
         story.launched(**fields)
     assert [each.field for each in refused.value.problems if words in each.problem] == ["max_cost"]
     assert story.ec2.fleets == {}
+
+
+AUTO = {"capacity": "auto", "longest_wait": "30m", "instance_types": ["g5.xlarge", "g6.xlarge"], "max_price": 0.4}
+
+
+def fleets(story: Story) -> list[tuple[str, set[str], str | None]]:
+    """Return the capacity, the types and the highest price of each fleet."""
+    found = []
+    for each in story.ec2.fleets.values():
+        overrides = each.request["LaunchTemplateConfigs"][0]["Overrides"]
+        capacity = each.request["TargetCapacitySpecification"]["DefaultTargetCapacityType"]
+        found.append((capacity, {one["InstanceType"] for one in overrides}, overrides[0].get("MaxPrice")))
+    return found
+
+
+def test_a_run_without_spot_capacity_goes_on_demand_on_the_same_volume_and_no_step_is_lost(story: Story) -> None:
+    story.launched(**AUTO, notify=["completed", "next-fallback", "on-demand", "interrupted"])
+    instance = story.has_instance()
+    story.passes(minutes=20)
+    story.instances.train(instance, 17)
+    story.instances.be_taken(instance, notice=True)
+    story.passes(minutes=25)
+    assert story.run.state is RunState.INTERRUPTED
+    story.passes(minutes=15)
+    assert (story.run.attempt, story.run.place.capacity, story.run.place.backend) == (2, "on-demand", "ec2")
+    both = {"g5.xlarge", "g6.xlarge"}
+    assert fleets(story) == [("spot", both, "0.4"), ("on-demand", both, None)]
+    assert story.ec2.fleet_state("fleet-1") == "deleted"
+    assert [each.end_reason for each in story.attempts] == [EndReason.MAX_WAIT_EXCEEDED, None]
+    second = story.has_instance(zone="us-east-1b")
+    assert second.tags["Name"] == "first-2"
+    assert (second.spot, second.tags["spotkeep:attempt"]) == (False, "2")
+    story.passes(minutes=10)
+    story.instances.finish(second)
+    story.passes(minutes=10)
+    assert (story.run.state, story.instances.live) == (RunState.COMPLETED, [])
+    assert story.instances.runs["first"].resumed_at == [0, 17]
+    assert story.sent == ["interrupted", "next-fallback", "on-demand", "completed"]
+    assert story.run.cost is not None
+    assert story.run.cost.billed_usd is not None
+    assert list(story.ec2.versions) == [1], "each attempt's version of the template is gone"
+    begun = story.said(TimelineKind.ATTEMPT_BEGUN)
+    assert begun == [
+        "Attempt 2 looks for on-demand g5.xlarge or g6.xlarge: there was no capacity in time for spot g5.xlarge or "
+        "g6.xlarge"
+    ]
+
+
+def test_the_time_and_the_money_of_a_run_count_over_both_fleets(story: Story) -> None:
+    fields = AUTO | {"max_run": "4h", "max_wait": "5h", "longest_wait": "1h", "max_cost": 20}
+    story.launched(**fields)
+    instance = story.has_instance()
+    story.passes(minutes=3 * 60)
+    story.instances.be_taken(instance, notice=True)
+    story.passes(minutes=75)
+    assert story.run.attempt == 2
+    launch = story.attempts[1].job_request["Fleet"]
+    assert launch["max_run_seconds"] == 3_600
+    assert 2_700 <= launch["max_wait_seconds"] <= 3_600
+    story.passes(minutes=60)
+    assert (story.run.state, story.run.end_reason) == (RunState.STOPPED, EndReason.MAX_WAIT_EXCEEDED)
+    assert story.run.ending.no_more_jobs_because is not None
+
+
+def test_a_fleet_of_one_kind_of_capacity_is_not_followed_by_another(story: Story) -> None:
+    story.launched(max_run="1h", max_wait="2h", script_retries=3)
+    story.has_instance()
+    story.passes(minutes=3 * 60)
+    assert (story.run.state, story.run.attempt) == (RunState.STOPPED, 1)
+
+
+DEADLINE = {"deadline": "6h", "work": "3h", "restart": "10m", "max_run": "6h", "max_wait": None}
+"""Leaves spot with a decision in ten minutes, a handover of fifteen, and ten to restart: after 2 h 25 min."""
+
+
+def test_a_run_that_would_miss_its_deadline_on_spot_goes_on_demand_after_a_save(story: Story) -> None:
+    story.launched(**DEADLINE, notify=["completed", "next-fallback", "on-demand"])
+    instance = story.has_instance()
+    story.passes(minutes=2 * 60 + 20)
+    assert (story.run.attempt, story.run.steered.choice) == (1, "spot")
+    story.instances.train(instance, 13)
+    story.passes(minutes=15)
+    assert (story.run.attempt, story.run.place.capacity) == (2, "on-demand")
+    assert story.attempts[0].end_reason is EndReason.DEADLINE
+    assert story.said(TimelineKind.STEERED)[-1].startswith("Leaves spot for on-demand: the last safe moment")
+    second = story.has_instance()
+    story.passes(minutes=3 * 60 + 5)
+    story.instances.finish(second)
+    story.passes(minutes=10)
+    assert story.run.state is RunState.COMPLETED
+    assert story.run.ended_at is not None
+    assert story.run.deadline_at is not None
+    assert story.run.ended_at <= story.run.deadline_at
+    assert story.instances.runs["first"].resumed_at == [0, 13]
+    assert story.sent == ["next-fallback", "on-demand", "completed"]
+
+
+def test_a_deadline_that_leaves_no_time_for_spot_begins_on_demand_and_one_that_is_lost_is_refused(story: Story) -> None:
+    with pytest.raises(RequestRefusedError, match="cannot be kept even on demand"):
+        story.launched(**DEADLINE | {"deadline": "3h"})
+    run = story.launched(**DEADLINE | {"deadline": "3h30m"})
+    assert (run.place.capacity, run.attempt) == ("on-demand", 1)
+    assert story.said(TimelineKind.STEERED) == [
+        "On demand from the start: the deadline leaves no time to try spot: 30 min to spare"
+    ]
+    assert fleets(story) == [("on-demand", {"g5.xlarge"}, None)]
+
+
+def test_a_fleet_that_reaches_max_run_before_the_deadline_is_followed(story: Story) -> None:
+    story.launched(**DEADLINE | {"max_run": "3h", "deadline": "20h"})
+    story.has_instance()
+    story.passes(minutes=3 * 60 + 20)
+    assert (story.run.attempt, story.run.place.capacity) == (2, "spot")
+    assert story.attempts[0].end_reason is EndReason.MAX_RUNTIME_EXCEEDED
+
+
+def test_a_run_that_waits_ends_one_max_run_after_its_deadline(story: Story) -> None:
+    story.launched(**DEADLINE)
+    launch = story.attempts[0].job_request["Fleet"]
+    assert launch["max_wait_seconds"] == 12 * 3_600
+    story.passes(minutes=13 * 60, every=10)
+    assert (story.run.state, story.run.end_reason) == (RunState.STOPPED, EndReason.MAX_WAIT_EXCEEDED)
+    assert story.run.attempt == 2

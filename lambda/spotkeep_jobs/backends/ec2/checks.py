@@ -306,7 +306,7 @@ def _types(request: JobRequest, facts: MarketFacts, *, zones: Sequence[str]) -> 
     for instance_type in request.types:
         found = described.get(instance_type)
         # A price is a place where spot is sold; on demand, there are types that never have one.
-        if instance_type not in priced and (found is None or (found.spot and request.capacity == "spot")):
+        if instance_type not in priced and (found is None or (found.spot and request.capacity != "on-demand")):
             yield Problem(
                 field="instance_types",
                 found=instance_type,
@@ -326,7 +326,7 @@ def _can_work(found: InstanceTypeFacts, request: JobRequest, facts: MarketFacts)
             "could not be distinguished from another",
             fix="Choose a type whose volumes are NVMe devices: those of the current generations.",
         )
-    if request.capacity == "spot" and not found.spot:
+    if request.capacity != "on-demand" and not found.spot:
         yield Problem(
             field="instance_types",
             found=found.name,
@@ -454,14 +454,14 @@ def _brought_volume(request: JobRequest, facts: MarketFacts, *, deployment: str)
 
 
 def _warnings(request: JobRequest, facts: MarketFacts) -> Iterator[str]:
-    if request.capacity != "spot" or request.max_price is None or not facts.offers:
+    if request.capacity == "on-demand" or request.max_price is None or not facts.offers:
         return
     cheapest = facts.offers[0]
     if request.max_price < cheapest.spot_usd_per_hour:
         yield (
             f"max_price {request.max_price:g} USD is below every spot price there is now; the lowest is "
             f"{cheapest.spot_usd_per_hour:g} USD, {cheapest.instance_type} in {cheapest.zone}. The run waits until a "
-            "price falls, or max_wait ends it."
+            f"price falls, or {'max_wait ends it' if request.capacity == 'spot' else 'it goes on demand'}."
         )
 
 

@@ -27,6 +27,7 @@ from spotkeep_fleet.tags import (
 from spotkeep_jobs.document.capacity import NextJob
 from spotkeep_jobs.document.command import number_in, training_spec_of
 from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import Capacity, Record, RunGroup
 
 
@@ -127,7 +128,8 @@ def fleet_launch(
     }
     if request.owner:
         own[OWNER_TAG] = request.owner
-    price = {"MaxPrice": f"{request.max_price:g}"} if request.max_price is not None else {}
+    on_spot = job.fallback.capacity == "spot"
+    price = {"MaxPrice": f"{request.max_price:g}"} if on_spot and request.max_price is not None else {}
     return FleetLaunch(
         run=run,
         attempt=attempt,
@@ -141,14 +143,14 @@ def fleet_launch(
             for subnet_id in platform.subnets
         ),
         max_run_seconds=job.max_run_seconds,
-        max_wait_seconds=request.max_wait,
+        max_wait_seconds=job.max_wait_seconds,
         has_max_cost=request.max_cost is not None,
         job=InstanceJob(
             training=training_spec_of(request, number=number_in(group)),
             volume=_volume(request, kms_key_arn=platform.volume_kms_key_arn),
             channels={channel.name: channel.uri for channel in request.s3_channels},
             checkpoint_uri=checkpoint_uri if request.checkpoints else None,
-            output_uri=f"{output_prefix}{run}-{attempt}/output/",
+            output_uri=_output_uri(output_prefix, run=run, attempt=attempt),
             log_group=platform.log_group,
             event_bus=platform.event_bus,
             max_script_retries=request.script_retries,
@@ -160,6 +162,43 @@ def fleet_launch(
         ).document(),
         brought_volume=request.volume.volume if request.volume is not None else None,
     )
+
+
+def following_launch(previous: FleetLaunch, *, job: NextJob, attempt: int, launch_id: str) -> FleetLaunch:
+    """Return the launch of a run's next attempt. It does the same work on the same volume, with other capacity.
+
+    Args:
+        previous: The launch of the last attempt.
+        job: The places in which EC2 finds capacity for the next one, and its time limits.
+        attempt: The number of the next attempt.
+        launch_id: The id of its launch.
+    """
+    run, before, now = previous.run, f"{previous.run}-{previous.attempt}", f"{previous.run}-{attempt}"
+    tags = {**previous.tags, ATTEMPT_TAG: str(attempt)}
+    if tags.get("Name") == before:
+        tags["Name"] = now
+    overrides = previous.overrides
+    if job.fallback.capacity == "on-demand":
+        overrides = tuple({key: each[key] for key in each if key != "MaxPrice"} for each in overrides)
+    work = read_job(previous.job)
+    output_uri = None
+    if work.output_uri is not None:
+        output_uri = _output_uri(work.output_uri.removesuffix(f"{before}/output/"), run=run, attempt=attempt)
+    return with_changes(
+        previous,
+        attempt=attempt,
+        token=launch_id,
+        capacity=job.fallback.capacity,
+        tags=tags,
+        overrides=overrides,
+        max_run_seconds=job.max_run_seconds,
+        max_wait_seconds=job.max_wait_seconds,
+        job=replace(work, attempt=attempt, launch=launch_id, output_uri=output_uri).document(),
+    )
+
+
+def _output_uri(prefix: str, *, run: str, attempt: int) -> str:
+    return f"{prefix}{run}-{attempt}/output/"
 
 
 def create_fleet_request(launch: FleetLaunch, *, template_version: str) -> dict[str, Any]:

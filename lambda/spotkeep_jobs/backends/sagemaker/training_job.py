@@ -484,6 +484,8 @@ def traits_of(document: Mapping[str, Any]) -> PoolTraits | None:
 
 
 ERROR_OF_SAGEMAKER: Final = "Lost to an error of SageMaker's own (InternalServerError), starts again"
+DOWNLOADS_ITS_IMAGE: Final = "Has capacity, downloads its image"
+"""The line in the timeline that distinguishes the download of the image from that of the data."""
 _ENDED: Final = frozenset({"Completed", "Failed", "Stopped", "Deleting"})
 """Statuses after which a job never runs again. `Deleting` follows one of the others."""
 
@@ -501,7 +503,7 @@ _PHASES: Final = {
     "PreparingTrainingStack": (JobPhase.WAITING, "Instances are prepared"),
     "Restarting": (JobPhase.INTERRUPTED, ERROR_OF_SAGEMAKER),
     "Downloading": (JobPhase.LOADING, "Has capacity, downloads its data"),
-    "DownloadingTrainingImage": (JobPhase.LOADING, "Has capacity, downloads its image"),
+    "DownloadingTrainingImage": (JobPhase.LOADING, DOWNLOADS_ITS_IMAGE),
     "Training": (JobPhase.TRAINING, "Trains"),
     "Interrupted": (JobPhase.INTERRUPTED, "Lost its capacity, waits for new"),
     "Uploading": (JobPhase.UPLOADING, "Uploads its model and output"),

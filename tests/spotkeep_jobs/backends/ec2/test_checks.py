@@ -127,6 +127,7 @@ def test_a_type_without_spot_is_refused_on_spot_and_taken_on_demand() -> None:
     (problem,) = checked(facts).problems
     assert "not sold on spot" in problem.problem
     assert not checked(facts, capacity="on-demand").problems
+    assert "not sold on spot" in checked(facts, capacity="auto").problems[0].problem
 
 
 def test_all_that_is_wrong_with_all_types_is_reported_at_once() -> None:
@@ -152,6 +153,8 @@ def test_a_price_below_the_market_is_warned_of_and_launched() -> None:
     assert "below every spot price" in warning
     assert not checked(max_price=0.6).warnings
     assert not checked(max_price=0.1, capacity="on-demand").warnings
+    (warning,) = checked(max_price=0.1, capacity="auto").warnings
+    assert warning.endswith("The run waits until a price falls, or it goes on demand.")
 
 
 SNAPSHOT = Snapshot(id="snap-0123456789abcdef0", size_gb=200, state="completed", tags=GIVEN)

@@ -61,7 +61,9 @@ def test_what_is_sagemakers_is_refused_all_at_once_with_what_to_do() -> None:
     assert {"instance_count", "volume_size_gb", "keep_alive", "team", "max_total_run",
             "channels.train.input_mode"} <= set(fields_of(refused))  # fmt: skip
     assert all(problem.fix for problem in refused.problems)
-    assert "capacity" in fields_of(judged(capacity="auto"))
+    spot = {"instance_types": ["g5.xlarge"], "capacity": "spot"}
+    ladder = judged(ladder=[spot, spot])
+    assert "capacity: auto goes on demand" in next(each.fix for each in ladder.problems if each.field == "ladder")
 
 
 IN_ECR = "123456789012.dkr.ecr.us-east-1.amazonaws.com/team/training:7"
