@@ -6,6 +6,7 @@ come back at any time. A connection lost on the way is waited out.
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -203,7 +204,7 @@ _SHARES = 10
 
 
 _METRICS_SECONDS = 10.0
-"""Seconds between two lines about metrics. A job reports each of its first values, and more rarely later."""
+"""Seconds between two lines about a metric. A job reports each of its first values, and more rarely later."""
 
 
 class SparseProgress:
@@ -215,15 +216,21 @@ class SparseProgress:
 
     def __init__(self) -> None:
         self._last_share: int | None = None
-        self._last_metrics: float | None = None
+        self._metrics_shown: dict[str, float] = {}
 
     def worth_a_line(self, event: JobEvent) -> bool:
         """Return True for an event to show. Each is asked about once, in order."""
+        metrics = event.fields.get("metrics", {})
         if event.kind is JobEventKind.METRICS:
-            if self._last_metrics is not None and 0 <= event.at - self._last_metrics < _METRICS_SECONDS:
-                return False
-            self._last_metrics = event.at
-            return True
+            shown = (event.at - self._metrics_shown.get(name, -math.inf) for name in metrics)
+            new = not metrics or any(not 0 <= seconds < _METRICS_SECONDS for seconds in shown)
+        else:
+            new = self._is_new_share(event)
+        if new:
+            self._metrics_shown.update(dict.fromkeys(metrics, event.at))
+        return new
+
+    def _is_new_share(self, event: JobEvent) -> bool:
         total = total_steps(event)
         if total is None:
             return True

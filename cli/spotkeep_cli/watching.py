@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record.run_table import RunTable
     from spotkeep_jobs.record.sweep import Sweep
 
+Line = tuple["datetime | None", str]
+
 CALL_SECONDS = 5.0
 _LOCAL_CALL_SECONDS = 0.5
 _REDRAWN_A_SECOND = 2
@@ -51,12 +53,13 @@ class Snapshot:
 
     Attributes:
         draw: Draws it for a terminal, with the present time.
-        lines: A line for each fact, by a key. Where the output is no terminal, a new or changed line is printed.
+        lines: A line for each fact, by a key, with the fact's own time where it has one. Where the output is no
+            terminal, a new or changed line is printed.
         ended: True when nothing of it changes any more.
     """
 
     draw: Callable[[], RenderableType]
-    lines: Mapping[Hashable, str]
+    lines: Mapping[Hashable, Line]
     ended: bool
 
 
@@ -155,10 +158,12 @@ class RunsAndSweeps:
             parts.append(run_list(self.runs, now=now, width=width))
         return Group(*parts)
 
-    def lines(self) -> Mapping[Hashable, str]:
+    def lines(self) -> Mapping[Hashable, Line]:
         """Return a line for each of them, by its id."""
-        lines: dict[Hashable, str] = {each.sweep: _sweep_line(each) for each in self.sweeps}
-        return lines | {run.run: f"{run.run}  {run.state.value.lower()}  {where(run)}" for run in self.runs}
+        lines: dict[Hashable, Line] = {each.sweep: (None, _sweep_line(each)) for each in self.sweeps}
+        for run in self.runs:
+            lines[run.run] = (None, f"{run.run}  {run.state.value.lower()}  {where(run)}")
+        return lines
 
 
 def watched_list(
@@ -211,8 +216,9 @@ def watched_sweep(
         found, trials = deployment.table.sweeps.with_trials(sweep)
         if found is None:
             raise RunNotFoundError(f"the record of {sweep} is gone", hint="ended sweeps are forgotten after a while")
-        lines: dict[Hashable, str] = {"": _sweep_line(found)}
-        lines |= {trial.number: f"trial {trial.number}  {trial.state.value.lower()}" for trial in trials}
+        lines: dict[Hashable, Line] = {"": (None, _sweep_line(found))}
+        for trial in trials:
+            lines[trial.number] = (None, f"trial {trial.number}  {trial.state.value.lower()}")
         return Snapshot(
             draw=lambda: sweep_page(
                 found, trials, now=invocation.seams.now(), width=console.width, everything=everything
@@ -229,16 +235,16 @@ def _sweep_line(sweep: Sweep) -> str:
 
 
 class _Pace:
-    """Waits after each reading for as long as its calls may have."""
+    """Waits after each reading for as long as its calls may have. The first reading is that of any command."""
 
     def __init__(self, deployment: DeploymentClient, *, invocation: Invocation) -> None:
         self._calls = deployment.calls
         self._sleep = invocation.seams.sleep
         self._seconds = _LOCAL_CALL_SECONDS if invocation.options.local else CALL_SECONDS
-        self._made_before = self._calls.made
+        self._made_before: int | None = None
 
     def pause(self) -> None:
-        made = self._calls.made - self._made_before
+        made = 1 if self._made_before is None else self._calls.made - self._made_before
         self._made_before = self._calls.made
         self._sleep(self._seconds * max(1, made))
 
@@ -250,7 +256,7 @@ class _View:
         self._console = console
         self._now = invocation.seams.now
         self._snapshot: Snapshot | None = None
-        self._shown: dict[Hashable, str] = {}
+        self._shown: dict[Hashable, Line] = {}
         self._problem = ""
         self._moves = console.is_terminal and not console.is_dumb_terminal
         self.live = Live(
@@ -265,26 +271,27 @@ class _View:
         self._snapshot = snapshot
         if self._problem:
             self._problem = ""
-            self._print(Text("connected again", style="green"))
+            self._print(Text("connected again", style="green"), at=None)
         for key, line in snapshot.lines.items():
             if self._shown.get(key) != line:
                 self._shown[key] = line
-                self._print(Text(line))
+                at, text = line
+                self._print(Text(text), at=at)
         self._redraw()
 
     def show_problem(self, problem: str) -> None:
         if problem != self._problem:
             self._problem = problem
-            self._print(Text(f"{problem}; trying again", style="yellow"))
+            self._print(Text(f"{problem}; trying again", style="yellow"), at=None)
         self._redraw()
 
     def _redraw(self) -> None:
         if self._moves:
             self.live.refresh()
 
-    def _print(self, text: Text) -> None:
+    def _print(self, text: Text, *, at: datetime | None) -> None:
         if not self._moves:
-            clock = quantities.moment(self._now()).partition(" ")[2]
+            clock = quantities.moment(at or self._now()).partition(" ")[2]
             self._console.print(Text(f"{clock}  ").append(text), soft_wrap=True, highlight=False)
 
     def _drawn(self) -> RenderableType:
@@ -385,7 +392,7 @@ class _WatchedRun:
         self._region = None if invocation.options.local else deployment.region
         self._story: RunStory | None = None
         self._log = log_of(run, deployment=deployment)
-        self._lines: dict[Hashable, str] = {}
+        self._lines: dict[Hashable, Line] = {}
 
     def read(self) -> Snapshot:
         runs = self._deployment.table.runs
@@ -397,12 +404,12 @@ class _WatchedRun:
         if self._story is None or run.version != self.run.version:
             self._story = story = RunStory.read(run, runs=runs, region=self._region, unreadable={})
             self._log = log_of(run, deployment=self._deployment)
-            self._lines |= {(entry.at, entry.kind): entry.text for entry in story.timeline}
+            self._lines |= {(entry.at, entry.kind): (entry.at, entry.text) for entry in story.timeline}
         self.run, story = run, self._story
         take_newest(run, status=self._status, log=self._log)
-        self._lines["state"] = f"{run.run}  {run.state.value.lower()}"
+        self._lines["state"] = (None, f"{run.run}  {run.state.value.lower()}")
         if self._status.share is not None:
-            self._lines.setdefault(("tenth", int(self._status.share * 10)), self._status.words())
+            self._lines.setdefault(("tenth", int(self._status.share * 10)), (None, self._status.words()))
         return Snapshot(draw=partial(self._draw, story), lines=self._lines, ended=run.state.ended)
 
     def _draw(self, story: RunStory) -> RenderableType:

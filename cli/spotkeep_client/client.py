@@ -15,7 +15,17 @@ from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.aws.job_log import LogLine
 from spotkeep_cli.aws.stored_objects import StoredObjects
 from spotkeep_cli.errors import CommandLineError, RunFailedError, RunNotFoundError, RunStoppedError, UsageError
-from spotkeep_cli.following import Reported, Unreachable, Update, follow, polls, raise_unless_done, read_lines, take
+from spotkeep_cli.following import (
+    Reported,
+    SparseProgress,
+    Unreachable,
+    Update,
+    follow,
+    polls,
+    raise_unless_done,
+    read_lines,
+    take,
+)
 from spotkeep_cli.launching.answers import ask_launcher
 from spotkeep_cli.launching.job_checks import source_warnings
 from spotkeep_cli.launching.job_file import JobDocument, read_job_file
@@ -31,7 +41,7 @@ from spotkeep_cli.rendering.pictures import require_drawing
 from spotkeep_cli.rendering.printable import printable_line
 from spotkeep_cli.rendering.run_bar import RunStatus
 from spotkeep_cli.rendering.run_description import RunStory
-from spotkeep_cli.rendering.run_pictures import metric_pictures
+from spotkeep_cli.rendering.run_pictures import metric_pictures, resumed_steps
 from spotkeep_cli.run_names import MOST_RUNS, find_run, find_sweep
 from spotkeep_cli.seams import Invocation, Seams
 from spotkeep_cli.sweeps.sweep_plots import sweep_pictures
@@ -50,6 +60,7 @@ from spotkeep_client.displays import (
 )
 from spotkeep_jobs.document.request import kind_of
 from spotkeep_jobs.errors import Problem
+from spotkeep_jobs.progress.job_events import JobEventKind
 from spotkeep_jobs.record.states import SweepState
 
 if TYPE_CHECKING:
@@ -304,13 +315,14 @@ class RunHandle:
                 draw_again()
                 self._invocation.pause()
 
+            sparse = SparseProgress()
             for update in follow(self._deployment, self.id, pause=pause):
                 take(update, status=status)
                 if isinstance(update, LogLine):
                     status.take_line(update.text)
                 elif isinstance(update, Unreachable):
                     status.take_line(update.problem)
-                if show is not None and (line := _line(update)) is not None:
+                if show is not None and (line := _line(update, sparse)) is not None:
                     show(line)
             draw_again()
         ended = self._record()
@@ -326,7 +338,8 @@ class RunHandle:
             for attempt in attempts
             for update in read_lines(self._deployment.job_log(*attempt.log_names, backend=attempt.place.backend))
         ]
-        return "\n".join(line for update in updates if (line := _line(update)) is not None)
+        sparse = SparseProgress()
+        return "\n".join(line for update in updates if (line := _line(update, sparse)) is not None)
 
     def metrics(self) -> pd.DataFrame:
         """Return the curves of its metrics, with a column a metric and an index of steps.
@@ -371,8 +384,8 @@ class RunHandle:
         """
         require_drawing("plot()")
         runs = self._deployment.table.runs
-        metrics, timeline = runs.metrics(self.id), runs.timeline(self.id, unreadable={})
-        pictures = () if metrics is None else tuple(metric_pictures(metrics, timeline=timeline))
+        metrics, steps = runs.metrics(self.id), resumed_steps(runs.timeline(self.id, unreadable={}))
+        pictures = () if metrics is None else tuple(metric_pictures(metrics, steps=steps))
         return Plots(of=self.id, pictures=pictures)
 
     def stop(self) -> RunHandle:
@@ -507,11 +520,13 @@ def pandas_for(call: str, *, without: str) -> Any:
     return pd
 
 
-def _line(update: Update) -> str | None:
-    """Return the text of an update in one line. None if the update is no line of a log."""
+def _line(update: Update, sparse: SparseProgress) -> str | None:
+    """Return the text of an update in one line. None if the update is no line of a log, or one of many metrics."""
     if isinstance(update, LogLine):
         return update.text
     if isinstance(update, Reported):
+        if update.event.kind is JobEventKind.METRICS and not sparse.worth_a_line(update.event):
+            return None
         return f"spotkeep: {event_text(update.event)}"
     return None
 

@@ -191,5 +191,5 @@ def _duration(seconds: float) -> str:
     for unit, length in (("d", _DAY), ("h", _HOUR), ("m", _MINUTE)):
         if seconds >= length:
             whole, rest = divmod(round(seconds), length)
-            return f"{whole}{unit}" if not rest else f"{seconds / length:g}{unit}"
+            return f"{whole}{unit}" if not rest else f"{whole}{unit} {_duration(rest)}"
     return f"{seconds:g}s"

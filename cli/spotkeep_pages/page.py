@@ -27,11 +27,13 @@ class Section:
         heading: Its heading.
         content: Its texts and elements.
         is_folded: True if a reader opens it. A printed page shows it.
+        style: Rules of the style sheet that this part needs. No text of another origin belongs here.
     """
 
     heading: str
     content: Sequence[Content | None]
     is_folded: bool = False
+    style: str = ""
 
 
 def page(
@@ -62,7 +64,7 @@ def page(
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="referrer", content="no-referrer"),
         element("title", f"{title} · {kind} · Spotkeep"),
-        _style(),
+        _style("".join(each.style for each in sections)),
     )
     links = (element("a", each.heading, href=f"#{name}") for each, name in zip(sections, names))
     contents = element("nav", element("ul", *(element("li", each) for each in links)), aria_label="On this page")
@@ -96,10 +98,10 @@ def _anchors(headings: Sequence[str]) -> list[str]:
     return names
 
 
-def _style() -> ET.Element:
-    # The serializer writes the text of `style` as it is. No text but that of the file comes here.
+def _style(more: str) -> ET.Element:
+    # The serializer writes the text of `style` as it is. No text but that of the file and of sections comes here.
     made = ET.Element("style")
-    made.text = _style_sheet()
+    made.text = _style_sheet() + more
     return made
 
 

@@ -25,6 +25,9 @@ PAGES = ROOT / "docs" / "site" / "pages"
 SCRIPTS = ROOT / ".spotkeep" / "site-scripts" / "node_modules"
 """The scripts of package.json, as `make docs` installs them."""
 
+SKILL = ROOT / "cli" / "spotkeep_cli" / "SKILL.md"
+"""The instructions for assistants. The wheel has them too."""
+
 _ASSETS = {
     "assets/mermaid.js": SCRIPTS / "@mermaid-js" / "tiny" / "dist" / "mermaid.tiny.js",
     "assets/iframe-worker.js": SCRIPTS / "iframe-worker" / "shim" / "index.js",
@@ -140,6 +143,18 @@ def on_post_page(output: str, *, page: Page, **_: object) -> str:
     if line := list_in_paragraph(output):
         raise PluginError(f"{page.file.src_uri} shows a list as text, since no empty line is before it: {line}")
     return output
+
+
+def on_post_build(*, config: MkDocsConfig) -> None:
+    """Publish the two files for assistants. The index names the pages as the site has them.
+
+    Args:
+        config: The configuration of mkdocs.yml.
+    """
+    site = Path(config.site_dir)
+    (site / SKILL.name).write_bytes(SKILL.read_bytes())
+    index = site / "llms.txt"
+    index.write_text(re.sub(r"\]\((?!SKILL)([\w-]+)\.md\)", r"](\1.html)", index.read_text()))
 
 
 def loaded_from_other_hosts(html: str) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from spotkeep_cli.account.check import AccountCheck, in_order
 from spotkeep_jobs.record.deployment_records import OrphanKind, OrphanReport
-from spotkeep_jobs.record.record import TrialPlace
+from spotkeep_jobs.record.record import Metric, ScriptMetrics, TrialPlace
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.schedule import Schedule
 from spotkeep_jobs.record.states import EndReason, RunState, SweepState
@@ -23,6 +23,7 @@ from tests.spotkeep_cli.commands.test_job_files_doctor import a_finding
 from tests.spotkeep_cli.commands.test_notifications import notified
 from tests.spotkeep_cli.commands.test_pool import OLD as POOL_RUN
 from tests.spotkeep_cli.commands.test_pool import pools
+from tests.spotkeep_cli.commands.test_startup import interrupted
 from tests.spotkeep_cli.commands.test_steering_priority import queued
 from tests.spotkeep_cli.conftest import NOW, deployment, ec2, job_file, make, market, spot_market, spotkeep
 from tests.spotkeep_cli.sweeps.test_sweep_commands import SWEEP, TRIALS, sweep, with_sweep
@@ -78,6 +79,17 @@ def failed(deployment: Any, make: Any, job_file: Path) -> None:
         )
     )  # fmt: skip
     deployment.answers["resume"] = {"ok": True, "run": RUN, "job_name": f"{RUN}-2", "attempt": 2, "warnings": []}
+
+
+@pytest.fixture
+def measured(deployment: Any, make: Any) -> None:
+    """A run with a loss that falls from step to step, with a bend every tenth step."""
+    points = tuple((step, round(2.3 / step + step % 10 / 50, 4)) for step in range(1, 61))
+    best_step, best = min(points, key=lambda point: point[1])
+    loss = Metric(
+        goal="minimize", last=points[-1][1], last_step=60, best=best, best_step=best_step, points=points,
+    )  # fmt: skip
+    deployment.dynamodb.add(make.completed(), metrics=ScriptMetrics(metrics={"loss": loss}))
 
 
 @pytest.fixture

@@ -30,6 +30,8 @@ _VARYING = (
     (re.compile(r"(?<=-)[0-9a-f]{8}\b"), "ID"),
     (re.compile(r"(?<![A-Za-z])[-+]?\d[\d.,:]*(?:e[-+]?\d+)?(?: ?(?:ms|[smhdB]|[kMGT]i?B)\b(?: \d+[smh]\b)*)?%?"), "N"),
     (re.compile(r"[▁▂▃▄▅▆▇█]+"), "▁"),
+    # A row of a plot, behind its axis.
+    (re.compile(r"(?<=[│┤]).*"), ""),
     (re.compile(r"─+"), "─"),
     (re.compile(r"[ \t]+"), " "),
 )
@@ -82,10 +84,12 @@ class Block:
         return self.content.startswith("$ ")
 
     def commands(self) -> list[Shown]:
-        """Return the commands with their outputs."""
+        """Return the commands with their outputs. Code is one command."""
         lines = self.content.splitlines()
         if self.argument:
             return [Shown(typed=(), command="", output=tuple(lines))]
+        if self.language == "python":
+            return [Shown(typed=tuple(lines), command=self.content, output=())]
         return list(_prompted(lines) if self.has_prompts else _lines(lines))
 
 

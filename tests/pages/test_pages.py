@@ -15,12 +15,14 @@ import pytest
 
 from spotkeep_local.capacity import CapacityScript, Interruption
 from tests.pages.shown import Block, blocks_of, renewed
-from tests.pages.worlds import PROJECT, Machine, Models, World, copy_example
+from tests.pages.worlds import PROJECT, Fleets, Machine, Models, Notebook, World, copy_example
 
 DOCS = PROJECT / "docs"
 PAGES = (
     "command-line.md",
+    "fleets.md",
     "notifications.md",
+    "python-client.md",
     "queues.md",
     "rehearse-anything.md",
     "schedules.md",
@@ -29,9 +31,16 @@ PAGES = (
     "warm-pools.md",
 )
 """The pages of which each block runs, or says why not."""
-NOT_RUN = 15
+NOT_RUN = 22
 """The blocks that say why they do not run. The number falls, or a new reason is reviewed."""
-MACHINES = {"example": "digits", "local": "digits", "forgetful": "forgetful", "tutorial": None}
+MACHINES = {
+    "client": "client",
+    "example": "digits",
+    "fleets": "digits",
+    "local": "digits",
+    "forgetful": "forgetful",
+    "tutorial": None,
+}
 """The worlds with real processes, and the example in the folder of each, if it begins with one."""
 _CAPACITY = {"digits-lucky": CapacityScript(interruptions=(Interruption(at_fraction=0.4, notice_seconds=2.0),))}
 _NAMES = {"RUN": "digits-1a2b3c4d", "SWEEP": "digits-sweep-0f0f0f0f", "SWEEP/17": "digits-sweep-0f0f0f0f/4"}
@@ -52,7 +61,8 @@ def enter(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     def make(name: str) -> World:
         world: World
         if name in MACHINES:
-            world = Machine(tmp_path / "machine", capacity=_CAPACITY)
+            machine = {"client": Notebook, "fleets": Fleets}.get(name, Machine)
+            world = machine(tmp_path / "machine", capacity=_CAPACITY)
         else:
             monkeypatch.chdir(tmp_path)
             if name != "notification":
@@ -115,10 +125,12 @@ def _run(block: Block, world: World) -> str:
 
 
 def _write(page: Path, contents: dict[Block, str]) -> None:
+    """Write new outputs into a page. Tests of its other worlds may have written theirs since it was read."""
     text = page.read_text()
-    for block, content in sorted(contents.items(), key=lambda item: -item[0].start):
-        indented = re.sub(r"^(?=.)", block.indent, content, flags=re.MULTILINE)
-        text = text[: block.start] + indented + text[block.end :]
+    for block, content in contents.items():
+        old, new = (re.sub(r"^(?=.)", block.indent, each, flags=re.MULTILINE) for each in (block.content, content))
+        assert old in text, f"{page} has changed meanwhile"
+        text = text.replace(old, new, 1)
     page.write_text(text)
 
 

@@ -84,6 +84,7 @@ def test_three_dots_stand_for_lines(shown: str, printed: str, same: bool) -> Non
         ("costs $0.0054 (62%)", "costs $12 (9%)", True),
         ("resumed after step 121, from step-121", "resumed after step 9, from step-9", True),
         ("i-6a14330a66d19443d in us-east-1a", "i-880ace8fda1a78546 in us-east-1a", True),
+        ("   2.277 ┤⠑⡄", "   1.9 ┤⠑⡄ ⠘⡄", True),
         ("completed", "failed", False),
         ("ml.m5.large", "ml.g5.large", False),
         ("spot", "on-demand", False),

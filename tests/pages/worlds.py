@@ -14,17 +14,20 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from spotkeep_local import lifecycle
 from spotkeep_local.capacity import CapacityScript
-from spotkeep_local.control import LocalControl
+from spotkeep_local.control import FleetControl, LocalControl
 from tests.discarding import discard
 from tests.pages.shown import exactly, stable
 
 PROJECT = Path(__file__).parents[2]
+_PATIENCE_SECONDS = 120
 COLUMNS = 100
 """The width of an output, for pages of 100 characters and more."""
 
@@ -115,6 +118,57 @@ def _as_on_pages(text: str, *, folder: Path) -> str:
     """Return an output without the folders of this machine, and with a bucket's name cut."""
     text = text.replace(str(folder), "/home/ada/digits").replace(str(PROJECT), "/home/ada/spotkeep")
     return re.sub(r"(?<=checkpointsbucket)[0-9a-f]+-[0-9a-f]+", "...", text)
+
+
+class Fleets(Machine):
+    """The same with a local AWS that runs. The first instance of `digits-lucky` is taken away after a notice."""
+
+    def __init__(self, folder: Path, *, capacity: Mapping[str, CapacityScript]) -> None:
+        super().__init__(folder, capacity=capacity)
+        _, exit_code = super().run("spotkeep local up")
+        assert exit_code == 0
+
+    def run(self, command: str) -> tuple[list[str], int]:
+        if "run=digits-lucky" not in command:
+            return super().run(command)
+        with ThreadPoolExecutor() as threads:
+            taken = threads.submit(self._take_away)
+            printed = super().run(command)
+            taken.result()
+        return printed
+
+    def _take_away(self) -> None:
+        local = lifecycle.status(self._state)
+        assert local is not None
+        ec2 = local.session().client("ec2")
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            for reservation in ec2.describe_instances()["Reservations"]:
+                for instance in (each["InstanceId"] for each in reservation["Instances"]):
+                    if "epoch 4" in ec2.get_console_output(InstanceId=instance).get("Output", ""):
+                        FleetControl(local).interrupt(instance, notice_seconds=20.0)
+                        return
+            time.sleep(0.5)
+
+
+_BEFORE_CODE: Final = """
+import functools, spotkeep_client
+spotkeep_client.Spotkeep = functools.partial(spotkeep_client.Spotkeep, local=True)
+spotkeep = spotkeep_client.Spotkeep()
+"""
+"""The client of a page calls the local AWS, and a block uses the client of the blocks before it."""
+
+
+class Notebook(Machine):
+    """The same with a local AWS that runs, and the code of pages in place of commands."""
+
+    def __init__(self, folder: Path, *, capacity: Mapping[str, CapacityScript]) -> None:
+        super().__init__(folder, capacity=capacity)
+        _, exit_code = super().run("spotkeep local up")
+        assert exit_code == 0
+
+    def run(self, command: str) -> tuple[list[str], int]:
+        return super().run(f"MPLBACKEND=Agg python -c {shlex.quote(_BEFORE_CODE + command)}")
 
 
 _ANSWERS: Final = {"launch": "-y", "pause": "-y", "replay": "-y", "resume": "-yd", "stop": "-y"}

@@ -36,6 +36,7 @@ from tests.models.notifications import SqsQueue
 from tests.models.run_table import grouped
 from tests.models.s3 import Objects
 from tests.models.spot_market import SpotCapacity
+from tests.spotkeep_cli import json_schemas
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BUCKET = "spotkeep-checkpoints-123456789012"
@@ -261,7 +262,9 @@ def spotkeep(deployment: FakeDeployment, spot_market: Callable[[ConnectionOption
         )
         environment = {"COLUMNS": str(columns), "NO_COLOR": None, "FORCE_COLOR": None, "TERM": "dumb"}
         environment |= dict.fromkeys(("SPOTKEEP_LOCAL", "SPOTKEEP_DEPLOYMENT"))
-        return CliRunner().invoke(app, list(arguments), obj=seams, env=environment, input=stdin, prog_name="spotkeep")
+        result = CliRunner().invoke(app, list(arguments), obj=seams, env=environment, input=stdin, prog_name="spotkeep")
+        json_schemas.check(arguments, result.stdout)
+        return result
 
     return run
 

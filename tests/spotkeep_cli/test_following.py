@@ -52,10 +52,24 @@ def test_what_earlier_attempts_did_is_left_out(deployment: Any, make: Any) -> No
     assert entries == second
 
 
-def test_of_the_metrics_that_a_job_reports_at_once_one_in_ten_seconds_has_a_line() -> None:
+def measured(step: int, *names: str, kind: str = "metrics") -> JobEvent:
+    """What a job says of metrics, four times a second."""
+    fields = {"metrics": dict.fromkeys(names, 1.0)}
+    return JobEvent(kind=JobEventKind(kind), at=100.0 + step / 4, step=step, fields=fields)
+
+
+def test_of_the_values_that_a_job_reports_at_once_one_in_ten_seconds_has_a_line() -> None:
     sparse = SparseProgress()
-    reported = [JobEvent(kind=JobEventKind.METRICS, at=100.0 + second / 4, step=second) for second in range(100)]
+    reported = [measured(step, "loss") for step in range(100)]
     assert [event.step for event in reported if sparse.worth_a_line(event)] == [0, 40, 80]
+
+
+def test_a_metric_that_no_line_has_shown_has_one_and_one_of_a_line_just_before_has_none() -> None:
+    sparse = SparseProgress()
+    assert sparse.worth_a_line(measured(1, "loss", kind="progress"))
+    assert not sparse.worth_a_line(measured(2, "loss"))
+    assert sparse.worth_a_line(measured(3, "loss", "validation_loss"))
+    assert not sparse.worth_a_line(measured(4, "validation_loss"))
 
 
 def test_a_record_that_is_gone_is_said(deployment: Any) -> None:

@@ -187,3 +187,19 @@ def test_a_printed_page_shows_what_is_folded(browser: Browser, tmp_path: Path) -
     with browser.open_page(tmp_path / "page.html", name="shell") as opened:
         assert "All of them." not in opened.look(width=720).text
         assert "All of them." in opened.look(width=720, printed=True).text
+
+
+def test_the_style_of_a_section_is_part_of_the_style_sheet() -> None:
+    made = page(
+        kind="Run", title="a", lead=[], footer="b",
+        sections=[Section("One", ["x"], style=".one{color:red}"), Section("Two", ["y"])],
+    )  # fmt: skip
+    assert made.count("<style>") == 1
+    assert ".one{color:red}</style>" in made
+
+
+def test_an_axis_of_time_has_whole_units() -> None:
+    spans = [Span(0, 75, "trained", "trained")]
+    made = bars([Lane("a", spans)], name="b", caption="c", unit="seconds", legend={"trained": "trained"})
+    texts = ["".join(each.itertext()) for each in made.iter("text")]
+    assert texts == ["0s", "15s", "30s", "45s", "1m", "1m 15s"]

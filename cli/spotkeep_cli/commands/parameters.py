@@ -75,13 +75,19 @@ Detach = Annotated[bool, typer.Option("--detach", "-d", help="Don't follow the r
 
 
 class CommandWithPlots(TyperCommand):
-    """A command whose option `--plots` may stand without a folder. Typer has no such options."""
+    """A command whose option `--plots` may stand without a folder. Typer has no such options.
+
+    A folder comes after `--plots` where a RUN is named, too. The only word that is no option is the RUN.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words after the command."""
         words = []
+        names_a_folder = sum(not word.startswith("-") for word in args) > 1
         for word, following in zip_longest(args, args[1:], fillvalue="-"):
-            words += [word, IN_THE_TERMINAL] if word == "--plots" and following.startswith("-") else [word]
+            words.append(word)
+            if word == "--plots" and (following.startswith("-") or not names_a_folder):
+                words.append(IN_THE_TERMINAL)
         return super().parse_args(ctx, words)
 
 

@@ -283,7 +283,7 @@ def _on_ec2(request: Mapping[str, Any], *, offers: Sequence[Mapping[str, Any]]) 
 def installation_rows(request: Mapping[str, Any], *, prepared: PreparedJob) -> Iterator[Fact]:
     """Yield the rows about installation.
 
-    They name the packages, the place where the next attempt and the next job find them, and the setup of a machine.
+    They name the packages, the place where a restart and the next job find them, and the setup of a machine.
 
     Args:
         request: The validated job document.
@@ -294,7 +294,7 @@ def installation_rows(request: Mapping[str, Any], *, prepared: PreparedJob) -> I
     if installed := _installed(request, prepared=prepared):
         place = "on the run's volume" if request.get("backend") == "ec2" else "in S3"
         pool = ", the next job on the warm pool in its cache" if request.get("keep_alive") else ""
-        yield "installs", f"{installed}; the next attempt finds it {place}{pool}"
+        yield "installs", f"{installed}; a restart finds it {place}{pool}"
     if setup := request.get("setup"):
         yield "setup", f"{_command(setup)}, once a machine"
 

@@ -24,9 +24,11 @@ from spotkeep_cli.launching.preparation import prepare
 from spotkeep_cli.rehearsal import engine
 from spotkeep_cli.rehearsal.engine import RehearsalPlan
 from spotkeep_cli.rehearsal.evidence import SCRIPT_FAILED_HINT, RehearsedRunFailedError
+from spotkeep_cli.rehearsal.page import Circumstances, report_page
 from spotkeep_cli.rehearsal.permissions import FILE_NAME, denials, write_permissions
 from spotkeep_cli.rehearsal.verdict import missing_module
 from spotkeep_cli.rehearsal.view import RehearsalView, drawn
+from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.quantities import counted
 from spotkeep_cli.signals import unwinding_on_sigterm
 from spotkeep_cli.terminal import NextStep, problem_list
@@ -148,25 +150,36 @@ def rehearse_job(
     output = path.with_name(OUTPUT_NAME)
     output.write_text("".join(f"{line}\n" for line in view.said), encoding="utf-8")
     denied = denials(report.permissions)
+    hint = hint_of_failure(report.failure or "") if report.fails_alone else scenario.failed_hint
+    hint = hint or SCRIPT_FAILED_HINT
+    quoted = shlex.quote(str(job_file))
+    steps = [replace(step, command=step.command.format(job_file=quoted)) for step in scenario.next_steps]
+    again = NextStep(command=f"spotkeep {scenario.command} {quoted}", what="rehearse it again")
+    page = _page_beside(path)
+    circumstances = Circumstances(
+        job_file=str(job_file),
+        said=view.said,
+        hint=None if report.passed else hint,
+        steps=steps if report.passed and not denied else [again],
+        footer=f"Written by a rehearsal on {quantities.moment(invocation.seams.now())} UTC",
+    )
+    page.write_text(report_page(report, circumstances), encoding="utf-8")
     if terminal.as_json:
         terminal.give_json(report.to_document())
     else:
         of_permissions = [f"AWS would deny: {line}" for line in denied[:_MOST_DENIALS]] if not report.passed else []
-        files = _files(path, output=output if view.said else None)
+        files = _files(page, document=path, output=output if view.said else None)
         for part in drawn(report, before_verdict=[*of_permissions, files]):
             terminal.show(part)
     if module := report.missing_module:
         raise _not_installed(module)
     if not report.passed:
-        hint = hint_of_failure(report.failure or "") if report.fails_alone else scenario.failed_hint
-        raise RehearsalFailedError("the rehearsal did not pass", hint=hint or SCRIPT_FAILED_HINT)
+        raise RehearsalFailedError("the rehearsal did not pass", hint=hint)
     if denied:
         raise RehearsalFailedError(
             f"the rehearsal passed, but AWS would deny what it did {len(denied)} times: {denied[0]}",
             hint="spotkeep doctor --permissions shows each call and the statement that decided",
         )
-    quoted = shlex.quote(str(job_file))
-    steps = [replace(step, command=step.command.format(job_file=quoted)) for step in scenario.next_steps]
     terminal.show_next(*activation(), *steps)
 
 
@@ -201,8 +214,14 @@ def in_python(document: JobDocument, python: Path) -> JobDocument:
     return document.with_fields({"environment": {**variables, "PATH": path_with(path.parent)}})
 
 
-def _files(report: Path, *, output: Path | None) -> str:
-    lines = [f"Report: {_from_here(report)}"]
+def _page_beside(report: Path) -> Path:
+    """Return the place of the page of a report, which has another name than its document."""
+    page = report.with_suffix(".html")
+    return page if page != report else report.with_name(f"{report.name}.html")
+
+
+def _files(page: Path, *, document: Path, output: Path | None) -> str:
+    lines = [f"Report: {_from_here(page)}", f"For programs: {_from_here(document)}"]
     if output is not None:
         lines.append(f"The script's output: {_from_here(output)}")
     return "\n".join([*lines, "Permissions: spotkeep doctor --permissions"])

@@ -196,6 +196,7 @@ class Scenario:
     """The parts of one kind of rehearsal that differ from the other kinds.
 
     Attributes:
+        command: The command that rehearses it, such as `rehearse-pool`.
         introduction: The text that the command prints first. `{job_file}` stands for the job file.
         job_fields: The fields of the job file that it replaces. None takes a field away.
         of_sweep: True for the job file of a sweep, False for that of a single job.
@@ -208,6 +209,7 @@ class Scenario:
         next_steps: The commands to use after a passed rehearsal, with `{job_file}` and a purpose for each.
     """
 
+    command: str
     introduction: str
     job_fields: Mapping[str, Any] = field(default_factory=lambda: WHOLE_TRAINING)
     of_sweep: bool = False

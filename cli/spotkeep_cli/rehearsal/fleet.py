@@ -222,6 +222,7 @@ def fleet_scenario(*, isolation: Isolation) -> Scenario:
         isolation: The kind of instances. They are hosts with block devices, or process groups with directories.
     """
     return Scenario(
+        command="rehearse-fleet",
         introduction=(
             "Rehearsing {job_file} on a spot fleet on this machine: the real app, the real user data, nothing billed.\n"
         ),

@@ -37,6 +37,7 @@ def pool_scenario(*, faster: float) -> Scenario:
     # A job that may leave a warm pool is on demand, and nothing else; its subscribers get every notification.
     on_demand = dict.fromkeys(("ladder", "longest_wait", "spot_only", "max_wait", "notify"))
     return Scenario(
+        command="rehearse-pool",
         introduction=(
             "Rehearsing a warm pool with {job_file} on this machine: the real app, no account, nothing billed.\n"
             f"Its periods run {faster:g} times as fast.\n"

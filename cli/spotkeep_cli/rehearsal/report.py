@@ -22,7 +22,7 @@ from spotkeep_cli.rehearsal.sweep_verdict import (
     preemptions_of,
 )
 from spotkeep_cli.rehearsal.verdict import Verdict
-from spotkeep_jobs.record.record import Run
+from spotkeep_jobs.record.record import Run, ScriptMetrics
 from spotkeep_local.account import price_list
 from spotkeep_local.iam.report import IdentityReport
 from spotkeep_local.iam.uses import JudgingTime
@@ -65,6 +65,26 @@ class Report(abc.ABC):
         """The reason of a failure that no interruption caused, in the words of the run's record."""
         return None
 
+    @property
+    def reasons(self) -> Sequence[str]:
+        """The reasons against the run, beside the checks that did not hold."""
+        return ()
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """The open questions of a verdict."""
+        return ()
+
+    @property
+    def failed_checks(self) -> Sequence[RehearsalCheck]:
+        """The checks that did not hold."""
+        return [check for check in self.checks if not check.passed]
+
+    @property
+    @abc.abstractmethod
+    def headline(self) -> str:
+        """The verdict in a sentence."""
+
     @abc.abstractmethod
     def findings(self) -> dict[str, Any]:
         """Return the part of the JSON document that only this kind of rehearsal has."""
@@ -96,6 +116,7 @@ class InterruptionReport(Report):
         notifications: The notifications that the subscriber received, in the order of arrival.
         compared: The files of both models whose bytes differ, compared by value.
         record: The interrupted run's record, with its account of the cost.
+        metrics: The metrics of its script, through all interruptions. None where it logs none.
     """
 
     verdict: Verdict
@@ -104,6 +125,7 @@ class InterruptionReport(Report):
     notifications: Sequence[ReceivedNotification]
     compared: Sequence[FileComparison]
     record: Run
+    metrics: ScriptMetrics | None = None
 
     @property
     def passed(self) -> bool:
@@ -125,6 +147,35 @@ class InterruptionReport(Report):
         """The reason of the failure of the run left alone, in the words of its record."""
         return self.reference.failure
 
+    @property
+    def reasons(self) -> Sequence[str]:
+        """The reasons against the run, beside the checks that did not hold."""
+        return self.verdict.reasons
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """The open questions of the verdict."""
+        return self.verdict.remarks
+
+    @property
+    def headline(self) -> str:
+        """The verdict on the run in a sentence. The reasons follow the sentence of a failed one."""
+        verdict = self.verdict
+        if verdict.passed and verdict.equal_to_uninterrupted:
+            how = "bit for bit" if verdict.identical_to_uninterrupted else "value for value"
+            return f"The final model equals, {how}, that of a run that was left alone."
+        if verdict.passed:
+            return "The job went on from its own checkpoint after each interruption."
+        if self.missing_module:
+            return "This job could not begin on this machine:"
+        if verdict.fails_alone:
+            return "This job does not end well even when nothing is taken from it:"
+        if verdict.unproven:
+            return "Nothing shows that this job survives on spot capacity:"
+        if verdict.only_the_model_differs:
+            return "This job goes on after an interruption, and ends with another model than one left alone:"
+        return "This job would not survive on spot capacity:"
+
     def findings(self) -> dict[str, Any]:
         """Return the losses, the models, the notifications and the bill."""
         return {
@@ -143,6 +194,7 @@ class InterruptionReport(Report):
                 "uninterrupted": hash_of_hashes(self.reference.model_files),
             },
             "notifications": [asdict(notification) for notification in self.notifications],
+            "metrics": {} if self.metrics is None else self.metrics.model_dump(mode="json")["metrics"],
             "cost": self.record.cost.model_dump(mode="json") if self.record.cost else None,
             "prices": price_list.ORIGIN,
         }
@@ -157,6 +209,13 @@ class FleetReport(InterruptionReport):
     """
 
     evidence: FleetEvidence
+
+    @property
+    def headline_of_fleet(self) -> str | None:
+        """The verdict on the fleet in a sentence. None where the run failed and the fleet did not."""
+        if self.failed_checks:
+            return f"{len(self.failed_checks)} of {len(self.checks)} things that a fleet is for did not hold."
+        return "Two instances were lost and nothing else; one volume is left to pay for." if self.passed else None
 
     def findings(self) -> dict[str, Any]:
         """Return the findings of any run, the instances, and the live resources around them."""
@@ -199,6 +258,13 @@ class PoolReport(Report):
     evidence: PoolEvidence
     faster: float
 
+    @property
+    def headline(self) -> str:
+        """The verdict in a sentence."""
+        gain = self.evidence.first.seconds - self.evidence.second.seconds
+        passed = f"The second job started {gain:.1f} s sooner, and each ending was notified once."
+        return passed if self.passed else _not_held(self)
+
     def findings(self) -> dict[str, Any]:
         """Return the starts of both jobs, their pools and their bills."""
         evidence = self.evidence
@@ -228,6 +294,12 @@ class SweepReport(Report):
     evidence: SweepEvidence
     seed: int
 
+    @property
+    def headline(self) -> str:
+        """The verdict in a sentence."""
+        passed = "Each trial's curve equals, step for step, that of the same trial left alone."
+        return passed if self.passed else _not_held(self)
+
     def findings(self) -> dict[str, Any]:
         """Return the interruptions of the trials, and each trial's curve."""
         evidence = self.evidence
@@ -248,6 +320,10 @@ class SweepReport(Report):
             "prices": price_list.ORIGIN,
             "curves": [_curve_document(each) for each in evidence.trials],
         }
+
+
+def _not_held(report: Report) -> str:
+    return f"{len(report.failed_checks)} of {len(report.checks)} did not hold."
 
 
 def _curve_document(each: RehearsedTrial) -> dict[str, Any]:

@@ -45,6 +45,7 @@ def words_of(command: Sequence[str] | str) -> Sequence[str]:
 def spot_scenario(interruptions: Sequence[Interruption]) -> Scenario:
     """Return the scenario in which a run loses its capacity at these points."""
     return Scenario(
+        command="rehearse",
         introduction="Rehearsing {job_file} on this machine: the real app, no account, nothing billed.\n",
         perform=partial(_perform, interruptions=interruptions),
         report_name="report.json",
@@ -160,6 +161,7 @@ def report_of_interruptions(
         notifications=rehearsal.notifications,
         compared=compared,
         record=record,
+        metrics=rehearsal.deployment.table.runs.metrics(run.run),
     )
 
 

@@ -156,6 +156,7 @@ def sweep_scenario(*, seed: int) -> Scenario:
         seed: The seed of every random draw.
     """
     return Scenario(
+        command="rehearse-sweep",
         introduction=(
             "Rehearsing the sweep of {job_file} on this machine: the real app, no account, nothing billed.\n"
             f"What is taken away is drawn at random: --seed {seed} draws it again.\n"

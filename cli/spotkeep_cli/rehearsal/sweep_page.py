@@ -8,7 +8,7 @@ from spotkeep_cli.rehearsal.evidence import ProcessEnding
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.sweeps.sweep_report import SweepStory, sweep_sections
 from spotkeep_pages.bars import Lane, Mark, Span, bars
-from spotkeep_pages.elements import paragraph, table
+from spotkeep_pages.elements import paragraph
 from spotkeep_pages.page import Section
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ def rehearsed_sweep_sections(evidence: SweepEvidence) -> list[Section]:
     return [
         Section("Trials over time", list(_over_time(evidence))),
         *sweep_sections(story, invocation=None),
-        Section("Beside the trials left alone", [_comparison(evidence)]),
     ]
 
 
@@ -55,7 +54,7 @@ def _over_time(evidence: SweepEvidence) -> Iterator[Content]:
     # Of many trials, those that lost their capacity are shown first.
     ordered = sorted(trained, key=lambda each: (-each.interruptions, each.trial.number))[:_MOST_LANES]
     lanes = [_lane(each, begin=begin) for each in sorted(ordered, key=lambda each: each.trial.number)]
-    kinds = {part.kind for lane in lanes for part in (*lane.spans, *lane.marks)}
+    kinds = {span.kind for lane in lanes for span in lane.spans} | {mark.kind for lane in lanes for mark in lane.marks}
     yield bars(
         lanes,
         name="trials",
@@ -103,22 +102,3 @@ def _spans(life: RehearsedProcess, *, before: RehearsedProcess | None, begin: fl
     if start < end:
         went_on = "" if before is None or first is None else f" from step {first:,}"
         yield Span(start, end, "trained", f"trained{went_on}" + ("" if last is None else f" to step {last:,}"))
-
-
-def _comparison(evidence: SweepEvidence) -> Content:
-    rows = [
-        [
-            str(each.trial.number),
-            "yes" if each.is_identical else "no",
-            f"{len(each.curve):,}",
-            f"{len(each.contradictions):,}",
-            str(each.interruptions),
-            str(each.preemptions),
-            ", ".join(job.name for job in each.jobs),
-        ]
-        for each in evidence.trials
-    ]
-    headings = ["trial", "same curve", "steps", "contradictions", "interrupted", "preempted", "training jobs"]
-    return table(
-        caption="Each trial beside the same trial left alone", headings=headings, rows=rows, numeric=(0, 2, 3, 4, 5)
-    )

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spotkeep_cli.rehearsal.report import FleetReport, InterruptionReport, PoolReport, SweepReport
+from spotkeep_cli.rendering.printable import printable_line
 from spotkeep_cli.rendering.quantities import counted
 from spotkeep_cli.rendering.run_description import bill
 from spotkeep_local.access.call_rates import CALLS_A_SECOND
@@ -60,6 +61,8 @@ class Stage(enum.StrEnum):
 _STAGE_WIDTH = max(len(stage.value) for stage in Stage)
 _SECONDS_OF = {stage: stage.name.lower() for stage in Stage} | {Stage.TRAINING: "run"}
 """The word of each stage in the report's `seconds`. Programs read the words deploy, launch and run there."""
+PRICES = f"of {price_list.ORIGIN}"
+"""The source of the dollars in a bill of the local AWS."""
 _LONGEST_TEXT = 44
 _SHOWN_LINES = 3
 """The number of a script's first lines that a stage shows."""
@@ -87,10 +90,11 @@ class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
         if console.is_terminal and not console.is_dumb_terminal:
             self._progress = Progress(
                 SpinnerColumn(),
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=None),
-                TextColumn("{task.fields[count]}"),
-                TextColumn("{task.fields[text]}"),
+                TextColumn("{task.fields[count]}", markup=False),
+                TextColumn("{task.fields[text]}", markup=False),
+                TextColumn("{task.fields[said]}", markup=False),
                 TimeElapsedColumn(),
                 console=console,
                 transient=True,
@@ -113,7 +117,7 @@ class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
         """Time a stage and show it. Lines that the caller appends are shown as the stage's result."""
         name, outcome = stage.value.ljust(_STAGE_WIDTH), list[str]()
         if self._progress is not None:
-            self._task = self._progress.add_task(name, total=None, count="", text="")
+            self._task = self._progress.add_task(name, total=None, count="", text="", said="")
         started, self._shown_lines = time.monotonic(), 0
         yield outcome
         self._show_last_line()
@@ -141,6 +145,8 @@ class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
     def job_said(self, line: str) -> None:
         """Take a line that the training script printed. Of a stage the first lines are shown, and the last one."""
         self.said.append(line)
+        if self._progress is not None and self._task is not None and line.strip():
+            self._progress.update(self._task, said=printable_line(line.strip(), longest=_LONGEST_TEXT))
         if self._shown_lines < _SHOWN_LINES:
             self._shown_lines += 1
             self._below(line, style="dim")
@@ -185,49 +191,44 @@ def drawn(report: Report, *, before_verdict: Sequence[RenderableType] = ()) -> I
             yield from _verdict_on_fleet(report)
         case InterruptionReport():
             if not report.missing_module:
-                yield from _findings(report, notice="SIGTERM", durable="saved in S3")
+                yield from _findings(report)
             yield from ("", *before_verdict, "", *_verdict(report))
         case PoolReport():
             yield from _checks(report, heading="What a warm pool is for")
-            gain = report.evidence.first.seconds - report.evidence.second.seconds
-            passed = f"The second job started {gain:.1f} s sooner, and each ending was notified once."
-            yield from ("", *before_verdict, "", _judged(report, passed=passed))
+            yield from ("", *before_verdict, "", _judged(report))
         case SweepReport():
             yield from _of_sweep(report)
-            passed = "Each trial's curve equals, step for step, that of the same trial left alone."
-            yield from ("", *before_verdict, "", _judged(report, passed=passed))
+            yield from ("", *before_verdict, "", _judged(report))
 
 
 def _of_fleet(report: FleetReport) -> Iterator[RenderableType]:
     if report.missing_module:
         return
-    yield from _findings(report, notice="EC2", durable="saved")
+    yield from _findings(report)
     if report.passed:
         yield _heading("\nFrom boot to the first step, in seconds")
-        yield _recoveries(report.evidence.lives)
+        yield recoveries(report.evidence.lives)
     yield from _checks(report, heading="What a fleet is for")
 
 
 def _verdict_on_fleet(report: FleetReport) -> Iterator[RenderableType]:
-    failed = sum(not check.passed for check in report.checks)
-    if failed:
-        yield _failed(f"{failed} of {len(report.checks)} things that a fleet is for did not hold.")
-    elif report.passed:
-        yield _passed("Two instances were lost and nothing else; one volume is left to pay for.")
+    if (headline := report.headline_of_fleet) is not None:
+        yield _failed(headline) if report.failed_checks else _passed(headline)
 
 
 def _of_sweep(report: SweepReport) -> Iterator[RenderableType]:
     evidence = report.evidence
     yield ""
     yield _heading("The trials, the furthest first")
-    yield _trials(evidence)
+    yield trials(evidence)
     if report.passed:
         yield _heading("\nThe most calls in a second")
-        yield _calls(evidence.calls)
+        yield calls(evidence.calls)
     yield from _checks(report, heading="What a sweep is for")
 
 
-def _trials(evidence: SweepEvidence) -> Table:
+def trials(evidence: SweepEvidence) -> Table:
+    """Return the table of the trials, the furthest first."""
     in_a_queue = evidence.others is not None
     preempted = ["preempted"] if in_a_queue else []
     table = _figures("trial", "jobs", "taken", *preempted, "steps", evidence.objective.metric, "as alone")
@@ -247,7 +248,8 @@ def _trials(evidence: SweepEvidence) -> Table:
     return table
 
 
-def _calls(counts: CallCounts) -> Table:
+def calls(counts: CallCounts) -> Table:
+    """Return the table of the most calls in a second, beside those that AWS takes."""
     table = _figures("asked", "AWS takes", "throttled for that", of="operation")
     for operation in _SHOWN_CALLS:
         table.add_row(
@@ -263,27 +265,30 @@ def _short(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _findings(report: InterruptionReport, *, notice: str, durable: str) -> Iterator[RenderableType]:
-    """Draw the losses of any run, and the bill of one that passed.
-
-    Args:
-        report: The rehearsal's report.
-        notice: The form of an interruption's announcement there.
-        durable: The place where a checkpoint survives its machine.
-    """
+def _findings(report: InterruptionReport) -> Iterator[RenderableType]:
+    """Draw the losses of any run, and the bill of one that passed."""
     yield ""
     yield _heading("What was taken, and what it cost")
-    if report.run.reports_steps or all(loss.read_files is None for loss in report.verdict.interruptions):
-        yield _losses(report.verdict.interruptions, announced=notice, durable=durable)
-    else:
-        yield _losses_by_files(report.verdict.interruptions, announced=notice)
+    table = losses(report)
+    yield Text("nothing was taken", style="dim") if table is None else table
     if report.passed:
-        yield from ("", _heading("The bill"), bill(report.record, prices=f"of {price_list.ORIGIN}"))
+        yield from ("", _heading("The bill"), bill(report.record, prices=PRICES))
 
 
-def _losses(interruptions: Sequence[CapacityLoss], *, announced: str, durable: str) -> RenderableType:
+def losses(report: InterruptionReport) -> Table | None:
+    """Return the table of the losses of a run, by its steps or by its files. None where nothing was taken."""
+    interruptions = report.verdict.interruptions
+    on_fleet = isinstance(report, FleetReport)
+    announced = "EC2" if on_fleet else "SIGTERM"
     if not interruptions:
-        return Text("nothing was taken", style="dim")
+        return None
+    if report.run.reports_steps or all(loss.read_files is None for loss in interruptions):
+        durable = "on the volume" if on_fleet else "in S3"
+        return _by_steps(interruptions, announced=announced, durable=durable)
+    return _by_files(interruptions, announced=announced)
+
+
+def _by_steps(interruptions: Sequence[CapacityLoss], *, announced: str, durable: str) -> Table:
     table = _figures("at step", "notice", durable, "resumed from", "repeated", "back after")
     for loss in interruptions:
         table.add_row(
@@ -297,8 +302,8 @@ def _losses(interruptions: Sequence[CapacityLoss], *, announced: str, durable: s
     return table
 
 
-def _losses_by_files(interruptions: Sequence[CapacityLoss], *, announced: str) -> RenderableType:
-    """Draw the losses of a script that reports no steps."""
+def _by_files(interruptions: Sequence[CapacityLoss], *, announced: str) -> Table:
+    """Return the table of the losses of a script that reports no steps."""
     table = _figures("after", "notice", "checkpoint files in S3", "read again", "back after")
     for loss in interruptions:
         table.add_row(
@@ -318,7 +323,7 @@ def _named(files: Sequence[str]) -> str:
     return f"{checkpoints[-1]}{more}" if checkpoints else "none"
 
 
-def _recoveries(lives: Sequence[RehearsedInstance]) -> Table:
+def recoveries(lives: Sequence[RehearsedInstance]) -> Table:
     """Return a table with one column for each instance. Phases are many, and instances are few."""
     table = _figures(*(life.zone for life in lives), of="")
     for phase in dict.fromkeys(phase for life in lives for phase in life.phases_s):
@@ -336,11 +341,8 @@ def _checks(report: Report, *, heading: str) -> Iterator[RenderableType]:
         yield from map(_checked, shown)
 
 
-def _judged(report: Report, *, passed: str) -> RenderableType:
-    if report.passed:
-        return _passed(passed)
-    failed = sum(not check.passed for check in report.checks)
-    return _failed(f"{failed} of {len(report.checks)} did not hold.")
+def _judged(report: Report) -> RenderableType:
+    return _passed(report.headline) if report.passed else _failed(report.headline)
 
 
 def _checked(check: RehearsalCheck) -> RenderableType:
@@ -353,26 +355,13 @@ def _checked(check: RehearsalCheck) -> RenderableType:
 
 def _verdict(report: InterruptionReport) -> Iterator[RenderableType]:
     """Draw the verdict on the run's state, and the reasons if it is against the run."""
-    verdict = report.verdict
-    if verdict.passed:
-        if verdict.equal_to_uninterrupted:
-            how = "bit for bit" if verdict.identical_to_uninterrupted else "value for value"
-            yield _passed(f"The final model equals, {how}, that of a run that was left alone.")
-        else:
-            yield _passed("The job went on from its own checkpoint after each interruption.")
-        yield from (Text.assemble(("  ! ", "yellow"), remark) for remark in verdict.remarks)
+    if report.verdict.passed:
+        yield _passed(report.headline)
+        yield from (Text.assemble(("  ! ", "yellow"), remark) for remark in report.remarks)
         return
-    if report.missing_module:
-        yield Text.assemble(("NOT JUDGED  ", "bold yellow"), "This job could not begin on this machine:")
-    elif verdict.fails_alone:
-        yield _failed("This job does not end well even when nothing is taken from it:")
-    elif verdict.unproven:
-        yield _failed("Nothing shows that this job survives on spot capacity:")
-    elif verdict.only_the_model_differs:
-        yield _failed("This job goes on after an interruption, and ends with another model than one left alone:")
-    else:
-        yield _failed("This job would not survive on spot capacity:")
-    yield from (Text.assemble(("  - ", "red"), reason) for reason in verdict.reasons)
+    not_judged = Text.assemble(("NOT JUDGED  ", "bold yellow"), report.headline)
+    yield not_judged if report.missing_module else _failed(report.headline)
+    yield from (Text.assemble(("  - ", "red"), reason) for reason in report.reasons)
 
 
 def _figures(*titles: str, of: str | None = None) -> Table:

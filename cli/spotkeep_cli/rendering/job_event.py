@@ -91,6 +91,8 @@ def _text(event: JobEvent) -> str:
             return f"exited with code {fields.get('code', '?')}"
         case JobEventKind.INSTANCE_TRAINING:
             return f"{_instance(fields)} starts the training{_phases(fields.get('phases'))}"
+        case JobEventKind.INSTANCE_FIRST_STEP:
+            return f"the first step here, {event.step or 0:,}, is done{_phases(fields.get('phases'))}"
         case JobEventKind.IMAGE_PULLING:
             return f"pulls {fields.get('what', 'its image')}"
         case JobEventKind.IMAGE_PULLED:

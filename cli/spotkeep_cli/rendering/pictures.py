@@ -61,7 +61,7 @@ class Picture:
         title: The title in a few words.
         description: The text alternative. It says the facts that the picture shows.
         figure: The figure.
-        names: The text that a pointer finds at a part, by the part's `gid` in the figure.
+        names: The text that a pointer finds at a part, by the part's `gid` in the figure. A page has it as a class.
         wide: True for a picture that takes the whole width of a page.
     """
 
@@ -82,8 +82,10 @@ class Picture:
             self.figure.set_layout_engine("none")
         drawn = svg(self.figure, name=self.name, title=self.title, description=printable_line(self.description))
         for part in drawn.iter():
-            says = self.names.get(part.get("id", "").removeprefix(f"{self.name}-"))
+            gid = part.get("id", "").removeprefix(f"{self.name}-")
+            says = self.names.get(gid)
             if says is not None:
+                part.set("class", gid)
                 part.insert(0, element("title", printable_line(says)))
             for key in part.attrib.keys() & _PLACES:
                 part.set(key, _FINE.sub(r"\1", part.attrib[key]))
@@ -131,6 +133,7 @@ class Curve:
         name: Its label, such as `trial 17`.
         points: Its points, from left to right. Points that are no finite numbers are left out.
         says: The text that a pointer finds at it.
+        part: The name of its part of the picture, such as `trial-17`. None for its place.
         colour: Its colour. None to choose one.
         labelled: True to write its name at its end.
     """
@@ -138,6 +141,7 @@ class Curve:
     name: str
     points: Sequence[tuple[float, float]]
     says: str = ""
+    part: str | None = None
     colour: str | None = None
     labelled: bool = True
 
@@ -229,7 +233,7 @@ def curves_picture(
         labels: list[tuple[float, float, str, str]] = []
         for at, (curve, points) in enumerate(drawn):
             colour = curve.colour or next(colours)
-            gid = f"curve-{at}"
+            gid = curve.part or f"curve-{at}"
             names[gid] = curve.says or curve.name
             few = len(points) <= 12
             axes.plot(

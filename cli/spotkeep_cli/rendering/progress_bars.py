@@ -43,7 +43,7 @@ def showing_bytes(console: Console, doing: str, total: int) -> Iterator[Callable
         yield lambda _: None
         return
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
+        TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
         console=console, transient=True,
     ) as progress:  # fmt: skip
         task = progress.add_task(doing, total=total)
@@ -57,8 +57,8 @@ def showing_deployment(console: Console) -> Iterator[Callable[[CdkProgress], Non
         yield _LineView(console).show
         return
     with Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        console=console, transient=True,
+        SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+        TimeElapsedColumn(), console=console, transient=True,
     ) as progress:  # fmt: skip
         yield _BarView(progress).show
 

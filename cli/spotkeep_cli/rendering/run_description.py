@@ -87,7 +87,9 @@ def bill_facts(run: Run, cost: Cost, *, prices: str | None = None) -> list[Fact]
     ]
     aws, ours = cost.aws_saved_percent, cost.saved_percent
     if aws is not None and (ours is None or round(aws) != round(ours)):
-        rows.append(("AWS's figure", f"{quantities.percent(cost.aws_saved_percent)}, counting repeated work as useful"))
+        rows.append(
+            ("AWS shows", f"{quantities.percent(cost.aws_saved_percent)}, which counts repeated work as useful")
+        )
     if cost.unknown_prices:
         rows.append(("price", f"not known: {', '.join(cost.unknown_prices)}"))
     elif cost.usd_per_hour is None:

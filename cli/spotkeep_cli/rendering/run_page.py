@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from xml.etree import ElementTree as ET
 
     from spotkeep_cli.rendering.run_description import RunStory
-    from spotkeep_jobs.record.record import Attempt, Notification, Run, TimelineEntry
+    from spotkeep_jobs.record.record import Attempt, Notification, Run, ScriptMetrics, TimelineEntry
     from spotkeep_pages.elements import Content
 
 TONES = {
@@ -86,6 +86,7 @@ def run_page(story: RunStory, *, now: datetime, steps: Iterable[tuple[str, str]]
         footer: The origin of the page.
     """
     run = story.run
+    metrics = story.metrics if story.metrics is not None and story.metrics.metrics else None
     reason = reason_text(run.end_reason)
     return page(
         kind="Run",
@@ -96,7 +97,7 @@ def run_page(story: RunStory, *, now: datetime, steps: Iterable[tuple[str, str]]
         lead=list(_lead(run, now=now)),
         sections=[
             *_timeline(story, now=now),
-            *_metrics(story),
+            *([metrics_section(metrics, steps=resumed_steps(story.timeline))] if metrics is not None else []),
             Section("Bill", _bill(run)),
             *_deadline(story, now=now),
             *_notifications(story.notifications),
@@ -235,16 +236,19 @@ def _events(entries: Sequence[TimelineEntry]) -> ET.Element:
     return element("details", element("summary", quantities.counted(len(rows), "event")), events)
 
 
-def _metrics(story: RunStory) -> Iterator[Section]:
-    metrics = story.metrics
-    if metrics is None or not metrics.metrics:
-        return
+def metrics_section(metrics: ScriptMetrics, *, steps: Sequence[int]) -> Section:
+    """Return the metrics of a run as a section of a page, with a curve each.
+
+    Args:
+        metrics: The metrics. At least one.
+        steps: The steps from which its jobs went on.
+    """
     content: list[Content] = []
     columns = metric_columns(metrics)
     if can_draw():
-        pictures = [each.element() for each in metric_pictures(metrics, timeline=story.timeline)]
+        pictures = [each.element() for each in metric_pictures(metrics, steps=steps)]
         content.append(element("div", *pictures, class_="plots"))
-        if pictures and (steps := resumed_steps(story.timeline)):
+        if pictures and steps:
             places = ", ".join(f"{step:,}" for step in steps)
             text = f"A dashed line is a step from which a job went on after an interruption: {places}."
             content.append(paragraph(text, class_="soft"))
@@ -255,7 +259,7 @@ def _metrics(story: RunStory) -> Iterator[Section]:
     content.append(page_table(columns, caption="The values of each metric through all attempts"))
     if metrics.left_out:
         content.append(paragraph("The script reports more metrics than are kept."))
-    yield Section("Metrics", content)
+    return Section("Metrics", content)
 
 
 def _bill(run: Run) -> list[Content]:

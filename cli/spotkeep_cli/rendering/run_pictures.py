@@ -20,14 +20,13 @@ def resumed_steps(timeline: Sequence[TimelineEntry]) -> list[int]:
     return sorted({entry.step for entry in timeline if entry.kind is TimelineKind.STEP_RESUMED and entry.step})
 
 
-def metric_pictures(metrics: ScriptMetrics, *, timeline: Sequence[TimelineEntry] = ()) -> Iterator[Picture]:
+def metric_pictures(metrics: ScriptMetrics, *, steps: Sequence[int] = ()) -> Iterator[Picture]:
     """Draw each metric that has a curve. A dashed line marks each step from which a job went on.
 
     Args:
         metrics: The metrics of the run.
-        timeline: Its events, which say from where it went on.
+        steps: The steps from which its jobs went on.
     """
-    steps = resumed_steps(timeline)
     for number, (name, metric) in enumerate(metrics.metrics.items(), start=1):
         picture = curves_picture(
             _curves(name, metric),

@@ -159,6 +159,11 @@ def sweep_pictures(drawn: DrawnSweep) -> list[Picture]:
     return [picture for picture in found if picture is not None]
 
 
+def part_of(trial: Trial) -> str:
+    """Return the name of a trial's part of a picture."""
+    return f"trial-{trial.number}"
+
+
 def value_of(trial: Trial) -> float | None:
     """Return the best value of a trial. None where it has none that can be compared."""
     return trial.best if trial.best is not None and math.isfinite(trial.best) else None
@@ -231,7 +236,7 @@ def _so_far(
         for place in sorted(drawn_alone):
             trial, x, value = trials[place], at[place], values[place]
             better = place in improved
-            gid = f"trial-{trial.number}"
+            gid = part_of(trial)
             names[gid] = f"{drawn.says(trial)}; {x_texts[place]}"
             axes.plot(
                 [x], [value], "o", gid=gid, in_layout=False, markersize=6 if better else 4.5, zorder=4 if better else 3,
@@ -319,6 +324,7 @@ def learning_curves(drawn: DrawnSweep) -> Picture | None:
                 name=f"trial {trial.number}" + (" (best)" if place == 0 and ranked else ""),
                 points=drawn.curves[trial.number],
                 says=drawn.says(trial),
+                part=part_of(trial),
                 colour=colour,
                 labelled=place < named,
             )
@@ -367,7 +373,7 @@ def at_comparisons(drawn: DrawnSweep) -> Picture | None:
         axes.set_xlim(-0.25, len(steps) - 0.75)
         for trial, values in compared[-_MOST_DRAWN:]:
             is_best = trial is compared[-1][0]
-            gid = f"trial-{trial.number}"
+            gid = part_of(trial)
             names[gid] = drawn.says(trial)
             axes.plot(
                 [place_of[step] for step in values], list(values.values()), gid=gid, in_layout=False, marker="o",
@@ -530,7 +536,7 @@ def side_by_side(drawn: DrawnSweep) -> Picture | None:
             if not has_failed:
                 heights.append(objective.heights[place])
             share = 1 - place / max(1, len(ranked) - 1)
-            gid = f"trial-{trial.number}"
+            gid = part_of(trial)
             said[gid] = drawn.says(trial)
             axes.plot(
                 range(len(heights)), heights, gid=gid, in_layout=False, solid_joinstyle="round",

@@ -10,7 +10,7 @@ from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import Fact, page_facts, page_table
 from spotkeep_cli.rendering.metric_list import at_step
 from spotkeep_cli.rendering.pictures import can_draw, lacking_pictures, laid_out
-from spotkeep_cli.sweeps.sweep_plots import DrawnSweep, sweep_pictures
+from spotkeep_cli.sweeps.sweep_plots import DrawnSweep, part_of, sweep_pictures
 from spotkeep_cli.sweeps.sweep_view import (
     in_order,
     money_facts,
@@ -224,7 +224,9 @@ def sweep_sections(story: SweepStory, *, invocation: Invocation | None) -> list[
     elif drawn is not None and drawn.measured:
         sections += _picture_sections(drawn)
     if story.trials:
-        sections.append(Section("All trials", list(_table(story, invocation=invocation))))
+        content = list(_table(story, invocation=invocation))
+        style = _marking(in_order(story.trials, story.request)[:MOST_ROWS]) if can_draw() and drawn is not None else ""
+        sections.append(Section("All trials", content, style=style))
     return sections
 
 
@@ -243,11 +245,29 @@ def _picture_sections(drawn: DrawnSweep) -> Iterator[Section]:
             yield Section(heading, [*laid_out(shown), remark])
 
 
+def _marking(trials: Sequence[Trial]) -> str:
+    """Return the rules by which a trial whose row was chosen stands out in all pictures. They need no script."""
+    chosen = [f":root:has(#{part}:target) .{part}" for part in map(part_of, trials)]
+    lines, points = (",".join(f"{each} {tag}" for each in chosen) for tag in ("path", "use"))
+    return (
+        f"{lines}{{stroke:var(--text)!important;stroke-width:3px!important;stroke-opacity:1!important;opacity:1!important}}"
+        f"{points}{{fill:var(--text)!important;fill-opacity:1!important;opacity:1!important}}"
+    )
+
+
 def _table(story: SweepStory, *, invocation: Invocation | None) -> Iterator[ET.Element]:
     ordered = in_order(story.trials, story.request)
     shown = ordered[:MOST_ROWS]
     caption = "The best trial first" if story.request.objective is not None else "In the order of their numbers"
-    yield page_table(trial_columns(shown, story.request, interruptions=story.interruptions), caption=caption)
+    table = page_table(trial_columns(shown, story.request, interruptions=story.interruptions), caption=caption)
+    for row, trial in zip(table.iter("tr"), [None, *shown], strict=True):
+        if trial is not None:
+            row.set("id", part_of(trial))
+            row[0].text = None
+            row[0].append(element("a", str(trial.number), href=f"#{part_of(trial)}"))
+    if can_draw() and story.drawn is not None:
+        yield paragraph("A click on the number of a trial makes it stand out in the pictures above.", class_="soft")
+    yield table
     if len(shown) < len(ordered):
         more = f"And {len(ordered) - len(shown):,} more."
         if invocation is None:

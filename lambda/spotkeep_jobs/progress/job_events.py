@@ -123,6 +123,8 @@ class JobEventKind(StrEnum):
     # Of the instances of a run on EC2.
     INSTANCE_TRAINING = "instance-training"
     """The instance has volume and supplies, and starts the training."""
+    INSTANCE_FIRST_STEP = "instance-first-step"
+    """The training has done its first step on the instance."""
     IMAGE_PULLING = "image-pulling"
     """The instance asks a registry for the container image at `what`."""
     IMAGE_PULLED = "image-pulled"

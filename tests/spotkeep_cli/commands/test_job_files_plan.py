@@ -102,7 +102,7 @@ def test_the_next_command_is_the_same_plan_with_a_comparison_and_the_forecast_is
     given = "--deadline 6h --work 3h --traces traces --on-demand-price 0.3 --zone zone-a"
     shown = plan(*given.split(), "--plot", "plan.png", columns=120).stdout
     assert f"Next: spotkeep plan job.yaml {given} --compare" in shown
-    assert "timm==1.0.9; the next attempt finds it in S3" in shown
+    assert "timm==1.0.9; a restart finds it in S3" in shown
     assert "python 'fetch it.py', once a machine" in shown
     assert "is drawn in plan.png" in shown
     assert drawn == [(Path("plan.png"), "digits")]

@@ -24,6 +24,7 @@ from spotkeep_cli.rehearsal.view import RehearsalView, Stage
 from spotkeep_local.errors import StartError
 from spotkeep_local.iam.report import IdentityReport
 from spotkeep_local.iam.uses import JudgingTime
+from tests.html import Parsed
 from tests.spotkeep_cli.conftest import make_completed
 
 
@@ -90,6 +91,7 @@ def test_a_package_that_is_not_installed_has_an_outcome_of_its_own(
     class NotJudged(Report):
         passed = False
         missing_module = "sklearn"
+        headline = "This job could not begin on this machine:"
 
         def findings(self) -> dict[str, Any]:
             return {"missing_module": self.missing_module}
@@ -107,6 +109,7 @@ def test_a_package_that_is_not_installed_has_an_outcome_of_its_own(
     assert f"{sys.prefix}/bin/python -m pip install scikit-learn" in result.stderr
     if in_the_report:
         assert json.loads(report.read_text()) == json.loads(result.stdout)
+        assert "NOT JUDGED" in report.with_suffix(".html").read_text()
 
 
 def _failing(failure: str) -> InterruptionReport:
@@ -148,7 +151,12 @@ def test_a_failed_rehearsal_ends_with_its_verdict_on_one_screen_and_names_the_mi
     assert len(lines) < 30
     [verdict] = [number for number, line in enumerate(lines) if line.startswith("FAIL  ")]
     assert all(line.startswith("  - ") for line in lines[verdict + 1 : verdict + 2])
-    assert "Report: found/report.json" in lines[:verdict]
+    assert "Report: found/report.html" in lines[:verdict]
+    assert "For programs: found/report.json" in lines[:verdict]
+    page = Parsed((report.parent / "report.html").read_text(encoding="utf-8")).text
+    assert "can't open file '/tmp/ml/source/tran.py'" in page
+    assert "line 199" in page
+    assert f"Rehearse it againspotkeep rehearse {job_file}" in page
     assert "LauncherRole" not in result.output
     assert "names tran.py, which is not in the source" in result.stderr
     assert (report.parent / "output.log").read_text().splitlines() == [f"line {number}" for number in range(200)]

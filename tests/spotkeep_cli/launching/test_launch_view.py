@@ -150,21 +150,18 @@ COMMAND = {"command": ["python", "train.py"]}
     ("request_", "rows"),
     [
         ({**COMMAND, "install": "none"}, []),
-        (
-            {**COMMAND, "install": "auto"},
-            [("installs", "what requirements.txt asks for; the next attempt finds it in S3")],
-        ),
+        ({**COMMAND, "install": "auto"}, [("installs", "what requirements.txt asks for; a restart finds it in S3")]),
         (
             {**COMMAND, "install": "more.txt", "backend": "ec2"},
-            [("installs", "what more.txt asks for; the next attempt finds it on the run's volume")],
+            [("installs", "what more.txt asks for; a restart finds it on the run's volume")],
         ),
         (
             {**COMMAND, "install": ["timm", "einops"], "setup": ["make", "all"]},
-            [("installs", "timm, einops; the next attempt finds it in S3"), ("setup", "make all, once a machine")],
+            [("installs", "timm, einops; a restart finds it in S3"), ("setup", "make all, once a machine")],
         ),
         (
             {**COMMAND, "install": ["timm"], "keep_alive": 1800},
-            [("installs", "timm; the next attempt finds it in S3, the next job on the warm pool in its cache")],
+            [("installs", "timm; a restart finds it in S3, the next job on the warm pool in its cache")],
         ),
         (
             {"command": "a\nb\n", "install": "none", "setup": "apt-get update\n\napt-get install -y x\n"},

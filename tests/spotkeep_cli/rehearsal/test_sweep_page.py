@@ -1,4 +1,4 @@
-"""The page of a rehearsed sweep shows the losses of its trials, and each beside the same trial left alone."""
+"""The page of a rehearsed sweep shows the losses of its trials over time, and no command for a sweep that is gone."""
 
 from __future__ import annotations
 
@@ -56,14 +56,6 @@ def test_a_loss_of_capacity_is_on_the_bar_of_its_trial() -> None:
     assert "trained from step 3 to step 5" in shown
 
 
-def test_each_trial_stands_beside_itself_left_alone() -> None:
-    good = evidence(GOOD)
-    shown = html(good)
-    assert shown.count("<td>yes</td>") == 2
-    different = replace(good, trials=[replace(good.trials[0], alone={1: 0.8}), good.trials[1]])
-    assert html(different).count("<td>no</td>") == 1
-
-
 def test_no_command_is_offered_for_a_sweep_that_is_gone() -> None:
     assert "spotkeep best" not in html(evidence(GOOD))
 
@@ -93,4 +85,4 @@ def test_everybody_can_read_it(kind: str, browser: Browser, tmp_path: Path) -> N
     path = tmp_path / "sweep.html"
     path.write_text(html(evidence(GOOD if kind == "spot" else QUEUED)), encoding="utf-8")
     for seen in browser.check(path, name=f"rehearsed-sweep-{kind}"):
-        assert "Beside the trials left alone" in seen.text
+        assert "Trials over time" in seen.text

@@ -104,3 +104,17 @@ def test_of_what_a_script_prints_the_first_and_the_last_lines_of_a_stage_are_sho
     assert lines[4:6] == ["epoch 39", "capacity taken"]
     assert lines[7] == "epoch 0"
     assert view.said == [f"epoch {number}" for number in range(40)] + ["epoch 0"]
+
+
+def test_at_a_terminal_the_stage_at_work_has_a_bar_with_the_last_line_of_the_script() -> None:
+    console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system=None)
+    with RehearsalView(console) as view, view.stage(Stage.TRAINING):
+        for number in range(40):
+            view.job_said(f"epoch {number} [bold]\x1b[2J")
+        view.progress(done=0, total=None, text="training")
+        assert view._progress is not None
+        view._progress.refresh()
+    assert isinstance(console.file, io.StringIO)
+    output = console.file.getvalue()
+    assert "training" in output
+    assert r"epoch 39 [bold]\x1b[2J 0:00:0" in output

@@ -71,6 +71,8 @@ def event(kind: str, **fields: object) -> JobEvent:
          "time"),
         ({"kind": "instance-training", "instance": "i-1", "zone": "a", "phases": {"volume": 0.8, "supplies": 0.1}},
          "instance i-1 in a starts the training, after volume 0.8 s, supplies 0.1 s"),
+        ({"kind": "instance-first-step", "step": 201, "phases": {"volume": 1.2, "restore": 0.8, "first-step": 0.03}},
+         "the first step here, 201, is done, after volume 1.2 s, restore 0.8 s, first-step 0.0 s"),
         ({"kind": "instance-failed", "instance": "i-1", "zone": "a", "exit_code": 3, "failure": "out of memory"},
          "instance i-1 in a gives up: exit code 3"),
         ({"kind": "instance-failed", "instance": "i-1", "zone": "a", "failure": "channel train: s3://b/ holds no data"},

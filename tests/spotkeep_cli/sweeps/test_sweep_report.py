@@ -81,6 +81,21 @@ def test_everybody_can_read_the_page_of_any_sweep(kind: str, browser: Browser, t
         assert NAME in seen.text
 
 
+@pytest.mark.long
+def test_a_trial_that_is_chosen_in_the_table_stands_out_in_all_pictures(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.html"
+    path.write_text(html(example(30)), encoding="utf-8")
+    widths = "[...document.querySelectorAll('.trial-%d path')].map(path => getComputedStyle(path).strokeWidth)"
+    with browser.open_page(path, name="sweep-chosen-trial") as opened:
+        before = opened.value(widths % 9)
+        assert len(before) >= 3
+        assert "3px" not in before
+        opened.value("document.querySelector('#trial-9 a').click(); true")
+        assert set(opened.value(widths % 9)) == {"3px"}
+        assert "3px" not in opened.value(widths % 8)
+        assert opened.look(width=1280).axe == []
+
+
 @pytest.fixture
 def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages are written as without matplotlib, which is quicker."""
@@ -111,7 +126,8 @@ def test_each_trial_is_in_the_table_with_its_interruptions(monkeypatch: pytest.M
     story = example(12, search="random")
     page = html(story)
     for trial in story.trials:
-        assert f'<th scope="row" class="number">{trial.number}</th>' in page
+        link = f'<a href="#trial-{trial.number}">{trial.number}</a>'
+        assert f'<tr id="trial-{trial.number}"><th scope="row" class="number">{link}</th>' in page
     assert ">interrupted<" in page
     assert "of 4 trials" in page
     monkeypatch.setattr(sweep_report, "MOST_ROWS", 5)
