@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _DONE, _USAGE = 0, 2
 _HEADING = re.compile(r"(#{1,6}) (.*)")
 _CODE = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"^<!--.*?-->\n+", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"!?\[([^\]]*)\]\(([^()\s]+)\)")
 _MOST_FOUND = 12
 
@@ -56,7 +57,7 @@ def page(topic: str, section: str = "") -> str | None:
 
 def _readable(markdown: str) -> Iterator[tuple[str, int]]:
     """Yield each line of a page with its depth as a heading, or 0. Links name the topic or the address of their end."""
-    for number, part in enumerate(_CODE.split(markdown)):
+    for number, part in enumerate(_CODE.split(_COMMENT.sub("", markdown))):
         in_code = number % 2 == 1
         for line in (part if in_code else _LINK.sub(_link, part)).strip("\n").splitlines():
             heading = None if in_code else _HEADING.match(line)

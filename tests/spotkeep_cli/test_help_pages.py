@@ -23,6 +23,11 @@ def test_a_page_is_printed_with_links_that_can_be_followed_here(capsys: pytest.C
     assert "<https://" in shown
 
 
+def test_comments_of_a_page_are_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main(["help", "tutorial"]) == 0
+    assert "<!--" not in capsys.readouterr().out
+
+
 def test_words_choose_a_section_with_the_parts_below_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert entry.main(["help", "runbook", "A", "run", "looks", "stuck."]) == 0
     shown = capsys.readouterr().out
