@@ -16,7 +16,7 @@ from spotkeep_fleet.tags import ATTEMPT_TAG, RUN_TAG
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from tests.models.ec2 import Ec2, ModelInstance
 
@@ -93,11 +93,15 @@ class Instances:
         trained.saved = max(trained.saved, trained.done - trained.done % SAVED_STEPS)
         self._report(instance, step=trained.done, durable_step=trained.saved)
 
-    def heed_record(self) -> None:
-        """Let each instance read its run's record, and renew its lease. One that was asked to stop saves and leaves."""
+    def heed_record(self, *, but_for: Collection[str] = ()) -> None:
+        """Let each instance read its run's record, and renew its lease. One that was asked to stop saves and leaves.
+
+        Args:
+            but_for: The ids of the instances that do not leave.
+        """
         for instance in self.live:
             record = self._records.record(instance.tags[RUN_TAG])
-            if record is not None and (record.stop_requested or record.ended):
+            if record is not None and (record.stop_requested or record.ended) and instance.id not in but_for:
                 self.leave(instance)
             else:
                 self._report(instance)

@@ -14,7 +14,8 @@ error best practices" says that a request whose answer was an error may or may n
 | what SageMaker says of jobs; Batch's list of jobs | while replicas lag; what is new is not found | no page denies it |
 | events | in any order, again, or never | "Delivery level for AWS service events": best effort, or at least once |
 
-EC2, which is "eventually consistent" by its own guide, is in no story: they are about training jobs.
+EC2 is "eventually consistent" by its own guide. In stories of fleets it throttles and loses answers, and nothing is
+read late. The tests of its backend read late.
 """
 
 from __future__ import annotations
@@ -55,6 +56,15 @@ SERVICES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("GetItem", "PutItem", "DeleteItem", "Query", "Scan", "TransactWriteItems"), "dynamodb"),
     **dict.fromkeys(("DescribeLogStreams", "FilterLogEvents"), "logs"),
     **dict.fromkeys(("ListObjectsV2", "PutObject"), "s3"),
+    **dict.fromkeys(
+        (
+            "CreateFleet", "CreateLaunchTemplateVersion", "DeleteFleets", "DeleteLaunchTemplateVersions",
+            "DescribeFleetHistory", "DescribeFleets", "DescribeImages", "DescribeInstances",
+            "DescribeLaunchTemplateVersions", "DescribeSnapshots", "DescribeSpotPriceHistory", "DescribeVolumes",
+            "GetConsoleOutput", "TerminateInstances",
+        ),
+        "ec2",
+    ),
     **dict.fromkeys(
         (
             "CreateTrainingJob", "DescribeTrainingJob", "ListTags", "ListTrainingJobs", "Search", "StopTrainingJob",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from spotkeep_cli.commands.parameters import AsJson, RunName, invocation_of
+from spotkeep_cli.commands.parameters import AsJson, NewestRunName, invocation_of
 from spotkeep_cli.run_names import find_run
 from spotkeep_cli.terminal import NextStep, Terminal
 
@@ -22,7 +22,7 @@ MOST_EARLIER_RUNS = 20
 """The number of other runs whose starts are compared. Each is a few reads of the run table."""
 
 
-def startup(context: typer.Context, run_name: RunName, *, as_json: AsJson = False) -> None:
+def startup(context: typer.Context, run_name: NewestRunName = None, *, as_json: AsJson = False) -> None:
     """Show where the time of a run's starts went: capacity, data, image, packages, restore, first step."""
     from spotkeep_cli.startup.advice import KnownStart, advise, groups_of
     from spotkeep_cli.startup.starts import facts_of

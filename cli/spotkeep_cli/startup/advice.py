@@ -31,6 +31,7 @@ _IN_AN_IMAGE: Final = (
     "a container of your own holds the packages that the script needs",
     "https://docs.aws.amazon.com/sagemaker/latest/dg/docker-containers.html",
 )
+_IMAGE_DOWNLOAD: Final = "https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_SecondaryStatusTransition.html"
 BY_PIP: Final = "by pip"
 """The runner's word for packages that pip installed, and that no cache had."""
 
@@ -214,7 +215,7 @@ def _about_data(
 def _about_image(
     facts: RunFacts, _starts: Sequence[Start], earlier: Sequence[KnownStart], seconds: float
 ) -> Advice | None:
-    """Return the image whose download was the shortest. AWS documents no other way than a smaller one."""
+    """Return the image whose download was the shortest, or that a smaller one helps."""
     by_image: dict[str, list[Start]] = {}
     for each in earlier:
         if each.facts.image is not None and each.facts.image != facts.image and Part.IMAGE in each.start.seconds:
@@ -222,11 +223,12 @@ def _about_image(
     medians = {image: median_seconds(found)[Part.IMAGE] for image, found in by_image.items()}
     fastest = min(medians, key=lambda image: medians[image], default=None)
     if fastest is None or medians[fastest] > _FASTER * seconds:
+        on_sagemaker = facts.backend == "sagemaker"
         return Advice(
             part=Part.IMAGE,
             text="Take a smaller image, with what the script needs and no more.",
-            because="a container image is downloaded whole before a start, and a warm pool keeps it",
-            source="https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html",
+            because=f"{'SageMaker' if on_sagemaker else 'docker'} downloads the whole image before the script begins",
+            source=_IMAGE_DOWNLOAD if on_sagemaker else None,
         )
     count = len(by_image[fastest])
     return Advice(

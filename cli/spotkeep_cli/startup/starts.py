@@ -186,10 +186,12 @@ def _start(
     if pulled is not None and Part.DATA in seconds:
         seconds[Part.IMAGE] = min(float(pulled), seconds[Part.DATA])
         seconds[Part.DATA] -= seconds[Part.IMAGE]
-    installed = next((each for each in events if each.kind is JobEventKind.INSTALLED), None)
-    resume = next((each for each in events if each.kind is JobEventKind.RESUME), None)
+    # What the process before printed last is close to an interruption, too.
+    inside = [each for each in events if trains is not None and _is_within(each, trains.at, None)]
+    installed = next((each for each in inside if each.kind is JobEventKind.INSTALLED), None)
+    resume = next((each for each in inside if each.kind is JobEventKind.RESUME), None)
     if trains is not None:
-        seconds |= _in_the_container(trains.at, events, resume)
+        seconds |= _in_the_container(trains.at, inside, resume)
     return Start(
         attempt=attempt.attempt,
         begun_at=begun_at,
@@ -223,7 +225,7 @@ def _in_the_container(
         return
     yield Part.RESTORE, max(0.0, resume.at - prepared)
     taken_up = resume.step or 0
-    steps = (each.at for each in events if each.kind is JobEventKind.PROGRESS and (each.step or 0) > taken_up)
-    first_step = next(steps, None)
+    progress = (each for each in events if each.kind is JobEventKind.PROGRESS and each.at >= resume.at)
+    first_step = next((each.at for each in progress if (each.step or 0) > taken_up), None)
     if first_step is not None:
-        yield Part.FIRST_STEP, max(0.0, first_step - resume.at)
+        yield Part.FIRST_STEP, first_step - resume.at

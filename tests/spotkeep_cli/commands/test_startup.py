@@ -136,5 +136,10 @@ def test_a_run_without_a_start(spotkeep: Any, interrupted: str) -> None:
     assert "has not begun to start yet" in result.stdout
 
 
+def test_without_a_run_it_is_the_newest(deployment: Any, make: Any, spotkeep: Any) -> None:
+    add(deployment, make, "digits-1a2b3c4d", story(make, "digits-1a2b3c4d", *phases(20, 300, 10)))
+    assert "Starts of digits-1a2b3c4d" in spotkeep("startup").stdout
+
+
 def test_a_run_that_is_not_there(spotkeep: Any) -> None:
     assert spotkeep("startup", "nothing").exit_code == ExitCode.NOT_FOUND

@@ -279,6 +279,19 @@ def test_a_channel_is_a_prefix_in_any_of_the_sdks_shapes() -> None:
     assert set(left_out) == {"inputs.part.s3_data_distribution_type", "inputs.here", "inputs.csv.shuffle_config"}
 
 
+def test_a_file_system_is_a_channel_in_both_versions_of_the_sdk() -> None:
+    name = "fs-0123456789abcdef0"
+    of_version_2 = f'FileSystemInput("{name}", "FSxLustre", "/fsx/a")'
+    job = import_script(f'e = PyTorch(entry_point="a.py")\ne.fit({{"train": {of_version_2}}})', name="a")
+    assert job.fields["channels"] == [{"name": "train", "fsx": name, "path": "/fsx/a", "access": "ro"}]
+    where = f'file_system_id="{name}", file_system_type="EFS", directory_path="/a", file_system_access_mode="rw"'
+    source = f"FileSystemDataSource({where})"
+    wanted = [{"name": "train", "efs": name, "path": "/a", "access": "rw"}]
+    for written in (source, f"DataSource(file_system_data_source={source})"):
+        fields, _ = of(input_data_config=f'[InputData(channel_name="train", data_source={written})]')
+        assert fields["channels"] == wanted
+
+
 def test_data_that_instances_share_is_no_channel() -> None:
     sharded = 'S3DataSource(s3_uri="s3://a/b/", s3_data_distribution_type="ShardedByS3Key")'
     fields, left_out = of(

@@ -86,6 +86,8 @@ def test_an_interruption_begins_the_next_start(make: Any) -> None:
         entry(2_000, "Uploading"),
     ]
     again = [
+        event(898, JobEventKind.PROGRESS, step=40),
+        event(899, JobEventKind.RESUME, step=39),
         event(1_052, JobEventKind.START),
         event(1_058, JobEventKind.INSTALLED, seconds=5.0, reason="from the cache"),
         event(1_070, JobEventKind.RESUME, step=20),

@@ -22,6 +22,7 @@ from benchmarks import report
 from benchmarks.report import STATE
 from tests.torture.control import bad_input
 from tests.torture.control.budget_story import BudgetStory
+from tests.torture.control.fleet_story import FleetStory
 from tests.torture.control.foreign_id_story import ForeignIdStory
 from tests.torture.control.story import ControlPlaneStory
 from tests.torture.control.sweep_story import SweepStory
@@ -63,6 +64,7 @@ def main() -> int:
             ("stories of sweeps", SweepStory, SHARE_OF_SWEEPS),
             ("stories of foreign ids", ForeignIdStory, SHARE_OF_SWEEPS),
             ("stories of sweeps with a max_cost", BudgetStory, SHARE_OF_SWEEPS),
+            ("stories of fleets", FleetStory, SHARE_OF_SWEEPS),
         )
     } | {
         f"bad input: {function}": TrialStage(

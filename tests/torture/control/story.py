@@ -149,15 +149,17 @@ class ControlPlaneStory(RuleBasedStateMachine):
     Attributes:
         steps_taken: Over all stories of the class.
         happenings: What happened in them, counted.
+        has_fleets: Whether the deployment has fleets of EC2.
     """
 
+    has_fleets: ClassVar[bool] = False
     steps_taken: ClassVar[int] = 0
     happenings: ClassVar[Counter[str]] = Counter()
 
     def __init__(self) -> None:
         super().__init__()
-        plane = ControlPlane()
-        self.service, self.table, self.record = plane.service, plane.table, plane.record
+        plane = ControlPlane(has_fleets=self.has_fleets)
+        self.service, self.table, self.record, self.ec2 = plane.service, plane.table, plane.record, plane.ec2
         self.controller, self.launcher = plane.controller, plane.launcher
         self._pass_over_orphans = plane.pass_over_orphans
         self.service.before_removal = self._judge_removal

@@ -18,6 +18,8 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, get_state_machine_test, rule
 
 from spotkeep_jobs.backends.batch import attempt_view
+from spotkeep_jobs.backends.ec2.history import FleetHistory
+from spotkeep_jobs.backends.ec2.jobs import FleetJobs
 from spotkeep_jobs.cost import run_cost
 from spotkeep_jobs.errors import UnreadableRecordError
 from spotkeep_jobs.orphans import sources
@@ -30,11 +32,12 @@ from spotkeep_jobs.record.run_store import PoolStore, RunStore
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.shared_stores import ClaimStore, DeploymentStore, NotificationStore
 from spotkeep_jobs.record.sweep import Trial
-from spotkeep_jobs.runs import ending, transition
+from spotkeep_jobs.runs import ending, rules, transition
 from spotkeep_jobs.sweeps import advance, decision
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.torture.control import __main__ as torture
 from tests.torture.control.budget_story import BudgetStory
+from tests.torture.control.fleet_story import FleetStory
 from tests.torture.control.foreign_id_story import ForeignIdStory
 from tests.torture.control.story import MANY_TIMES, ControlPlaneStory
 from tests.torture.control.sweep_story import SweepStory
@@ -81,6 +84,16 @@ def test_no_sweep_costs_more_than_it_may() -> None:
 def test_sweeps_use_what_they_may_cost_and_no_more() -> None:
     met = happenings_of(stories=60, kind=BudgetStory)
     assert met["sweeps that cost more than half of what they may"]
+
+
+@pytest.mark.long
+def test_fleets_go_on_demand_and_end_before_they_cost_more_than_they_may() -> None:
+    met: Counter[str] = Counter()
+    for first_seed in range(1, 31):
+        met += happenings_of(stories=6, first_seed=first_seed, kind=FleetStory, database=None)
+        if met["instances on demand after spot"] and met["fleets that ended with MAX_COST"]:
+            return
+    pytest.fail(f"met: {sorted(met)}")
 
 
 @pytest.mark.long
@@ -212,6 +225,26 @@ def nothing_is_kept_for_the_stop(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(advance, "with_reserve", lambda trial, request, **how: trial)
 
 
+def live_fleets_cost_nothing(patch: pytest.MonkeyPatch) -> None:
+    """What a fleet costs counts when it has ended."""
+    patch.setattr(FleetJobs, "_cost_so_far", lambda self, history, record, **how: None)
+
+
+def nothing_is_kept_for_the_end_of_a_fleet(patch: pytest.MonkeyPatch) -> None:
+    """A fleet is ended when all is spent, as if that took no time."""
+    patch.setattr(rules, "_until_gone_usd", lambda facts, cost: 0.0)
+
+
+def a_fleet_is_over_while_its_instance_lives(patch: pytest.MonkeyPatch) -> None:
+    """A run ends, or its next fleet begins, beside the instance of the last one."""
+    patch.setattr(FleetHistory, "live", property(lambda history: ()))
+
+
+def fleets_wait_for_spot_whatever_is_due(patch: pytest.MonkeyPatch) -> None:
+    """A deadline asks for nothing."""
+    patch.setattr(transition, "_RULES", transition._RULES[1:])
+
+
 def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
     """Of two who write, the second one overwrites the first."""
     patch.setattr(InMemoryDynamoDb, "checks_conditions", False)
@@ -328,6 +361,10 @@ def many_short_searches(*, kind: type[ControlPlaneStory]) -> None:
         (records_are_written_unread, ControlPlaneStory),
         (live_trials_cost_nothing, BudgetStory),
         (nothing_is_kept_for_the_stop, BudgetStory),
+        (live_fleets_cost_nothing, FleetStory),
+        (nothing_is_kept_for_the_end_of_a_fleet, FleetStory),
+        (a_fleet_is_over_while_its_instance_lives, FleetStory),
+        (fleets_wait_for_spot_whatever_is_due, FleetStory),
     ],
 )
 def test_a_fault_is_noticed(
