@@ -49,5 +49,5 @@ def hint_of_failure(failure: str) -> str | None:
 
 
 def _shown(what: str) -> str:
-    """Return a path without the directory of the source on a host."""
-    return re.sub(r"^\S*/opt/ml/source/|^\S*/ml/source/", "", what.strip())
+    """Return words of a failure without SageMaker's exit code, and a path without the source's directory on a host."""
+    return re.sub(r"^\S*/ml/source/", "", re.sub(r", exit code: \d+$", "", what.strip()))

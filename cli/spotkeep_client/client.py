@@ -15,6 +15,7 @@ from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.aws.job_log import LogLine
 from spotkeep_cli.aws.stored_objects import StoredObjects
 from spotkeep_cli.errors import CommandLineError, RunFailedError, RunNotFoundError, RunStoppedError, UsageError
+from spotkeep_cli.failure_causes import hint_of_failure
 from spotkeep_cli.following import (
     Reported,
     SparseProgress,
@@ -326,7 +327,8 @@ class RunHandle:
                     show(line)
             draw_again()
         ended = self._record()
-        hint = f"run.logs() says what it printed; {ended.failure_reason or ''}".rstrip("; ")
+        reason = ended.failure_reason or ""
+        hint = hint_of_failure(reason) or f"run.logs() says what it printed; {reason}".rstrip("; ")
         raise_unless_done(ended, hint=hint)
         return self
 

@@ -15,7 +15,7 @@ from spotkeep_cli.failure_causes import hint_of_failure
         ),
         (
             "AlgorithmError: python train.py exited with code 2:\nusage: train.py [-h]\n"
-            "train.py: error: unrecognized arguments: --lr 0.1",
+            "train.py: error: unrecognized arguments: --lr 0.1, exit code: 2",
             "does not know --lr 0.1, which the job file gives",
         ),
         ("train.py: error: the following arguments are required: --data", "the script needs --data"),

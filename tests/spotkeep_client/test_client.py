@@ -186,6 +186,15 @@ def test_waiting_raises_where_the_run_did_not_complete(
     assert "no data" in raised.value.__notes__[0]
 
 
+def test_waiting_names_a_mistake_in_the_job_itself(deployment: Any, client: Spotkeep, make: Any) -> None:
+    failure = "AlgorithmError: python train.py exited with code 2:\ntrain.py: error: unrecognized arguments: --lr 1"
+    ended = {"state": RunState.FAILED, "end_reason": EndReason.SCRIPT_FAILED, "failure_reason": failure}
+    deployment.dynamodb.add(make.completed(**ended))
+    with pytest.raises(RunFailedError) as raised:
+        client.run(RUN).wait()
+    assert "the script does not know --lr 1" in raised.value.__notes__[0]
+
+
 def test_waiting_ends_where_the_run_paused_as_it_was_asked_to(deployment: Any, client: Spotkeep, make: Any) -> None:
     paused = {"state": RunState.STOPPED, "end_reason": EndReason.PAUSED, "paused_at_step": 1000}
     deployment.dynamodb.add(make.completed(**paused))

@@ -36,6 +36,7 @@ from spotkeep_jobs.document.capacity import (
     shortest_job_seconds,
     types_of,
 )
+from spotkeep_jobs.document.instance_types import is_training_type
 from spotkeep_jobs.document.reading import Rule, rule, shown
 from spotkeep_jobs.document.times import format_duration
 from spotkeep_jobs.errors import Problem
@@ -227,8 +228,9 @@ def cost_problems(
         attempts: The number of attempts it has had.
     """
     limit = limits.run_cost_limit_usd
-    if limit is None:
-        return
+    known = request.backend == "ec2" or all(is_training_type(each, priced=prices) for each in types_of(request))
+    if limit is None or not known:
+        return  # A type that does not exist is refused for itself.
     worst = worst_case_usd(request, prices=prices, now=now, spent_usd=spent_usd, attempts=attempts)
     if worst <= limit:
         return

@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 import botocore.session
 import pytest
 
-from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults, SpendingLimits
 from spotkeep_jobs.document.instance_types import TRAINING_TYPES, nearest_types, several_gpus
+from spotkeep_jobs.document.request import validate
+from spotkeep_jobs.document.spending import cost_problems
 from spotkeep_jobs.judge import judge
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -16,7 +18,8 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 def test_the_table_is_the_one_of_botocore() -> None:
     model = botocore.session.get_session().get_service_model("sagemaker")
-    assert sorted(TRAINING_TYPES) == sorted(model.shape_for("TrainingInstanceType").enum)
+    shape = model.shape_for("TrainingInstanceType")
+    assert sorted(TRAINING_TYPES) == sorted(shape.metadata["enum"])
 
 
 @pytest.mark.parametrize(
@@ -47,6 +50,13 @@ def test_it_is_refused_with_them_unless_the_deployment_knows_its_price(fields: d
     known = DeploymentDefaults(prices={"ml.m5.huge": 1.0}, checkpoint_bucket="a-bucket")
     assert judge(document, known, now=NOW).problems == ()
     assert judge({**document, **dict.fromkeys(fields), "instance_type": "ml.m5.large"}, None, now=NOW).problems == ()
+
+
+def test_a_type_that_does_not_exist_is_refused_for_itself_and_not_for_its_price() -> None:
+    request = validate({"name": "digits", "command": "python train.py", "instance_type": "ml.m5.huge"}).draft
+    assert request is not None
+    limits = SpendingLimits(run_cost_limit_usd=1.0)
+    assert list(cost_problems(request, limits=limits, prices={}, now=NOW)) == []
 
 
 def test_a_fleet_takes_types_of_ec2() -> None:
