@@ -27,6 +27,7 @@ SEEN: Final = "SPOTKEEP_TESTS_SEE_JSON"
 """The variable that names a folder, in which documents are kept instead of compared."""
 WITHOUT_JSON: Final = {
     "cdk": "is the CDK's own command line",
+    "help": "prints a page of the documentation",
     "import": "prints a job file, which is YAML",
     "init": "writes files and names them",
     "local ec2 console": "prints an instance's console",
@@ -42,9 +43,9 @@ WITHOUT_SCHEMA: Final = frozenset({
 """The commands whose documents no quick test sees. Those of rehearsals are the reports of docs/rehearsals.md."""
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _NAMED_BY_DATA: Final = frozenset({
-    "answers", "channels", "changes", "compared_by_value", "counts", "environment", "hyperparameters", "metrics",
-    "parameters", "points", "policies", "quotas", "request", "runs", "seconds", "surprises", "tags", "unreadable",
-    "values", "wanted", "zones",
+    "answers", "channels", "changes", "compared_by_value", "counts", "environment", "hyperparameters", "median_seconds",
+    "metrics", "parameters", "points", "policies", "quotas", "request", "runs", "seconds", "surprises", "tags",
+    "unreadable", "values", "wanted", "zones",
 })  # fmt: skip
 """Mappings whose keys are data."""
 
