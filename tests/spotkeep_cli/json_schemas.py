@@ -43,9 +43,9 @@ WITHOUT_SCHEMA: Final = frozenset({
 """The commands whose documents no quick test sees. Those of rehearsals are the reports of docs/rehearsals.md."""
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _NAMED_BY_DATA: Final = frozenset({
-    "answers", "channels", "changes", "compared_by_value", "counts", "environment", "hyperparameters", "metrics",
-    "parameters", "points", "policies", "quotas", "request", "runs", "seconds", "surprises", "tags", "unreadable",
-    "values", "wanted", "zones",
+    "answers", "channels", "changes", "compared_by_value", "counts", "environment", "hyperparameters", "median_seconds",
+    "metrics", "parameters", "points", "policies", "quotas", "request", "runs", "seconds", "surprises", "tags",
+    "unreadable", "values", "wanted", "zones",
 })  # fmt: skip
 """Mappings whose keys are data."""
 

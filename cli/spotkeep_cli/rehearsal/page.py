@@ -136,7 +136,7 @@ def _tiles(report: Report) -> Iterator[tuple[str, str, str]]:
             yield "Interruptions", str(len(losses)), f"{with_notice} of them with a notice" if losses else ""
             repeated = [loss.steps_repeated for loss in losses if loss.steps_repeated is not None]
             if repeated:
-                yield "Done twice", quantities.counted(sum(repeated), "step"), ""
+                yield "Repeated", quantities.counted(sum(repeated), "step"), ""
             back = [loss.seconds_to_resume for loss in losses if loss.seconds_to_resume is not None]
             if back:
                 yield "Back after", f"{max(back):.1f} s", "at most"

@@ -152,7 +152,7 @@ def _tiles(run: Run) -> Iterator[tuple[str, str, str]]:
         if cost.saved_percent is not None:
             yield "Saved", quantities.percent(cost.saved_percent), "against a clean on-demand run"
         twice = "not known" if cost.redone_steps is None else quantities.counted(cost.redone_steps, "step")
-        yield "Done twice", twice, "" if cost.redone_seconds is None else quantities.duration(cost.redone_seconds)
+        yield "Repeated", twice, "" if cost.redone_seconds is None else quantities.duration(cost.redone_seconds)
         yield "Waited", quantities.duration(cost.waited_seconds), "for capacity, not billed"
     yield "Interruptions", f"{run.interruptions:,}", ""
 

@@ -112,6 +112,18 @@ def test_the_same_as_json(spotkeep: Any, interrupted: str) -> None:
     assert document["advice"][0]["change"] == "channels.train={uri: s3://data/train/, input_mode: FastFile}"
 
 
+def test_json_of_a_start_that_goes_on_and_of_advice_by_aws(deployment: Any, make: Any, spotkeep: Any) -> None:
+    add(deployment, make, "digits-1a2b3c4d", story(make, "digits-1a2b3c4d", *phases(20, 300, 10)[:2]))
+    (start,) = json.loads(spotkeep("startup", "digits-1a2b3c4d", "--json").stdout)["starts"]
+    assert (start["seconds"]["capacity"], start["seconds"]["image"], start["packages_from"]) == (20, None, None)
+    add(deployment, make, "digits-2a2b3c4d", story(make, "digits-2a2b3c4d", *phases(20, 300, 400)))
+    advice = {
+        each["part"]: each for each in json.loads(spotkeep("startup", "digits-2a2b3c4d", "--json").stdout)["advice"]
+    }
+    assert (advice["data"]["saves_seconds"], advice["image"]["change"]) == (None, None)
+    assert all(each["source"].startswith("https://docs.aws.amazon.com/") for each in advice.values())
+
+
 @pytest.mark.parametrize("channel", ["s3://data/train/", "{uri: s3://data/train/, input_mode: File}"])
 def test_the_advised_change_fits_a_job_file(spotkeep: Any, interrupted: str, tmp_path: Path, channel: str) -> None:
     change = json.loads(spotkeep("startup", interrupted, "--json").stdout)["advice"][0]["change"]
@@ -134,6 +146,7 @@ def test_a_run_without_a_start(spotkeep: Any, interrupted: str) -> None:
     result = spotkeep("startup", "waits-00000002")
     assert result.exit_code == ExitCode.DONE
     assert "has not begun to start yet" in result.stdout
+    assert json.loads(spotkeep("startup", "waits-00000002", "--json").stdout)["starts"] == []
 
 
 def test_without_a_run_it_is_the_newest(deployment: Any, make: Any, spotkeep: Any) -> None:
