@@ -88,7 +88,9 @@ def rehearse(
         text=True,
         check=False,
     )
-    assert list(elsewhere.iterdir()) == []
+    # matplotlib, which draws the page, keeps its list of fonts in the user's cache.
+    left = [path.relative_to(elsewhere) for path in elsewhere.rglob("*") if path.is_file()]
+    assert [path for path in left if "matplotlib" not in path.parts[:2]] == []
     return done, json.loads(report.read_text()) if report.exists() else {}
 
 
