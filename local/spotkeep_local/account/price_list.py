@@ -93,7 +93,11 @@ _TRAINING_USD: Final = {
     "ml.p3.8xlarge": "14.688",
     "ml.p3.16xlarge": "28.152",
 }
-"""US dollars an hour of on-demand training."""
+"""US dollars an hour of on-demand training.
+
+Those of ml.m5.large, ml.m5.xlarge and ml.g5.2xlarge are of `AS_OF`. The others were published earlier. AWS may have
+changed them since.
+"""
 PRODUCTS: Final = (
     *(
         Product(service="AmazonSageMaker", usage_type=f"USE1-Train:{instance_type}", unit="Hrs", tiers_usd={0: usd})
