@@ -181,6 +181,7 @@ def test_all_output_passes_the_one_place() -> None:
         # Text that is quoted for a shell, the local AWS's own, and an instance's console, printable.
         ("spotkeep_cli/commands/local.py", "echo"),
         ("spotkeep_cli/entry.py", "write"),  # the version and the list of commands
+        ("spotkeep_cli/help_pages.py", "write"),  # the pages of this version
         # Printable, where no extra is installed; JSON of the judge.
         ("spotkeep_cli/init.py", "write"),
         ("spotkeep_rehearsal/command.py", "write"),

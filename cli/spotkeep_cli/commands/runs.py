@@ -371,7 +371,7 @@ def best(context: typer.Context, sweep_name: SweepName, *, export: Export = None
                 "keep_best of the Checkpointer keeps it."
             )
         objects = ", ".join(f'"{name}": {name}' for name in exported.state)
-        folder = json.dumps(str((export / CHECKPOINTS).resolve()))
+        folder = json.dumps(str(export / CHECKPOINTS))
         terminal.show(
             "Back into the objects of the script (a scikit-learn estimator stands in EstimatorState):",
             f"  spotkeep.Checkpointer({{{objects}}}, {folder}).restore()",

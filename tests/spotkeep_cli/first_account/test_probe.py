@@ -39,6 +39,16 @@ def facts(output: str) -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix(probe.PREFIX)) for line in lines]
 
 
+def test_a_fact_is_written_in_one_call_which_no_signal_divides(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[tuple[int, bytes]] = []
+    monkeypatch.setattr(os, "write", lambda file, line: written.append((file, line)))
+    probe.say("end", files=[])
+    [(file, line)] = written
+    assert file == 1
+    assert line.endswith(b"\n")
+    assert facts(line.decode())[0].items() >= {"fact": "end", "files": []}.items()
+
+
 def test_a_probe_without_steps_prints_the_names_of_its_hosts(base: Path) -> None:
     output, _ = started(base, "0").communicate()
     host, end = facts(output)
