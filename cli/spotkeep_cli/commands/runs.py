@@ -371,11 +371,11 @@ def best(context: typer.Context, sweep_name: SweepName, *, export: Export = None
                 "keep_best of the Checkpointer keeps it."
             )
         objects = ", ".join(f'"{name}": {name}' for name in exported.state)
-        folder = json.dumps(str(export / CHECKPOINTS))
-        terminal.show(
-            "Back into the objects of the script (a scikit-learn estimator stands in EstimatorState):",
-            f"  spotkeep.Checkpointer({{{objects}}}, {folder}).restore()",
-        )
+        folder = json.dumps(str((export / CHECKPOINTS).resolve()))
+        terminal.show("Back into the objects of the script (a scikit-learn estimator stands in EstimatorState):")
+        # Never wrapped, so that it can be copied.
+        line = f"  spotkeep.Checkpointer({{{objects}}}, {folder}).restore()"
+        terminal.people.print(line, soft_wrap=True, highlight=False, markup=False)
         return
     terminal.show_next(
         NextStep(command=invocation.command(f"best {sweep.sweep} --export best"), what="fetch it"),

@@ -366,7 +366,7 @@ def test_what_best_exports_goes_back_into_the_objects_of_the_script(
         with_sweep.s3.contents[f"{prefix}step-3/{path.name}"] = path.read_bytes()
     result = spotkeep("best", SWEEP, "--export", "best", columns=120)
     assert result.exit_code == ExitCode.DONE, result.output
-    kept = Path("best", "checkpoints")
+    kept = tmp_path / "best" / "checkpoints"
     assert f'spotkeep.Checkpointer({{"model": model}}, "{kept}").restore()' in result.output
     model: dict[str, Any] = {"weights": [0.0, 0.0]}
     assert Checkpointer({"model": model}, kept).restore() == 3
