@@ -52,7 +52,9 @@ def find_sweep(table: RunTable, text: str, *, command: str) -> Sweep:
     """
     sweep = table.sweeps.get(text)
     if sweep is None and table.runs.get(text) is not None:
-        raise RunNotFoundError(f"{text} is a run, and this is of a sweep", hint=f"`{command} ps --all` lists the sweeps")
+        raise RunNotFoundError(
+            f"{text} is a run, and this is of a sweep", hint=f"`{command} ps --all` lists the sweeps"
+        )
     return sweep or _only(_sweeps_by_id(table), text, what="sweep", command=command)
 
 
