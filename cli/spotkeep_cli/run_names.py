@@ -35,7 +35,13 @@ def find_run(table: RunTable, text: str | None, *, command: str) -> Run:
         return _newest(_runs_by_id(table).values(), at_work=False, command=command)
     if "/" in text:
         return _trial(table, text, command=command)
-    return table.runs.get(text) or _only(_runs_by_id(table), text, what="run", command=command)
+    run = table.runs.get(text)
+    if run is None and table.sweeps.get(text) is not None:
+        raise RunNotFoundError(
+            f"{text} is a sweep, and this is of one run",
+            hint=f"name a trial, such as {text}/1. `{command} describe {text}` lists them",
+        )
+    return run or _only(_runs_by_id(table), text, what="run", command=command)
 
 
 def find_sweep(table: RunTable, text: str, *, command: str) -> Sweep:
@@ -44,7 +50,12 @@ def find_sweep(table: RunTable, text: str, *, command: str) -> Sweep:
     Raises:
         RunNotFoundError: No sweep or several have it. The error names the nearest ids.
     """
-    return table.sweeps.get(text) or _only(_sweeps_by_id(table), text, what="sweep", command=command)
+    sweep = table.sweeps.get(text)
+    if sweep is None and table.runs.get(text) is not None:
+        raise RunNotFoundError(
+            f"{text} is a run, and this is of a sweep", hint=f"`{command} ps --all` lists the sweeps"
+        )
+    return sweep or _only(_sweeps_by_id(table), text, what="sweep", command=command)
 
 
 def find_run_or_sweep(table: RunTable, text: str | None, *, command: str, at_work: bool = False) -> Run | Sweep:

@@ -271,14 +271,21 @@ def _written(script: Script, *, path: Path, folder: Path, inside: str) -> Script
         *remarks,
     ]
     shown = shlex.quote(str(path))
+    steps = {
+        f"spotkeep rehearse -- {shlex.join(['python', inside])}": "takes its machine away, here",
+        f"spotkeep rehearse {shown}": "does so with a whole deployment",
+        f"spotkeep launch {shown}": "launches it",
+    }
+    width = max(map(len, steps))
     said = [
         "",
         "Lines to change:",
         *(f"  {change}" for change in changes),
         "",
-        f"Next: spotkeep rehearse -- {shlex.join(['python', inside])}    judges whether it survives, on this machine",
-        f"      spotkeep rehearse {shown}    does so with a whole deployment on a local AWS",
-        f"      spotkeep launch {shown}",
+        *(
+            f"{'      ' if at else 'Next: '}{command.ljust(width)}  {effect}"
+            for at, (command, effect) in enumerate(steps.items())
+        ),
     ]
     return ScriptJob(path=path, text=printable("\n".join(lines) + "\n"), remarks=said)
 

@@ -106,6 +106,18 @@ def test_a_job_file_of_a_script(here: Path, capsys: pytest.CaptureFixture[str]) 
     assert (here / "job.yaml").read_text() == "mine"
 
 
+def test_the_next_steps_stand_in_two_columns_of_a_narrow_terminal(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("train.py").write_text("print(1)\n")
+    assert init.main(["train.py"]) == 0
+    assert capsys.readouterr().out.partition("Next: ")[2].splitlines() == [
+        "spotkeep rehearse -- python train.py  takes its machine away, here",
+        "      spotkeep rehearse job.yaml            does so with a whole deployment",
+        "      spotkeep launch job.yaml              launches it",
+    ]
+
+
 @pytest.mark.parametrize(
     ("source", "line", "place"),
     [

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_cli.errors import RunNotFoundError
-from spotkeep_cli.run_names import find_run, find_run_or_sweep, known_ids, nearest
+from spotkeep_cli.run_names import find_run, find_run_or_sweep, find_sweep, known_ids, nearest
 
 
 @pytest.fixture
@@ -57,6 +57,13 @@ def test_nothing_like_it_says_where_to_look(runs: Any) -> None:
     with pytest.raises(RunNotFoundError) as refusal:
         find_run(runs, "zzzzzz", command="spotkeep")
     assert refusal.value.hint == "`spotkeep ps --all` lists the runs"
+
+
+def test_a_run_in_a_sweeps_place_is_called_a_run(runs: Any) -> None:
+    with pytest.raises(RunNotFoundError) as refusal:
+        find_sweep(runs, "digits-1a2b3c4d", command="spotkeep")
+    assert refusal.value.message == "digits-1a2b3c4d is a run, and this is of a sweep"
+    assert refusal.value.hint == "`spotkeep ps --all` lists the sweeps"
 
 
 ids = st.text(alphabet="abc12-", max_size=20)

@@ -16,7 +16,7 @@ from spotkeep_cli.rehearsal.sweep_page import rehearsed_sweep_sections
 from spotkeep_cli.rehearsal.sweep_verdict import interruptions_of
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import page_facts
-from spotkeep_cli.rendering.run_description import bill_facts
+from spotkeep_cli.rendering.run_description import bill_facts, saved_figures
 from spotkeep_cli.rendering.run_page import metrics_section
 from spotkeep_pages.bars import Lane, Mark, Span, bars
 from spotkeep_pages.elements import (
@@ -141,8 +141,8 @@ def _tiles(report: Report) -> Iterator[tuple[str, str, str]]:
             if back:
                 yield "Back after", f"{max(back):.1f} s", "at most"
             cost = report.record.cost
-            if cost is not None and cost.saved_percent is not None:
-                yield "Saved", quantities.percent(cost.saved_percent), "against a clean on-demand run"
+            if cost is not None:
+                yield from saved_figures(cost)
         case PoolReport():
             first, second = report.evidence.first.seconds, report.evidence.second.seconds
             yield "New host", f"{first:.1f} s", "to the first step"

@@ -116,7 +116,7 @@ def facts(rows: Iterable[Fact], *, indent: int = 2) -> RenderableType:
     lines: list[RenderableType] = []
     for label, value in listed:
         heading = " " * indent + label.ljust(width)
-        if "://" in str(value):
+        if " " not in str(value) or "://" in str(value):  # It is copied, and a fold would break it.
             line = Text.assemble((f"{heading}  ", "dim"), value)
             line.no_wrap, line.overflow = True, "ignore"
             lines.append(line)

@@ -23,7 +23,7 @@ from spotkeep_jobs.record.states import RunState, TimelineKind
 from spotkeep_jobs.runs.steering import on_demand_at_the_latest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from rich.console import RenderableType
@@ -102,9 +102,23 @@ def bill_facts(run: Run, cost: Cost, *, prices: str | None = None) -> list[Fact]
 def _saved(cost: Cost) -> str:
     if cost.saved_percent is None and cost.unknown_prices:
         return "not known without the prices below"
-    # A price that is missing where the saving is known is one of storage.
-    at_most = "at most " if cost.unknown_prices else ""
+    at_most = "at most " if _saves_at_most(cost) else ""
     return f"{at_most}{quantities.percent(cost.saved_percent)}, {_amount(cost.saved_seconds, cost.saved_usd)}"
+
+
+def saved_figures(cost: Cost) -> Iterator[tuple[str, str, str]]:
+    """Yield the saving as a large figure of a page, or nothing where it is unknown."""
+    if cost.saved_percent is not None:
+        at_most = "at most, " if _saves_at_most(cost) else ""
+        yield "Saved", quantities.percent(cost.saved_percent), f"{at_most}against a clean on-demand run"
+
+
+def _saves_at_most(cost: Cost) -> bool:
+    """Return True for a saving that is a ceiling.
+
+    A price that is missing where the saving is known is one of storage. Unknown repeated work saved nothing.
+    """
+    return cost.saved_percent is not None and (bool(cost.unknown_prices) or cost.redone_seconds is None)
 
 
 def _storage(cost: Cost) -> list[Fact]:

@@ -18,6 +18,7 @@ from spotkeep_cli.rendering.run_description import (
     deadline_facts,
     no_bill,
     run_facts,
+    saved_figures,
 )
 from spotkeep_cli.rendering.run_pictures import metric_pictures, resumed_steps
 from spotkeep_jobs.record.states import NotificationState, RunState, TimelineKind
@@ -149,8 +150,7 @@ def _tiles(run: Run) -> Iterator[tuple[str, str, str]]:
         time = quantities.duration(seconds)
         billed = (time, "instance time") if cost.billed_usd is None else (quantities.dollars(cost.billed_usd), time)
         yield "Billed", *billed
-        if cost.saved_percent is not None:
-            yield "Saved", quantities.percent(cost.saved_percent), "against a clean on-demand run"
+        yield from saved_figures(cost)
         twice = "not known" if cost.redone_steps is None else quantities.counted(cost.redone_steps, "step")
         yield "Repeated", twice, "" if cost.redone_seconds is None else quantities.duration(cost.redone_seconds)
         yield "Waited", quantities.duration(cost.waited_seconds), "for capacity, not billed"

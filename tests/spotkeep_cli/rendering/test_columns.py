@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from spotkeep_cli.rendering.columns import Column, table_that_fits
+from spotkeep_cli.rendering.columns import Column, facts, table_that_fits
 
 
 def printed(columns: list[Column], width: int) -> str:
@@ -57,3 +58,15 @@ def test_no_line_is_wider_than_asked_and_no_id_is_lost(cells: list[tuple[str, st
     assert max(len(line) for line in lines) <= width
     if max(len(row[0]) for row in cells) <= width:
         assert all(any(line.startswith(row[0]) for line in lines) for row in cells)
+
+
+@pytest.mark.parametrize(
+    "value", [f"s3://bucket/{'a' * 60}/", f"1.dkr.ecr.eu-west-1.amazonaws.com/{'a' * 60}:2.10.0-cpu"]
+)
+def test_a_value_without_a_space_stays_whole_to_be_copied(value: str) -> None:
+    console = Console(file=io.StringIO(), width=40)
+    with console.capture() as captured:
+        console.print(facts([("image", value), ("note", "words " * 20)]), crop=False)
+    lines = captured.get().splitlines()
+    assert f"  image  {value}" in lines
+    assert all(len(line) <= 40 for line in lines[1:])

@@ -45,6 +45,13 @@ def test_what_ebs_kept_for_a_run_on_ec2_is_on_its_bill_a_line_each(make: Any) ->
     assert "not known: gp3 throughput" in text
 
 
+def test_the_saving_is_a_ceiling_where_the_repeated_work_is_unknown(make: Any) -> None:
+    text = " ".join(printed(make.completed(cost=make.cost(redone_steps=None, redone_seconds=None))).split())
+    assert "on demand, clean at most 10m 40s ($0.04) saved at most 62%, 6m 40s ($0.03)" in text
+    nothing = make.cost(redone_steps=None, redone_seconds=None, saved_percent=None)
+    assert "saved at most" not in " ".join(printed(make.completed(cost=nothing)).split())
+
+
 @pytest.mark.parametrize(
     ("ended", "restarts", "said"),
     [

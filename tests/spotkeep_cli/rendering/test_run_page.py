@@ -54,6 +54,16 @@ def test_a_page_has_the_facts_of_the_description(story: RunStory) -> None:
         assert " ".join(f"{name}{value}".split()) in found
 
 
+def test_the_saving_is_a_ceiling_where_the_repeated_work_is_unknown() -> None:
+    story = failed_run()
+    assert story.run.cost is not None
+    cost = with_changes(story.run.cost, saved_percent=62.5)
+    run = with_changes(story.run, cost=cost)
+    assert "Saved62%at most, against a clean on-demand run" in words(page_of(replace(story, run=run)))
+    known = with_changes(run, cost=with_changes(cost, redone_steps=3, redone_seconds=2.0))
+    assert "Saved62%against a clean on-demand run" in words(page_of(replace(story, run=known)))
+
+
 def test_the_attempts_and_the_events_are_those_of_the_description() -> None:
     story = interrupted_run()
     found = words(page_of(story))

@@ -199,6 +199,17 @@ def test_a_trial_is_named_by_its_sweep_and_its_number(with_sweep: Any, make: Any
     assert f"{SWEEP} has no trial 77: 5 were begun" in result.output
 
 
+@pytest.mark.parametrize("verb", ["logs", "startup", "shell", "notifications ls", "checkpoints ls"])
+def test_a_sweep_where_one_run_is_meant_leads_to_its_trials(
+    with_sweep: Any, make: Any, spotkeep: Any, verb: str
+) -> None:
+    with_sweep.dynamodb.add(make.run(f"{SWEEP}-longer"))
+    result = spotkeep(*verb.split(), SWEEP)
+    assert result.exit_code == ExitCode.NOT_FOUND
+    assert f"{SWEEP} is a sweep, and this is of one run" in result.output
+    assert f"name a trial, such as {SWEEP}/1. `spotkeep describe {SWEEP}` lists them" in result.output
+
+
 def test_a_run_that_is_only_called_like_a_trial_is_none(with_sweep: Any, make: Any, spotkeep: Any) -> None:
     for number, place in (
         (4, None),
