@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 from spotkeep_fleet.printable_text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 Content = Union[str, ET.Element]
 """Text of any origin, or an element."""
@@ -101,6 +101,16 @@ def facts(pairs: Iterable[tuple[str, Content]]) -> ET.Element:
     return element("dl", *rows, class_="facts")
 
 
+def _breaking_behind_slashes(value: str) -> Iterator[Content]:
+    """Yield the value with a place for a line break behind each slash. A path is else broken within a word."""
+    first, *others = value.split("/")
+    yield first
+    for part in others:
+        yield "/"
+        yield element("wbr")
+        yield part
+
+
 def figures(tiles: Iterable[tuple[str, str, str]]) -> ET.Element:
     """Return large figures side by side.
 
@@ -111,7 +121,7 @@ def figures(tiles: Iterable[tuple[str, str, str]]) -> ET.Element:
         element(
             "div",
             element("dt", name),
-            element("dd", value, class_="value"),
+            element("dd", *_breaking_behind_slashes(value), class_="value"),
             element("dd", remark, class_="remark") if remark else None,
         )
         for name, value, remark in tiles

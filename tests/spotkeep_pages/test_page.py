@@ -111,6 +111,14 @@ def test_text_of_any_origin_stays_text() -> None:
     assert shown == Parsed(everything(plain)).text.count(plain)
 
 
+def test_a_path_in_a_large_figure_breaks_behind_its_slashes_alone() -> None:
+    made = figures([("Checkpoint folder", "/opt/ml/checkpoints", ""), ("Saved", "64%", "")])
+    path, percent = made.findall(".//dd")
+    assert "".join(path.itertext()) == "/opt/ml/checkpoints"
+    assert [(each.tag, each.tail) for each in path] == [("wbr", "opt/"), ("wbr", "ml/"), ("wbr", "checkpoints")]
+    assert (percent.text, list(percent)) == ("64%", [])
+
+
 def test_a_page_asks_for_nothing_and_says_so_to_the_browser() -> None:
     parsed = Parsed(everything())
     fetched = [

@@ -508,7 +508,9 @@ class RunStore:
 
     def timeline(self, run: str, *, unreadable: Unreadable | None = None) -> list[TimelineEntry]:
         """Return the timeline of a run, in order of time."""
-        return list(readable(TimelineEntry, self.table.query_run(f"run#{run}", "event#"), unreadable=unreadable))
+        entries = readable(TimelineEntry, self.table.query_run(f"run#{run}", "event#"), unreadable=unreadable)
+        place = {kind: at for at, kind in enumerate(TimelineKind)}
+        return sorted(entries, key=lambda entry: (entry.at, entry.attempt, place[entry.kind]))
 
     def list(
         self,

@@ -136,7 +136,7 @@ class EndReason(StrEnum):
 
 
 class TimelineKind(StrEnum):
-    """The subject of an entry in a run's timeline."""
+    """The subject of an entry in a run's timeline. Entries of the same time are in the order of this list."""
 
     # Set by the launcher.
     RUN_OPENED = "run-opened"
@@ -161,10 +161,10 @@ class TimelineKind(StrEnum):
     """The run's max_cost is nearly spent, or spent."""
 
     # Set by the controller from SageMaker's transitions.
+    INTERRUPTED = "interrupted"
     STARTING = "starting"
     DOWNLOADING = "downloading"
     TRAINING = "training"
-    INTERRUPTED = "interrupted"
     RESUMED = "resumed"
     UPLOADING = "uploading"
     STOPPING = "stopping"

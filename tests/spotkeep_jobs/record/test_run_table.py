@@ -430,6 +430,15 @@ class TestListing:
         assert times == sorted(times)
         assert len(times) == 4
 
+    def test_entries_of_one_millisecond_are_in_the_order_in_which_a_job_goes_through_them(
+        self, table: RunTable, opened: Run, make: Any
+    ) -> None:
+        kinds = ["job-created", "interrupted", "starting", "downloading", "training", "uploading", "ended"]
+        at = make.noon + timedelta(seconds=1)
+        entries = [TimelineEntry(run=opened.run, attempt=1, at=at, kind=TimelineKind(kind), text="") for kind in kinds]
+        table.runs.commit(RunChange(run=opened, attempt=make.attempt(), timeline=tuple(reversed(entries))))
+        assert table.runs.timeline(opened.run)[1:] == entries
+
     def test_an_ended_run_expires_with_everything_it_wrote_and_a_live_one_never(
         self, dynamodb: Any, run_table: RunTable, make: Any
     ) -> None:
