@@ -216,6 +216,8 @@ class RunActions:
 
     def _record_next(self, run: Run, request: JobRequest, *, changed: bool) -> tuple[Run, Attempt]:
         spent = None if run.cost is None else run.cost.billed_usd
+        if run.cost is None and run.trial is not None:
+            spent = 0.0  # Its sweep counts what was never billed, and the trial's max_cost is the rest.
         attempts = NewAttempts(self.deployment)
         checkpoint_uri = attempts.checkpoint_uri(request, run=run.run)
         if checkpoint_uri != run.checkpoint_uri:
