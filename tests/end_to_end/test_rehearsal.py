@@ -123,7 +123,7 @@ def test_the_default_job_loses_its_capacity_twice_and_ends_where_an_uninterrupte
     assert report["cost"]["usd_per_hour"] == 0.115
     assert f"of {report['prices']}" in " ".join(done.stdout.split())
     assert "PASS" in done.stdout
-    assert "Subject: " in done.stdout
+    assert all(each["subject"] and each["body"] for each in report["notifications"])
 
 
 def test_on_a_fleet_the_volume_follows_the_run_to_another_zone_and_to_the_next_instance(

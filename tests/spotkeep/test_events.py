@@ -104,6 +104,13 @@ def test_of_a_long_training_ever_fewer_values_go_out_between_two_reports(job_eve
     assert len(steps) <= VALUES_OF_A_CURVE + VALUES_OF_A_CURVE // 2 * (100_000 // VALUES_OF_A_CURVE).bit_length()
 
 
+def test_names_that_change_with_each_step_are_not_said_at_each_step(job_events, in_ten_seconds):
+    for step in range(5_000):
+        spotkeep.report_progress(step=step, **{f"loss_{step}": step})
+    assert len(job_events()) <= 1 + 256
+    assert len(events._values_reported) <= 256
+
+
 @given(doubling=st.integers(0, 40), number=st.integers(0, 2**20))
 def test_after_as_many_values_as_a_curve_holds_half_of_them_go_out_then_a_quarter(doubling, number):
     assert events.belongs_to_curve(number % VALUES_OF_A_CURVE)

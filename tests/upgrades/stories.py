@@ -461,6 +461,35 @@ def _limited_on_ec2_goes_on(site: Site) -> None:
     assert run.cost.billed_usd < 0.5
 
 
+def _resumed_on_ec2(site: Site) -> None:
+    """Let a run on a fleet be stopped and resumed. It has its volume and waits for an instance."""
+    _launches(site, "again", backend="ec2", instance_types=["g6.xlarge"], metrics={}, max_cost=20, max_wait="5d")
+    _instance(site, "fleet-1", "i-1")
+    if site.makes:
+        _takes_up(site, "again")
+    site.time_passes(minutes=10)
+    site.passes()
+    site.asks({"action": "stop", "run": "again"})
+    site.ec2.ends("i-1")
+    for _ in range(3):
+        site.time_passes(minutes=10)
+        site.passes()
+    site.asks({"action": "resume", "run": "again"})
+
+
+def _resumed_on_ec2_goes_on(site: Site) -> None:
+    site.time_passes(hours=10)
+    site.passes()
+    _instance(site, "fleet-2", "i-2")
+    site.time_passes(minutes=5)
+    site.passes()
+    _reports(site, "again", state="finished", exit_code=0)
+    for _ in range(3):
+        site.time_passes(minutes=10)
+        site.passes()
+    _has_completed(site, "again")
+
+
 def _leaves_spot_on_ec2(site: Site) -> None:
     """Let a run on a fleet wait for spot capacity until its deadline asks it to go on demand."""
     _launches(
@@ -770,6 +799,7 @@ STORIES: Final[dict[str, Story]] = {
     "queued": Story(begin=_queued, go_on=_queued_goes_on),
     "preempted-often": Story(begin=_preempted_often, go_on=_preempted_often_goes_on),
     "limited-on-ec2": Story(begin=_limited_on_ec2, go_on=_limited_on_ec2_goes_on),
+    "resumed-on-ec2": Story(begin=_resumed_on_ec2, go_on=_resumed_on_ec2_goes_on),
     "leaves-spot-on-ec2": Story(begin=_leaves_spot_on_ec2, go_on=_leaves_spot_on_ec2_goes_on),
     "taken-often": Story(begin=_taken_often, go_on=_taken_often_goes_on),
     "on-ec2": Story(begin=_on_ec2, go_on=_on_ec2_goes_on),

@@ -29,6 +29,8 @@ LAUNCH_VARIABLE = "SPOTKEEP_LAUNCH"
 _DEFAULT_PROGRESS_SECONDS = 10.0
 _FIRST_VALUES = 60
 """So many values of each metric go out at once, as many as the curve of a run holds."""
+_MOST_CURVES = 256
+"""So many metrics of a process have curves. Others go out with the progress alone, such as those of a name per step."""
 
 _last_progress: float | None = None
 _training: ContextVar[str | None] = ContextVar("training", default=None)
@@ -146,8 +148,11 @@ def belongs_to_curve(values_before: int) -> bool:
 
 
 def _belongs_to_curve(name: str) -> bool:
-    before = _values_reported.get((_training.get(), name), 0)
-    _values_reported[_training.get(), name] = before + 1
+    curve = _training.get(), name
+    if curve not in _values_reported and len(_values_reported) >= _MOST_CURVES:
+        return False
+    before = _values_reported.get(curve, 0)
+    _values_reported[curve] = before + 1
     return belongs_to_curve(before)
 
 

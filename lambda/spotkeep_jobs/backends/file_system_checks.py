@@ -260,6 +260,7 @@ def judge(channels: Sequence[FileSystemChannel], facts: NetworkFacts, *, region:
     problems: list[Problem] = []
     warnings: list[str] = []
     ready: dict[str, FileSystem] = {}
+    mounted: dict[str, FileSystemChannel] = {}
     for channel in channels:
         found = facts.file_systems[_service(channel), channel.file_system]
         mistakes = list(_mistakes(channel, found, region=region))
@@ -270,10 +271,13 @@ def judge(channels: Sequence[FileSystemChannel], facts: NetworkFacts, *, region:
         problems += away
         if not away and channel.file_system not in ready:
             ready[channel.file_system] = found
-            closed, doubtful = _closed(channel, found, facts)
-            problems += closed
-            warnings += doubtful
-    if len(ready) > 1 and not subnets_with([*ready.values()], facts.subnets):
+            mounted[channel.file_system] = channel
+    together = subnets_with([*ready.values()], facts.subnets)
+    for name, found in ready.items():
+        closed, doubtful = _closed(mounted[name], found, facts, together or subnets_with([found], facts.subnets))
+        problems += closed
+        warnings += doubtful
+    if len(ready) > 1 and not together:
         zones = "; ".join(f"{name} in {_zones(each)}" for name, each in ready.items())
         problems.append(
             Problem(
@@ -367,18 +371,23 @@ def _zones(found: FileSystem) -> str:
     return " and ".join(sorted({place.subnet.zone for place in found.places}))
 
 
-def _closed(channel: FileSystemChannel, found: FileSystem, facts: NetworkFacts) -> tuple[list[Problem], list[str]]:
-    """Return the ports that security groups keep closed between jobs and a file system, and doubtful ones."""
+def _closed(
+    channel: FileSystemChannel, found: FileSystem, facts: NetworkFacts, subnets: Sequence[PlacedSubnet]
+) -> tuple[list[Problem], list[str]]:
+    """Return the ports that security groups keep closed between jobs in subnets and a file system, and doubtful ones.
+
+    A subnet of IPv6 alone is not judged.
+    """
     problems, warnings = [], []
-    zones = {each.zone for each in subnets_with([found], facts.subnets)}
+    zones = {each.zone for each in subnets}
     ports = NFS_PORTS if channel.fsx is None else LUSTRE_PORTS
     ours = frozenset(each.id for each in facts.groups)
-    our_networks = [each.network for each in facts.subnets if each.zone in zones]
+    our_networks = [each.network for each in subnets]
     for place in found.places if facts.groups else ():
         theirs = [facts.others[name] for name in sorted(place.group_ids) if name in facts.others]
-        if place.subnet.zone not in zones or not theirs:
-            continue
         their_networks = [place.subnet.network]
+        if place.subnet.zone not in zones or not theirs or not all([*our_networks, *their_networks]):
+            continue
         at = f"{channel.file_system} ({', '.join(each.id for each in theirs)})"
         from_us = _missing((rule for each in theirs for rule in each.inbound), ports, ours, our_networks)
         if from_us:

@@ -170,6 +170,7 @@ class LiveCost:
 def live_cost(
     *,
     earlier: Sequence[Attempt],
+    recorded: Cost | None,
     attempt: Attempt,
     job: JobView,
     prices: Mapping[str, float],
@@ -183,18 +184,20 @@ def live_cost(
     a fleet at any time, and the backend counts with them.
 
     Args:
-        earlier: The attempts before it.
+        earlier: The attempts before it, without those whose records have expired.
+        recorded: The bill of all attempts before it, as it was recorded. It counts where records have expired.
         attempt: The live attempt.
         job: The backend's description of its job.
         prices: On-demand US dollars per instance and hour, by instance type.
         spot_usd_per_hour: The planned price of spot, or None where it was not planned.
         now: The time.
     """
-    before = bill(earlier, prices=prices) if earlier else None
+    is_first = attempt.attempt == 1
+    before = None if is_first else bill(earlier, prices=prices) or recorded
     if attempt.place.backend == "ec2":
-        return _live_cost_of_fleet(job.cost_so_far, before=before, is_first=not earlier, job=job)
+        return _live_cost_of_fleet(job.cost_so_far, before=before, is_first=is_first, job=job)
     price = spot_usd_per_hour if attempt.place.capacity == "spot" else prices.get(attempt.place.instance_type)
-    if price is None or (earlier and (before is None or before.billed_usd is None)):
+    if price is None or (not is_first and (before is None or before.billed_usd is None)):
         return None
     billed_usd = 0.0 if before is None else before.billed_usd or 0.0
     usd_per_second = attempt.place.instance_count * price / _SECONDS_PER_HOUR
@@ -236,9 +239,9 @@ def _worked_seconds(usage: JobUsage) -> float:
 def _on_demand_price(attempt: Attempt, usage: JobUsage, *, prices: Mapping[str, float]) -> float | None:
     """Return the price of one instance. A fleet may have several types, so it is their mean over time."""
     charges = usage.charges
-    if charges is None:
+    if charges is None or not charges.instance_seconds:
         return prices.get(attempt.place.instance_type)
-    if charges.on_demand_usd is None or not charges.instance_seconds:
+    if charges.on_demand_usd is None:
         return None
     return charges.on_demand_usd * _SECONDS_PER_HOUR / charges.instance_seconds
 

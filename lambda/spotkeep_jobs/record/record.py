@@ -172,6 +172,8 @@ class Charges(Record):
     @property
     def billable_seconds(self) -> float | None:
         """The bill in seconds of an instance on demand, as SageMaker states it. The discount is in them."""
+        if not self.instance_seconds:
+            return 0.0
         if self.instances_usd is None or not self.on_demand_usd:
             return None
         return self.instance_seconds * self.instances_usd / self.on_demand_usd

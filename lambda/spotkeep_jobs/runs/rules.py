@@ -502,6 +502,7 @@ def hold_to_max_cost(facts: JobFacts) -> RuleResult:
         return RuleResult(run=facts.run, attempt=attempt)
     cost = live_cost(
         earlier=facts.earlier,
+        recorded=facts.run.cost,
         attempt=attempt,
         job=job,
         prices=facts.deployment.prices,

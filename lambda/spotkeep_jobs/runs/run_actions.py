@@ -215,7 +215,7 @@ class RunActions:
         return job is not None and ours and not job.ended
 
     def _record_next(self, run: Run, request: JobRequest, *, changed: bool) -> tuple[Run, Attempt]:
-        spent = run.cost.billed_usd if run.cost is not None else 0.0
+        spent = None if run.cost is None else run.cost.billed_usd
         attempts = NewAttempts(self.deployment)
         checkpoint_uri = attempts.checkpoint_uri(request, run=run.run)
         if checkpoint_uri != run.checkpoint_uri:

@@ -67,6 +67,23 @@ def test_what_can_be_mounted_is_no_problem(site: FileSystemSite) -> None:
     assert checks_of(site).subnet_ids_for(request(more=MORE)) == ("subnet-b", "subnet-a")
 
 
+def test_a_subnet_of_ipv6_alone_breaks_no_check_and_no_launch(site: FileSystemSite) -> None:
+    """EC2 describes it without an address range of IPv4, and EFS can have a mount target in it."""
+    site.add_subnet("subnet-6", zone="us-east-1b", network="")
+    del site.ec2.subnets[-1]["CidrBlock"]
+    site.add_efs(SHARED, "subnet-6")
+    site.add_group("sg-theirs", inbound=[rule(2049, group="sg-other")], outbound=[])
+    assert checked(site, more=MORE) == Checked()
+    assert checks_of(site, "subnet-6", "subnet-a").subnet_ids_for(request(more=MORE)) == ("subnet-6",)
+
+
+def test_a_mount_target_in_a_zone_that_the_job_does_not_use_may_be_closed(site: FileSystemSite) -> None:
+    site.add_group("sg-closed", inbound=[], outbound=[])
+    site.efs.groups[f"fsmt-{SHARED}-subnet-b"] = ["sg-closed"]
+    assert checked(site, train=TRAIN, more=MORE) == Checked()
+    assert "lets no TCP in" in the_problem(site, more=MORE)[1]
+
+
 def test_a_request_without_file_systems_asks_nothing() -> None:
     nothing: Any = None
     assert checked(nothing, test="s3://data/") == Checked()

@@ -162,6 +162,46 @@ def test_a_run_that_waits_for_capacity_pays_for_its_volume_alone(story: Story) -
     story.resume(instance_types=["g6.xlarge"])
 
 
+def test_a_run_that_goes_on_pays_for_its_volume_before_its_first_instance(story: Story) -> None:
+    """1,000 GiB cost 0.11 USD an hour, and the run has no instance after its resume."""
+    story.launched(**MAX_COST, volume={"size_gb": 1000})
+    story.instances._volume_gb = 1000
+    story.has_instance()
+    story.passes(minutes=60)
+    RunActions(story.plane.launcher).stop("first")
+    story.passes(minutes=10)
+    before_usd = story.billed_usd
+    story.resume()
+    story.passes(minutes=26 * 60, every=30)
+    assert story.run.end_reason is EndReason.MAX_COST
+    assert 2.4 < story.billed_usd < 3.0, f"{before_usd} of it before the resume"
+    assert story.run.cost is not None
+    assert story.run.cost.saved_percent is not None
+    assert story.run.cost.unknown_prices == ()
+
+
+def test_the_cost_of_attempts_counts_when_their_records_have_expired(story: Story) -> None:
+    story.launched(**MAX_COST)
+    story.has_instance()
+    story.passes(minutes=5 * 60)
+    RunActions(story.plane.launcher).stop("first")
+    story.passes(minutes=10)
+    before_usd = story.billed_usd
+    story.resume()
+    story.account.dynamodb._remove(("run#first", "attempt#0001"))
+    story.has_instance()
+    story.passes(minutes=5 * 60)
+    assert story.run.end_reason is EndReason.MAX_COST
+    last = story.attempts[-1].usage
+    assert last is not None
+    assert last.charges is not None
+    assert last.charges.instances_usd is not None
+    assert before_usd + last.charges.instances_usd < 3.0
+    assert story.run.cost is None
+    with pytest.raises(RequestRefusedError, match=r"what the run has cost is not known"):
+        story.resume()
+
+
 def test_a_spot_price_that_ec2_does_not_give_counts_as_on_demand_and_that_is_said(story: Story) -> None:
     story.launched(**MAX_COST)
     story.ec2.zones = ("us-east-1b",)

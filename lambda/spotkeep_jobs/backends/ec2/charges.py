@@ -6,8 +6,8 @@ never guessed. The figure is then unknown, and names the missing price.
 
 AWS bills a volume for its provisioned capacity, however full it is. The bill counts the size, and for gp3 the IOPS and
 the throughput beyond those included in the price of the size. The run's volume exists from the first instance to the
-last. Each instance has a root volume of its own while it lives. EBS bills that volume even where EC2 bills nothing for
-the instance.
+last. In a later attempt it exists from the attempt's beginning. Each instance has a root volume of its own while it
+lives. EBS bills that volume even where EC2 bills nothing for the instance.
 
 Sources:
     https://aws.amazon.com/ebs/pricing/ https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html
@@ -51,6 +51,7 @@ class AttemptStorage:
 
     Attributes:
         volume: The run's volume, which followed its instances, or None where there was none.
+        volume_since: The time since when it exists, where an earlier attempt left it. None for the first launch.
         root_volume: The root volume with which each instance began, or None where that is not known.
         snapshot_gb_hours: GiB times hours of the snapshots that moved the volume from zone to zone.
         prices: The known prices of storage.
@@ -58,6 +59,7 @@ class AttemptStorage:
 
     volume: ProvisionedVolume | None
     root_volume: ProvisionedVolume | None
+    volume_since: datetime | None = None
     snapshot_gb_hours: float = 0.0
     prices: StoragePrices
 
@@ -80,6 +82,7 @@ def billed(
     before = earlier or Billed()
     time, on_demand_time = dict(before.time), dict(before.on_demand_time)
     spot_usd, unknown = before.spot_usd, dict.fromkeys(before.unknown_spot)
+    unknown_time = dict(before.unknown_spot_time)
     for life in lives:
         ended = max(life.ended_at or until, life.launched_at)
         lasted = max(_SHORTEST_BILL, ended - life.launched_at)
@@ -90,8 +93,15 @@ def billed(
             usd = _spot_usd(life, spot_prices, ended=ended)
             if usd is None:
                 unknown[_place(life)] = None
+                unknown_time[life.instance_type] = unknown_time.get(life.instance_type, timedelta(0)) + lasted
             spot_usd += usd or 0.0
-    return Billed(time=time, on_demand_time=on_demand_time, spot_usd=spot_usd, unknown_spot=tuple(unknown))
+    return Billed(
+        time=time,
+        on_demand_time=on_demand_time,
+        spot_usd=spot_usd,
+        unknown_spot=tuple(unknown),
+        unknown_spot_time=unknown_time,
+    )
 
 
 def charges_of(
@@ -164,6 +174,13 @@ def cost_so_far(
     prices = (*spot_prices, *bounds.values())
     sums = billed(lives, spot_prices=prices, until=now, earlier=None if earlier is None else earlier.billed)
     instances_usd, not_counted = sums.spot_usd, list(sums.unknown_spot)
+    at_on_demand = dict.fromkeys(bounds)
+    for name, lasted in sorted(sums.unknown_spot_time.items()):
+        if name in on_demand_usd_per_hour:
+            instances_usd += lasted.total_seconds() * on_demand_usd_per_hour[name] / _SECONDS_PER_HOUR
+            bounded = [place for place in not_counted if place.startswith(f"spot {name} in ")]
+            at_on_demand |= dict.fromkeys(bounded)
+            not_counted = [place for place in not_counted if place not in bounded]
     for name, lasted in sorted(sums.on_demand_time.items()):
         if name not in on_demand_usd_per_hour:
             not_counted.append(f"on demand {name}")
@@ -185,7 +202,7 @@ def cost_so_far(
     return CostSoFar(
         usd=round(instances_usd + stored_usd, 6),
         storage_usd_per_hour=round(sum(each.usd or 0.0 for each in in_an_hour) - stored_usd, 6),
-        at_on_demand=tuple(bounds),
+        at_on_demand=tuple(at_on_demand),
         not_counted=tuple(dict.fromkeys([*not_counted, *(name for each in stored for name in each.unknown)])),
     )
 
@@ -244,17 +261,20 @@ def _storage_costs(
         volume_until: The time until which the volume counts. None for the end of the last instance.
     """
     volume = root_volume = _Stored()
-    if storage is None or (not lives and earlier is None):
+    since = None if storage is None else storage.volume_since
+    if storage is None or (not lives and earlier is None and since is None):
         return volume, _Stored(), root_volume
-    ends = [life.ended_at or until for life in lives]
-    begins = [life.launched_at for life in lives]
+    ends = [life.ended_at or until for life in lives] or [until]
+    begins = [life.launched_at for life in lives] + ([since] if since else [])
     if earlier is not None:
         ends.append(earlier.last_ended_at)
         begins.append(earlier.first_launched_at)
     there = (max([*ends, *([volume_until] if volume_until else [])]) - min(begins)).total_seconds() / _SECONDS_PER_HOUR
     if storage.volume is not None:
         volume = _volume(storage.volume, hours=there, prices=storage.prices)
-    if storage.root_volume is None:
+    if not instance_seconds:
+        pass  # No instance began with one.
+    elif storage.root_volume is None:
         root_volume = _Stored(unknown=("root volumes",))
     else:
         hours = instance_seconds / _SECONDS_PER_HOUR

@@ -293,7 +293,10 @@ class Ec2Api:
         """Describe the places of subnets."""
         return tuple(
             PlacedSubnet(
-                id=each["SubnetId"], zone=each["AvailabilityZone"], vpc_id=each["VpcId"], network=each["CidrBlock"]
+                id=each["SubnetId"],
+                zone=each["AvailabilityZone"],
+                vpc_id=each["VpcId"],
+                network=each.get("CidrBlock", ""),
             )
             for each in self._pages("describe_subnets", "Subnets", SubnetIds=sorted(ids))
         )

@@ -293,7 +293,7 @@ class PlacedSubnet:
         id: Its id.
         zone: The name of its Availability Zone, such as `us-east-1a`.
         vpc_id: Its VPC.
-        network: Its addresses, such as `10.0.1.0/24`.
+        network: Its addresses, such as `10.0.1.0/24`. Empty for a subnet of IPv6 alone.
     """
 
     id: str

@@ -37,6 +37,8 @@ class Billed(Record):
     spot_usd: float = 0.0
     unknown_spot: PriceNames = ()
     """The spot prices that are missing in it, such as `spot g5.xlarge in us-east-1a`."""
+    unknown_spot_time: Annotated[dict[Id, timedelta], AtMost(50)] = Field(default_factory=dict)
+    """The time on spot without a known price, by instance type."""
 
 
 MAX_FUTILE_INSTANCES: Final = 5
@@ -186,6 +188,8 @@ class FleetHistory(Record):
     """The limit in seconds for waiting and running. None on demand."""
     has_max_cost: bool = False
     """True where the run has a max_cost, from the launch. Each reading then counts the cost so far."""
+    had_volume: bool = False
+    """True where an earlier attempt left the run its volume. EBS bills it before the first instance."""
     fleet_id: Label | None = None
     template_id: Id
     template_version: Id | None = None
@@ -235,6 +239,7 @@ def opened(
     now: datetime,
     output_uri: str | None = None,
     has_max_cost: bool = False,
+    had_volume: bool = False,
 ) -> FleetHistory:
     """Begin the history of an attempt before its fleet is created."""
     return FleetHistory(
@@ -247,6 +252,7 @@ def opened(
         max_run_seconds=max_run_seconds,
         max_wait_seconds=max_wait_seconds,
         has_max_cost=has_max_cost,
+        had_volume=had_volume,
         template_id=template_id,
         output_uri=output_uri,
         transitions=(Transition(phase=JobPhase.WAITING, at=now),),

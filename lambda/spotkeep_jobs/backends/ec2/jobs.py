@@ -310,6 +310,7 @@ class FleetJobs:
         history = self.records.history(launch.run, launch.attempt)
         if history is not None:
             return history
+        record = self._record(launch.run)[0] if launch.attempt > 1 else None
         new = histories.opened(
             run=launch.run,
             attempt=launch.attempt,
@@ -321,6 +322,7 @@ class FleetJobs:
             max_run_seconds=launch.max_run_seconds,
             max_wait_seconds=launch.max_wait_seconds,
             has_max_cost=launch.has_max_cost,
+            had_volume=record is not None and record.volume is not None,
             now=self.now(),
         )
         try:
@@ -489,7 +491,7 @@ class FleetJobs:
         )
 
     def _charges(self, history: FleetHistory, record: FleetRecord | None, *, until: datetime) -> Charges | None:
-        if not history.lives:
+        if not history.lives and not history.had_volume:
             return None
         return charges_of(
             history.lives,
@@ -535,6 +537,7 @@ class FleetJobs:
             )
         return AttemptStorage(
             volume=volume,
+            volume_since=history.created_at if history.had_volume else None,
             root_volume=history.root_volume,
             snapshot_gb_hours=snapshot_gb_hours,
             prices=self.storage_prices(),

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.backends.ec2.charges import AttemptStorage, charges_of
+from spotkeep_jobs.backends.ec2.charges import AttemptStorage, charges_of, cost_so_far
+from spotkeep_jobs.backends.ec2.charges import billed as sums_of
 from spotkeep_jobs.backends.ec2.facts import ProvisionedVolume, SpotPrice
-from spotkeep_jobs.backends.ec2.history import InstanceLife
+from spotkeep_jobs.backends.ec2.history import EarlierInstances, InstanceLife
 from spotkeep_jobs.cost.run_cost import bill
 from spotkeep_jobs.notifications.texts.endings import ending_notification, facts_of
 from spotkeep_jobs.record.deployment_records import StoragePrices
@@ -112,6 +113,29 @@ def test_without_an_on_demand_price_the_bill_is_known_and_the_saving_is_not() ->
     bill = charged(life(), prices=(price(0.2, since=-1),), on_demand_usd_per_hour={})
     assert bill.instances_usd == pytest.approx(0.4)
     assert bill.billable_seconds is None
+
+
+@pytest.mark.parametrize("prices", [{"g5.xlarge": 1.0}, {}])
+def test_the_cost_so_far_stays_when_instances_without_a_known_price_become_sums(prices: dict[str, float]) -> None:
+    first, last = life(ended=2), life(launched=2, ended=None, instance_id="i-2")
+
+    def so_far(*lives: InstanceLife, earlier: EarlierInstances | None = None) -> Any:
+        return cost_so_far(
+            lives, spot_prices=(), on_demand_usd_per_hour=prices, now=at(3), storage=stored(None), earlier=earlier
+        )
+
+    sums = EarlierInstances(
+        count=1,
+        first_launched_at=at(0),
+        last_launched_at=at(0),
+        last_ended_at=at(2),
+        worked=timedelta(hours=2),
+        trained=timedelta(hours=2),
+        futile=0,
+        billed=sums_of([first], spot_prices=(), until=at(3)),
+    )
+    assert so_far(last, earlier=sums) == so_far(first, last)
+    assert so_far(first, last).usd == pytest.approx(3 * prices.get("g5.xlarge", 0.0), abs=0.1)
 
 
 def test_the_volume_is_on_the_bill_from_the_first_instance_to_the_last() -> None:
