@@ -1,4 +1,4 @@
-"""The look at pages finds a page that somebody cannot read, and CI cannot leave it out."""
+"""The look at pages finds a page that a reader cannot use, and CI cannot leave it out."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from xml.etree import ElementTree as ET
 
 HATCHED = ("repeated", "waited")
-"""Kinds that are told apart without colours, too."""
+"""Kinds that differ without colours, too."""
 _BAR, _ABOVE, _BELOW = 22, 11, 3
 _MOST_LABELS, _MOST_READ = 6, 4
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400

@@ -343,7 +343,7 @@ def spans_powers_of_ten(values: Sequence[float]) -> bool:
 
 
 def number_axis(axis: Axis, values: Sequence[float], *, log: bool, margin: float = 0.04) -> None:
-    """Set up an axis for numbers, with ticks that can be read and told apart.
+    """Set up an axis for numbers, with ticks that can be read and differ.
 
     Args:
         axis: The axis.

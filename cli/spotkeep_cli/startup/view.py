@@ -28,7 +28,7 @@ _MARKS: Final[Mapping[Part, tuple[str, str]]] = {
     Part.RESTORE: ("▪", "magenta"),
     Part.FIRST_STEP: ("━", "green"),
 }
-"""The character and the colour of each part in a bar. Each is told apart without colours."""
+"""The character and the colour of each part in a bar. The parts differ without colours, too."""
 
 
 @dataclass(frozen=True, kw_only=True)

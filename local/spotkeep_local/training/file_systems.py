@@ -1,7 +1,7 @@
 """The file systems of the local AWS. Each is a folder of this machine, which SageMaker's jobs mount as a channel.
 
 FSx for Lustre is served here, with CreateFileSystem, DescribeFileSystems and DeleteFileSystem. ministack has EFS. The
-folder of either is `<state>/file-systems/<id>`. Whoever puts files there has them in the file system. The first folder
+folder of either is `<state>/file-systems/<id>`. Files there are the files of the file system. The first folder
 of a path is the mount name on FSx for Lustre, and names the folder itself.
 
 Source: https://docs.aws.amazon.com/fsx/latest/APIReference/API_CreateFileSystem.html

@@ -135,9 +135,9 @@ def test_a_run_has_a_page_and_programs_get_its_notifications(
     deployment: Any, spotkeep: Any, make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    told = notification(NotificationKind.COMPLETED, "seen-1 completed", "It is done.")
-    told = with_changes(told, notification_id="seen-1/completed/1", subject_id="seen-1")
-    deployment.dynamodb.add(make.completed("seen-1"), timeline=make.timeline("seen-1"), notifications=[told])
+    sent = notification(NotificationKind.COMPLETED, "seen-1 completed", "It is done.")
+    sent = with_changes(sent, notification_id="seen-1/completed/1", subject_id="seen-1")
+    deployment.dynamodb.add(make.completed("seen-1"), timeline=make.timeline("seen-1"), notifications=[sent])
     result = spotkeep("describe", "seen-1", "--html")
     assert "page: seen-1.html" in result.stderr
     assert "seen-1" in result.stdout

@@ -176,7 +176,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def lab(rgb: np.ndarray) -> np.ndarray:
-    """CIE L*a*b* of linear RGB. Two colours at a distance of 20 are told apart in thin lines."""
+    """CIE L*a*b* of linear RGB. Two colours at a distance of 20 differ in thin lines."""
     to_xyz = np.array([(0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505)])
     scaled = to_xyz @ np.clip(rgb, 0, 1) / [0.9505, 1.0, 1.089]
     f = np.where(scaled > 0.008856, np.cbrt(scaled), 7.787 * scaled + 16 / 116)
