@@ -22,9 +22,10 @@ from .errors import CheckpointError, DamagedCheckpointError, MixedStateError
 from .events import TrainingEvents
 from .notices.notice import EXIT_INTERRUPTED
 from .ranks.rank_group import RankGroup
-from .ranks.rank_shares import differing_paths, trained_names, view_for
+from .ranks.rank_shares import differing_paths, states_of_ranks, view_for
 from .remote.second_tier import SecondTier
 from .remote.transfer import TransferCancelledError
+from .state.rank_states import RankStates, rank_states_for
 from .state.restoring import (
     altered,
     compare_restored,
@@ -136,7 +137,6 @@ class Restore:
         events: Reports of the training.
         cancelled: Set by a notice: a download ends then.
         on_restore: Gives the state the form that it had, with the completed steps and epochs of a checkpoint.
-        allow_world_size_change: True where another number of ranks may take the common part.
     """
 
     def __init__(
@@ -148,7 +148,6 @@ class Restore:
         events: TrainingEvents,
         cancelled: threading.Event,
         on_restore: Callable[[int, int | None], object] | None,
-        allow_world_size_change: bool,
     ) -> None:
         self._state = state
         self._ranks = ranks
@@ -157,7 +156,7 @@ class Restore:
         self._events = events
         self._cancelled = cancelled
         self._on_restore = on_restore
-        self._allow_world_size_change = allow_world_size_change
+        self._rank_states: RankStates | None = None
         self._shared_memory: SharedMemory | None = None
 
     def run(self) -> Manifest | None:
@@ -166,7 +165,7 @@ class Restore:
         Raises:
             StateError: If the state could not be saved later on, or not be restored then.
             StateMismatchError: If a good checkpoint does not fit the state.
-            WorldSizeError: If another number of ranks wrote it, and a part of it is of use to them only.
+            WorldSizeError: If another number of ranks wrote it, and no rule divides a part of it anew.
             MixedStateError: If none is good, and a damaged one has overwritten a part of the state.
             RemoteError: If S3 cannot be read.
             SystemExit: With code 75, for a notice during a download.
@@ -194,6 +193,7 @@ class Restore:
             found = self._read(step, verify_first=overwritten or (overwrites and step == steps[-1]))
             if found is not None and self._fill(found):
                 self._ranks.together(partial(self._put_back, found))
+                self._ranks.together(partial(self._compare, found))
                 if step not in remote:
                     self._tier.saved(step)
                 return found.manifest
@@ -225,8 +225,8 @@ class Restore:
                 self._shared_memory = SharedMemory(self._state.whole)
                 self._shared_memory.part()
             opened = self._directory.open(step, live=self._state.whole, view=self._view)
-            own = self._state.per_rank if self._takes_own(opened.manifest) else {}
-            require_fit({**self._state.common, **own}, opened.state, step=step)
+            self._rank_states = self._states_of_other_ranks(opened.manifest)
+            require_fit(self._read_into(), opened.state, step=step)
             found.append(opened)
 
         try:
@@ -238,17 +238,30 @@ class Restore:
 
     def _view(self, manifest: Manifest) -> RankView:
         return view_for(
-            manifest,
-            rank=self._ranks.rank,
-            world_size=self._ranks.world_size,
-            per_rank=self._state.per_rank,
-            change_allowed=self._allow_world_size_change,
-            trained=() if self._takes_own(manifest) else trained_names(self._state.encode_per_rank().document),
+            manifest, rank=self._ranks.rank, world_size=self._ranks.world_size, per_rank=self._state.per_rank
         )
 
-    def _takes_own(self, manifest: Manifest) -> bool:
-        """Say if each rank gets its own part back from a checkpoint."""
-        return manifest.world_size == self._ranks.world_size or not self._allow_world_size_change
+    def _states_of_other_ranks(self, manifest: Manifest) -> RankStates | None:
+        """Read the states that each rank had for itself, where another number of ranks wrote them."""
+        if manifest.world_size == self._ranks.world_size:
+            return None
+        view = partial(states_of_ranks, per_rank=self._state.per_rank)
+        opened = self._directory.open(manifest.step, view=view)
+        opened.fill()
+        states = list(opened.state.values())
+        names = {name for state in states for name in state}
+        return rank_states_for(
+            {name: value for name, value in self._state.whole.items() if name in names | {*self._state.per_rank}},
+            states,
+            step=manifest.step,
+            rank=self._ranks.rank,
+            world_size=self._ranks.world_size,
+        )
+
+    def _read_into(self) -> dict[str, Any]:
+        """Give the part of the live state that gets the values of one document."""
+        taken = () if self._rank_states is None else self._rank_states.names
+        return {name: value for name, value in self._state.whole.items() if name not in taken}
 
     def _put_back(self, found: OpenCheckpoint) -> None:
         step = found.manifest.step
@@ -262,21 +275,23 @@ class Restore:
                 ", ".join(paths[:_PATHS_SHOWN]) + (", ..." if len(paths) > _PATHS_SHOWN else ""),
                 self._ranks.world_size,
             )
-        per_rank = self._state.per_rank
-        put_back(
-            self._state.common,
-            {name: value for name, value in found.state.items() if name not in per_rank},
-            step=step,
-        )
-        live = dict(self._state.common)
-        if self._takes_own(found.manifest):
-            put_back(per_rank, {name: value for name, value in found.state.items() if name in per_rank}, step=step)
-            live.update(per_rank)
+        states = self._rank_states
+        taken = () if states is None else states.names
+        for part in (self._state.common, self._state.per_rank):
+            restored = {name: value for name, value in found.state.items() if name in part}
+            put_back(part, restored, step=step, passed_over=taken)
+        if states is not None:
+            states.put_back()
         if self._shared_memory is not None:
             self._shared_memory.join_where_equal()
+
+    def _compare(self, found: OpenCheckpoint) -> None:
+        live = self._read_into()
         differences, held = compare_restored(live, found.document)
         differences += [altered(held[index].form) for index in found.altered(held)]
-        require_no_difference(live, differences, step=step)
+        require_no_difference(live, differences, step=found.manifest.step)
+        if self._rank_states is not None:
+            self._rank_states.compare()
 
     def _make_as_it_was(self, step: int) -> None:
         """Let the script give its state the form that it had at a step, once."""

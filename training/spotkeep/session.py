@@ -50,7 +50,6 @@ class Setup:
         watch: The watch for notices, which the Checkpointer starts and stops.
         pause_at_step: Completed steps at which the run pauses. None for no pause.
         on_restore: Gives the state the form that it had.
-        allow_world_size_change: True where another number of ranks may take the common part.
     """
 
     state: TrainingState
@@ -63,7 +62,6 @@ class Setup:
     watch: NoticeWatch
     pause_at_step: int | None
     on_restore: Callable[[int, int | None], object] | None
-    allow_world_size_change: bool
 
 
 class Session:
@@ -152,7 +150,6 @@ class Session:
             events=self._events,
             cancelled=setup.watch.came,
             on_restore=setup.on_restore,
-            allow_world_size_change=setup.allow_world_size_change,
         ).run()
         if manifest is not None:
             self.saves.durable_step = manifest.step
