@@ -264,14 +264,29 @@ class RemoteCheckpoints:
         if len(kept) < _FEWEST:
             return []
         older = [step for step in whole if step < kept[-1]]
-        spared = retention.spared([self._candidate(step) for step in kept], [self._candidate(step) for step in older])
+        spared = retention.spared([self.candidate(step) for step in kept], [self.candidate(step) for step in older])
         removed = [step for step in found if step < kept[-1] and step not in spared and step not in uploading]
         for step in removed:
-            # The manifest goes first: whatever stops us then, no reader takes the rest for a checkpoint.
-            for name in sorted(found[step], key=lambda name: name != MANIFEST_NAME):
-                self._objects.delete(self._key(step, name))
-            self._known.pop(step, None)
+            self._remove(step, found[step])
         return removed
+
+    def remove(self, step: int) -> None:
+        """Remove a checkpoint. A missing one is no error.
+
+        Raises:
+            RemoteError: S3 refuses.
+        """
+        self._remove(step, self._found().get(step, {}))
+
+    def read_manifest(self, step: int) -> Manifest:
+        """Read and verify the manifest of one checkpoint.
+
+        Raises:
+            DamagedCheckpointError: It is missing or altered.
+            NewerFormatError: A newer library wrote it.
+            RemoteError: S3 cannot be read.
+        """
+        return self._fetch_manifest(step, self._sizes(step))[1]
 
     def missing(self, retention: Retention) -> int | None:
         """Give the newest local checkpoint that is to stay beside the newest ones and was not there at the last prune.
@@ -286,6 +301,12 @@ class RemoteCheckpoints:
             [self._local_candidate(step) for step in newest], [self._local_candidate(step) for step in older]
         )
         return max(spared - self._whole, default=None)
+
+    def _remove(self, step: int, names: Collection[str]) -> None:
+        # The manifest goes first: whatever stops us then, no reader takes the rest for a checkpoint.
+        for name in sorted(names, key=lambda name: name != MANIFEST_NAME):
+            self._objects.delete(self._key(step, name))
+        self._known.pop(step, None)
 
     def _send_file(self, upload: Upload, file: DataFile, opened: ReadableFile, pace: Pace) -> None:
         key = self._key(upload.step, file.name)
@@ -432,10 +453,15 @@ class RemoteCheckpoints:
                 found.setdefault(int(match.group(1)), {})[match.group(2)] = stored.size
         return dict(sorted(found.items(), reverse=True))
 
-    def _candidate(self, step: int) -> Candidate:
+    def candidate(self, step: int) -> Candidate:
+        """Give the facts of a checkpoint by which it may be kept or chosen.
+
+        Raises:
+            RemoteError: S3 cannot be read.
+        """
         if step not in self._known:
             try:
-                self._known[step] = _as_candidate(self._fetch_manifest(step, self._sizes(step))[1])
+                self._known[step] = _as_candidate(self.read_manifest(step))
             except (DamagedCheckpointError, NewerFormatError):
                 return Candidate(step=step, damaged=True)
         return self._known[step]
