@@ -165,3 +165,13 @@ def states_of_ranks(manifest: Manifest, *, per_rank: Collection[str]) -> RankVie
         return RankView({"dict": [[str(rank), share.state] for rank, share in enumerate(manifest.ranks)]})
     own = [pair for pair in state_pairs(manifest.state) if pair[0] in per_rank]
     return RankView({"dict": [["0", {"dict": own}]]})
+
+
+def own_names(manifest: Manifest, *, per_rank: Collection[str]) -> frozenset[str]:
+    """Name the entries that `states_of_ranks` has of any rank."""
+    pairs = (
+        pair
+        for _, state in state_pairs(states_of_ranks(manifest, per_rank=per_rank).state)
+        for pair in state_pairs(state)
+    )
+    return frozenset(name for name, _ in pairs if isinstance(name, str))

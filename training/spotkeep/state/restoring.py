@@ -10,7 +10,7 @@ deviations are corrected before. Any other is an error that names the entry.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -162,16 +162,13 @@ def restore_state(state: Mapping[str, Any], restored: Mapping[str, Any], *, step
     put_back(state, restored, step=step)
 
 
-def put_back(
-    state: Mapping[str, Any], restored: Mapping[str, Any], *, step: int, passed_over: Collection[str] = ()
-) -> None:
-    """Make a live state equal to a restored one that `require_fit` has let pass.
+def put_back(state: Mapping[str, Any], restored: Mapping[str, Any], *, step: int) -> None:
+    """Give the entries of a live state the restored values, which `require_fit` has let pass.
 
     Args:
         state: Names and live objects.
         restored: The values for each of them.
         step: The step of the checkpoint.
-        passed_over: Names in the state that stay as they are.
 
     Raises:
         StateMismatchError: If an object's own loader refuses.
@@ -179,8 +176,7 @@ def put_back(
     name = ""
     try:
         # Random numbers come last: a loader may draw some.
-        names = [name for name in state if name not in passed_over]
-        for name in sorted(names, key=lambda name: is_random(state[name])):
+        for name in sorted(restored, key=lambda name: is_random(state[name])):
             value = _put_back(state[name], restored[name])
             if value is not state[name] and isinstance(state, MutableMapping):
                 state[name] = value
