@@ -180,6 +180,11 @@ class DeviceBytes:
     def __init__(self, tensor: Any) -> None:
         self._tensor = tensor
 
+    def part(self, start: int, end: int) -> DeviceBytes:
+        """Give the bytes between two places."""
+        torch: Any = sys.modules["torch"]
+        return DeviceBytes(self._tensor.reshape(-1).view(torch.uint8)[start:end])
+
     def __len__(self) -> int:
         size: int = self._tensor.numel() * self._tensor.element_size()
         return size
@@ -222,6 +227,11 @@ class DeviceBytes:
             table = table.clone()
         # The sums are modulo 2^64, so their order does not matter.
         return torch.cat([table.view(torch.int64).sum(0).view(torch.uint8), raw[rows * row_bytes :]])
+
+
+def part_of(raw: Buffer | DeviceBytes, start: int, end: int) -> Buffer | DeviceBytes:
+    """Give the bytes between two places. Nothing is copied."""
+    return raw.part(start, end) if isinstance(raw, DeviceBytes) else memoryview(raw)[start:end]
 
 
 def host_bytes(raw: Buffer | DeviceBytes) -> Buffer:
