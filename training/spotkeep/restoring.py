@@ -13,11 +13,11 @@ from typing import Any, Callable, Optional
 
 from spotkeep.loaded import loaded
 from spotkeep.state import arrays
-from spotkeep.state.encoding import object_state, stateful_kind
+from spotkeep.state.encoding import Json, object_state, stateful_kind
 
 from .disk.checkpoint_directory import CheckpointDirectory, OpenCheckpoint
 from .disk.chunk_checksums import chunk_checksums
-from .disk.manifest import CHUNK_BYTES, Manifest, RankView
+from .disk.manifest import CHUNK_BYTES, Manifest
 from .errors import CheckpointError, DamagedCheckpointError, MixedStateError
 from .events import TrainingEvents
 from .notices.notice import EXIT_INTERRUPTED
@@ -219,7 +219,7 @@ class Restore:
         def open_it() -> None:
             # What the script does to its state for one checkpoint cannot be undone for another one.
             if verify_first or self._on_restore is not None:
-                self._directory.verify(step, view=self._view)
+                self._directory.verify_share(step, rank=self._ranks.rank, world_size=self._ranks.world_size)
             self._make_as_it_was(step)
             if self._shared_memory is None:
                 self._shared_memory = SharedMemory(self._state.whole)
@@ -236,7 +236,7 @@ class Restore:
             return None
         return found[0]
 
-    def _view(self, manifest: Manifest) -> RankView:
+    def _view(self, manifest: Manifest) -> Json:
         return view_for(
             manifest,
             rank=self._ranks.rank,
@@ -274,7 +274,7 @@ class Restore:
             live.update(per_rank)
         if self._shared_memory is not None:
             self._shared_memory.join_where_equal()
-        differences, held = compare_restored(live, found.document)
+        differences, held = compare_restored(live, found.document, found.manifest.divided)
         differences += [altered(held[index].form) for index in found.altered(held)]
         require_no_difference(live, differences, step=step)
 
