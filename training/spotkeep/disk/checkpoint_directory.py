@@ -282,11 +282,15 @@ class CheckpointDirectory:
             step=step, epochs_completed=manifest.epochs_completed, state=found.state, metrics=manifest.metrics
         )
 
-    def verify(self, step: int) -> None:
-        """Verify every byte of one checkpoint without building its values.
+    def verify(self, step: int, *, view: Callable[[Manifest], Json] | None = None) -> None:
+        """Verify the bytes of one checkpoint without building its values.
+
+        Args:
+            step: The step of the checkpoint.
+            view: Gives a state document. The files of the streams that it refers to are verified. None for all files.
 
         Raises:
-            DamagedCheckpointError: If anything about it is wrong.
+            DamagedCheckpointError: If anything about them is wrong.
             NewerFormatError: If a newer library wrote it.
         """
         if self._still_good(step) is not None:
@@ -294,19 +298,13 @@ class CheckpointDirectory:
         self._found_good.pop(step, None)
         manifest = self.read_manifest(step)
         found = self._found(step, manifest)
-        _Content(self, step, manifest).verify(manifest.files)
-        self._found_good[step] = found
-
-    def verify_share(self, step: int, *, rank: int, world_size: int) -> None:
-        """Verify the data files that fall to one of several readers.
-
-        Raises:
-            DamagedCheckpointError: If anything about them is wrong.
-            NewerFormatError: If a newer library wrote it.
-        """
-        if self._still_good(step) is None:
-            manifest = self.read_manifest(step)
-            _Content(self, step, manifest).verify(manifest.files[rank::world_size])
+        try:
+            files = manifest.files if view is None else manifest.files_for(view(manifest))
+        except RecursionError as error:
+            raise DamagedCheckpointError(f"{self.name(step)}/{MANIFEST_NAME}", "nested too deeply") from error
+        _Content(self, step, manifest).verify(files)
+        if len(files) == len(manifest.files):
+            self._found_good[step] = found
 
     def distrust(self, step: int) -> None:
         """Take a checkpoint for damaged until it is verified anew, because another reader has found damage."""
@@ -335,7 +333,7 @@ class CheckpointDirectory:
         if len(durable) < 2:
             return []
         older = list(candidates)
-        spared = retention.spared([self._candidate(step) for step in kept], [self._candidate(step) for step in older])
+        spared = retention.spared([self.candidate(step) for step in kept], [self.candidate(step) for step in older])
         removed = []
         for step in older:
             if step in spared:
@@ -348,6 +346,20 @@ class CheckpointDirectory:
             self._found_good.pop(step, None)
             removed.append(step)
         return removed
+
+    def remove(self, step: int) -> None:
+        """Remove a checkpoint. A missing one is no error.
+
+        Raises:
+            SaveError: If the disk refuses.
+        """
+        self.distrust(step)
+        try:
+            self._clear(self._at(step))
+        except OSError as error:
+            raise SaveError(
+                f"{self.name(step)} in {self.path} could not be removed: {error.strerror or error}"
+            ) from error
 
     def open_data(self, step: int, file: DataFile) -> ReadableFile:
         """Open one data file of the right size.
@@ -370,7 +382,8 @@ class CheckpointDirectory:
         """Tell if a checkpoint lies in a place that outlives this machine, if there is such a place."""
         return self._uploads.is_durable(self._at(step), self._storage)
 
-    def _candidate(self, step: int) -> Candidate:
+    def candidate(self, step: int) -> Candidate:
+        """Give the facts of a checkpoint by which it may be kept or chosen."""
         known = self._still_good(step)
         try:
             found = self.read_manifest(step) if known is None else known
@@ -448,6 +461,7 @@ class CheckpointDirectory:
             metrics=progress.metrics,
             measured_at=progress.measured_at,
             made_by=progress.made_by,
+            metadata=progress.metadata,
             ranks=tuple(ranks),
             divided=tuple(map(tuple, divided)),
         )

@@ -20,7 +20,7 @@ from itertools import accumulate
 from typing import Any
 
 from spotkeep.errors import NewerFormatError
-from spotkeep.state.differences import Differences, are_differences, own_document, with_differences
+from spotkeep.state.differences import Differences, are_differences, arrays_in, own_document, with_differences
 from spotkeep.state.divided import Box
 from spotkeep.state.encoding import Json, MalformedStateError
 from spotkeep.state.resharding import SavedBox
@@ -95,12 +95,14 @@ class Progress:
         metrics: The values that the script had logged, by name.
         measured_at: The step of each logged value, by name.
         made_by: Short texts that describe the training by its arguments, hyperparameters, script and data.
+        metadata: The values that the script keeps beside the state, by name. They are JSON values.
     """
 
     epochs_completed: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     measured_at: Mapping[str, int] = field(default_factory=dict)
     made_by: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ class Manifest:
         metrics: The values that the script had logged, by name.
         measured_at: The step of each logged value, by name.
         made_by: Short texts that describe the training by its arguments, hyperparameters, script and data.
+        metadata: The values that the script keeps beside the state, by name. They are JSON values.
         ranks: The part of each rank. Empty when one process wrote all of it.
         divided: The boxes of each array that is divided among the ranks. The state refers to it by its number.
     """
@@ -130,6 +133,7 @@ class Manifest:
     metrics: Mapping[str, float] = field(default_factory=dict)
     measured_at: Mapping[str, int] = field(default_factory=dict)
     made_by: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     ranks: tuple[RankShare, ...] = ()
     divided: tuple[tuple[SavedBox, ...], ...] = ()
 
@@ -137,6 +141,21 @@ class Manifest:
     def files(self) -> tuple[DataFile, ...]:
         """All data files, in the order of their names."""
         return tuple(file for stream in self.streams for file in stream)
+
+    def files_for(self, *documents: Json) -> list[DataFile]:
+        """Give the data files of the streams that state documents refer to, in the order of their names."""
+        chosen: set[int] = set()
+        for _, node in (found for document in documents for found in arrays_in(document)):
+            chosen.update(self._streams_of(node))
+        return [file for number, stream in enumerate(self.streams) if number in chosen for file in stream]
+
+    def _streams_of(self, node: Json) -> set[int]:
+        number = node.get("divided")
+        if number is None:
+            stream = node.get("stream", 0)
+            return {stream} if type(stream) is int else set()
+        known = type(number) is int and 0 <= number < len(self.divided)
+        return {saved.stream for saved in self.divided[number]} if known else set()
 
     @property
     def world_size(self) -> int:
@@ -316,6 +335,8 @@ def manifest_bytes(manifest: Manifest) -> bytes:
     }
     if manifest.made_by:
         document["made_by"] = dict(manifest.made_by)
+    if manifest.metadata:
+        document["metadata"] = dict(manifest.metadata)
     if manifest.ranks:
         document["ranks"] = [
             {"files": len(stream), **share_document(share)}
@@ -375,6 +396,8 @@ def _checked(document: dict[str, Any]) -> Manifest:
     _expect(set(measured_at) <= set(metrics or {}), "measured_at", measured_at)
     made_by = document.get("made_by", {})
     _expect(isinstance(made_by, dict) and all(isinstance(text, str) for text in made_by.values()), "made_by", made_by)
+    metadata = document.get("metadata", {})
+    _expect(isinstance(metadata, dict), "metadata", metadata)
     files = parse_files(document.get("files"))
     shares: Any = document.get("ranks", [])
     _expect(isinstance(shares, list) and len(shares) != 1, "ranks", shares)
@@ -396,6 +419,7 @@ def _checked(document: dict[str, Any]) -> Manifest:
         metrics=metrics or {},
         measured_at=measured_at,
         made_by={name[:_LONGEST_MADE_BY]: made_by[name][:_LONGEST_MADE_BY] for name in list(made_by)[:_MOST_MADE_BY]},
+        metadata=metadata,
         ranks=ranks,
         divided=parse_boxes(document.get("divided", [])),
     )

@@ -163,31 +163,31 @@ def with_places(document: Json, moved_to: Mapping[int, Json]) -> Json:
 def layout_digest(document: Json) -> str:
     """Give a digest of the paths and sizes of all bytes in a document. Plain values do not count."""
     digest = hashlib.blake2b(digest_size=16)
-    for path, node in _arrays_in(document, "state"):
+    for path, node in arrays_in(document):
         digest.update(f"{path} {node.get('size')}\n".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 
 def divided_paths(document: Json) -> dict[int, str]:
     """Name the divided arrays of a document, by their numbers."""
-    return {node["divided"]: path for path, node in _arrays_in(document, "state") if "divided" in node}
+    return {node["divided"]: path for path, node in arrays_in(document) if "divided" in node}
 
 
-def _arrays_in(node: Json, path: str) -> Iterator[tuple[str, Json]]:
+def arrays_in(node: Json, path: str = "state") -> Iterator[tuple[str, Json]]:
     """Find the descriptions of arrays and bytes in a document, with their paths."""
     pairs = _pairs_of(node)
     if pairs is not None:
         for key, item in pairs:
-            yield from _arrays_in(item, f"{path}[{key!r}]")
+            yield from arrays_in(item, f"{path}[{key!r}]")
     elif isinstance(node, list):
         for index, item in enumerate(node):
-            yield from _arrays_in(item, f"{path}[{index}]")
+            yield from arrays_in(item, f"{path}[{index}]")
     elif isinstance(node, dict):
         if is_place(node) or "divided" in node:
             yield path, node
         else:
             for body in node.values():
-                yield from _arrays_in(body, path)
+                yield from arrays_in(body, path)
 
 
 def own_places(found: Differences) -> set[int]:
