@@ -437,7 +437,7 @@ class Saves:
         except CheckpointError as error:
             self._report_failure(step, error)
 
-    def wait_until_durable(self, seconds: float | None = None) -> bool:
+    def wait(self, seconds: float | None = None) -> bool:
         """Wait for the running save. Gives false if it still runs after `seconds`.
 
         Raises:
@@ -462,6 +462,11 @@ class Saves:
         if not self._leaving.gave_up:
             self.settle()
             self._wait_until_idle()
+
+    def forget(self, step: int) -> None:
+        """Note that the checkpoint of a step was removed. It is saved again when the script asks for it."""
+        if self.durable_step == step:
+            self.durable_step = None
 
     def is_durable(self, step: int) -> bool:
         """Say, alike on all ranks, if the checkpoint of this step is durable."""

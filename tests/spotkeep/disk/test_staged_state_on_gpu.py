@@ -139,7 +139,7 @@ def test_a_training_on_a_gpu_comes_back_bit_for_bit(tmp_path):
     with Checkpointer({"weights": weights, "here": torch.ones(5)}, directory=tmp_path) as checkpointer:
         checkpointer.save(1, wait=False)
         weights.zero_()
-        checkpointer.wait_until_durable()
+        checkpointer.wait()
     again = torch.zeros_like(weights)
     Checkpointer({"weights": again, "here": torch.zeros(5)}, directory=tmp_path).restore()
     assert torch.equal(again, expected)

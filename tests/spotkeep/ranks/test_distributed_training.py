@@ -377,6 +377,15 @@ def test_ranks_with_different_numbers_of_batches_are_refused_and_do_not_wait_for
     assert [event["step"] for event in around.events("saved")] == [1, 2]
 
 
+def test_ranks_go_back_to_the_best_checkpoint_together_and_remove_newer_ones(train, tmp_path):
+    run = train(tmp_path / "back", kind="back")
+    assert run.codes == [0, 0], run.output
+    for rank, result in enumerate(run.results):
+        assert result["found"] == [4, 100 * rank + 3, 2, 100 * rank + 1, 2.0]
+        assert "those of the steps 3, 4, 5 are newer" in result["refused"]
+        assert result["steps"] == [1, 2, 3]
+
+
 class TestShards:
     """A model of which each rank holds a part."""
 

@@ -313,7 +313,7 @@ class CheckpointDirectory:
         if len(durable) < 2:
             return []
         older = list(candidates)
-        spared = retention.spared([self._candidate(step) for step in kept], [self._candidate(step) for step in older])
+        spared = retention.spared([self.candidate(step) for step in kept], [self.candidate(step) for step in older])
         removed = []
         for step in older:
             if step in spared:
@@ -326,6 +326,20 @@ class CheckpointDirectory:
             self._found_good.pop(step, None)
             removed.append(step)
         return removed
+
+    def remove(self, step: int) -> None:
+        """Remove a checkpoint. A missing one is no error.
+
+        Raises:
+            SaveError: If the disk refuses.
+        """
+        self.distrust(step)
+        try:
+            self._clear(self._at(step))
+        except OSError as error:
+            raise SaveError(
+                f"{self.name(step)} in {self.path} could not be removed: {error.strerror or error}"
+            ) from error
 
     def open_data(self, step: int, file: DataFile) -> ReadableFile:
         """Open one data file of the right size.
@@ -348,7 +362,8 @@ class CheckpointDirectory:
         """Tell if a checkpoint lies in a place that outlives this machine, if there is such a place."""
         return self._uploads.is_durable(self._at(step), self._storage)
 
-    def _candidate(self, step: int) -> Candidate:
+    def candidate(self, step: int) -> Candidate:
+        """Give the facts of a checkpoint by which it may be kept or chosen."""
         known = self._still_good(step)
         try:
             found = self.read_manifest(step) if known is None else known
@@ -420,6 +435,7 @@ class CheckpointDirectory:
             metrics=progress.metrics,
             measured_at=progress.measured_at,
             made_by=progress.made_by,
+            metadata=progress.metadata,
             ranks=tuple(ranks),
         )
         raw = manifest_bytes(manifest)

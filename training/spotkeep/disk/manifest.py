@@ -97,12 +97,14 @@ class Progress:
         metrics: The values that the script had logged, by name.
         measured_at: The step of each logged value, by name.
         made_by: Short texts that describe the training by its arguments, hyperparameters, script and data.
+        metadata: The values that the script keeps beside the state, by name. They are JSON values.
     """
 
     epochs_completed: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     measured_at: Mapping[str, int] = field(default_factory=dict)
     made_by: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,7 @@ class Manifest:
         metrics: The values that the script had logged, by name.
         measured_at: The step of each logged value, by name.
         made_by: Short texts that describe the training by its arguments, hyperparameters, script and data.
+        metadata: The values that the script keeps beside the state, by name. They are JSON values.
         ranks: The part of each rank. Empty when one process wrote all of it.
     """
 
@@ -131,6 +134,7 @@ class Manifest:
     metrics: Mapping[str, float] = field(default_factory=dict)
     measured_at: Mapping[str, int] = field(default_factory=dict)
     made_by: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     ranks: tuple[RankShare, ...] = ()
 
     @property
@@ -257,6 +261,8 @@ def manifest_bytes(manifest: Manifest) -> bytes:
     }
     if manifest.made_by:
         document["made_by"] = dict(manifest.made_by)
+    if manifest.metadata:
+        document["metadata"] = dict(manifest.metadata)
     if manifest.ranks:
         document["ranks"] = [share_document(share) for share in manifest.ranks]
     body = json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii")
@@ -310,6 +316,8 @@ def _checked(document: dict[str, Any]) -> Manifest:
     _expect(set(measured_at) <= set(metrics or {}), "measured_at", measured_at)
     made_by = document.get("made_by", {})
     _expect(isinstance(made_by, dict) and all(isinstance(text, str) for text in made_by.values()), "made_by", made_by)
+    metadata = document.get("metadata", {})
+    _expect(isinstance(metadata, dict), "metadata", metadata)
     files = parse_files(document.get("files"))
     ranks = _ranks(document.get("ranks", []))
     _expect(sum(share.file_count for share in ranks) <= len(files), "ranks' files", document.get("ranks"))
@@ -323,6 +331,7 @@ def _checked(document: dict[str, Any]) -> Manifest:
         metrics=metrics or {},
         measured_at=measured_at,
         made_by={name[:_LONGEST_MADE_BY]: made_by[name][:_LONGEST_MADE_BY] for name in list(made_by)[:_MOST_MADE_BY]},
+        metadata=metadata,
         ranks=ranks,
     )
 

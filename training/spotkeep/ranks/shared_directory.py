@@ -169,6 +169,16 @@ class SharedDirectory(CheckpointDirectory):
             self._pruned += removed
         return removed
 
+    def remove(self, step: int) -> None:
+        """Remove a checkpoint. Every rank must call it. One rank of each disk removes.
+
+        Raises:
+            SaveError: If the disk refuses.
+        """
+        self.distrust(step)
+        if self._leads:
+            super().remove(step)
+
     def _outlives_us(self, step: int) -> bool:
         return super()._outlives_us(step) and step not in self._waiting_elsewhere
 

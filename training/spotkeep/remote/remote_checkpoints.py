@@ -428,14 +428,19 @@ class RemoteCheckpoints:
         if len(kept) < _FEWEST:
             return []
         older = [step for step in whole if step < kept[-1]]
-        spared = retention.spared([self._candidate(step) for step in kept], [self._candidate(step) for step in older])
+        spared = retention.spared([self.candidate(step) for step in kept], [self.candidate(step) for step in older])
         removed = [step for step in found if step < kept[-1] and step not in spared and step not in uploading]
         for step in removed:
-            # The manifest goes first: whatever stops us then, no reader takes the rest for a checkpoint.
-            for name in sorted(found[step], key=lambda name: name != MANIFEST_NAME):
-                self._objects.delete(self._key(step, name))
-            self._known.pop(step, None)
+            self._remove(step, found[step])
         return removed
+
+    def remove(self, step: int) -> None:
+        """Remove a checkpoint. A missing one is no error.
+
+        Raises:
+            RemoteError: S3 refuses.
+        """
+        self._remove(step, self._found().get(step, {}))
 
     def missing(self, retention: Retention) -> list[int]:
         """List the local checkpoints that are to stay beside the newest ones and were not there at the last prune.
@@ -556,6 +561,12 @@ class RemoteCheckpoints:
                 f"the checkpoint of step {step} could not be downloaded from {self.place} to {self._directory.path}: "
                 f"{error.strerror or error}; is the disk large enough?"
             ) from error
+
+    def _remove(self, step: int, names: Collection[str]) -> None:
+        # The manifest goes first: whatever stops us then, no reader takes the rest for a checkpoint.
+        for name in sorted(names, key=lambda name: name != MANIFEST_NAME):
+            self._objects.delete(self._key(step, name))
+        self._known.pop(step, None)
 
     def _send_file(self, upload: Upload, file: DataFile, opened: ReadableFile, pace: Pace) -> None:
         key = self._key(upload.step, file.name)
@@ -720,7 +731,12 @@ class RemoteCheckpoints:
         self._before = manifests if self._before is None else self._before
         return dict(sorted(found.items(), reverse=True))
 
-    def _candidate(self, step: int) -> Candidate:
+    def candidate(self, step: int) -> Candidate:
+        """Give the facts of a checkpoint by which it may be kept or chosen.
+
+        Raises:
+            RemoteError: S3 cannot be read.
+        """
         if step not in self._known:
             try:
                 there = self._objects.head(self._key(step, MANIFEST_NAME))

@@ -94,6 +94,12 @@ class SecondTier:
             with self._alarm_lock:
                 self._alarm.saved(step, time.monotonic())
 
+    def forget(self, step: int) -> None:
+        """Note that a checkpoint was removed. It is taken again once it is saved again."""
+        with self._alarm_lock:
+            if step == self._taken:
+                self._taken = None
+
     def warn_when_late(self) -> None:
         """Warn when a checkpoint is late. Cheap, since it checks twice a minute."""
         now = time.monotonic()

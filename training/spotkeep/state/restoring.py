@@ -163,7 +163,7 @@ def restore_state(state: Mapping[str, Any], restored: Mapping[str, Any], *, step
 
 
 def put_back(state: Mapping[str, Any], restored: Mapping[str, Any], *, step: int) -> None:
-    """Make a live state equal to a restored one that `require_fit` has let pass.
+    """Give the entries of a live state the restored values, which `require_fit` has let pass.
 
     Raises:
         StateMismatchError: If an object's own loader refuses.
@@ -171,7 +171,7 @@ def put_back(state: Mapping[str, Any], restored: Mapping[str, Any], *, step: int
     name = ""
     try:
         # Random numbers come last: a loader may draw some.
-        for name in sorted(state, key=lambda name: _is_random(state[name])):
+        for name in sorted(restored, key=lambda name: _is_random(state[name])):
             value = _put_back(state[name], restored[name])
             if value is not state[name] and isinstance(state, MutableMapping):
                 state[name] = value
