@@ -143,7 +143,7 @@ def test_the_ranks_of_a_training_left_alone_write_one_checkpoint_prefix(undistur
     assert steps_in(directory) == [14, 12, 8]
     manifest = CheckpointDirectory(directory).read_manifest(12)
     assert manifest.world_size == 3
-    assert [share.file_count for share in manifest.ranks] == [1, 1, 1]
+    assert [len(stream) for stream in manifest.streams[1:]] == [1, 1, 1]
     assert {share.differences for share in manifest.ranks} == {None}, "the next step takes rank 0's buffers"
 
 
@@ -405,7 +405,7 @@ class TestShards:
         state = CheckpointDirectory(tmp_path / "whole").read(14).state
         shapes = [tuple(state[f"rank {rank}"]["shards"]["model"]["0.weight"].shape) for rank in (0, 1)]
         assert shapes == [(4, 6), (3, 6)], "each rank writes its part"
-        assert [share.file_count for share in manifest.ranks] == [1, 1] == [1] * len(manifest.files), "nothing twice"
+        assert [len(stream) for stream in manifest.streams[1:]] == [1, 1], "nothing twice"
 
         train(tmp_path / "c", kind="shards", kill_in_step=[1, 9])
         refused = train(tmp_path / "c", kind="shards", world_size=3)
@@ -417,10 +417,3 @@ class TestShards:
         assert again.codes == [0, 0], again.output
         assert again.began == [newest, newest]
         assert again.state == whole.state
-
-    def test_a_part_is_not_taken_for_the_whole(self, train, tmp_path):
-        refused = train(tmp_path / "c", kind="shards", unwrapped=True)
-        assert refused.codes == [1, 1]
-        for output in refused.output:
-            assert "state['model']['0.weight']: a DTensor is divided among the ranks" in output
-            assert "ShardedState(model, optimizer) in per_rank" in output
