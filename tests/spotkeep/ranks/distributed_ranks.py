@@ -266,26 +266,23 @@ def reshard(rank: int, job: dict, port: int) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
     torch.manual_seed(job["seed"])
-    net = torch.nn.Sequential(
-        torch.nn.Linear(6, 7), torch.nn.Tanh(), torch.nn.Linear(7, 300), torch.nn.BatchNorm1d(300)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 300), torch.nn.BatchNorm1d(300)
     )
-    net = divided(net, job["division"], job["world_size"])
+    net = divided(model, job["division"], job["world_size"])
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
-    state = {"model": net, "optimizer": optimizer}
+    state = {"model": model, "optimizer": optimizer}
     with Checkpointer(state, job["directory"], every_steps=2) as checkpointer:
         began = checkpointer.step
         for _ in checkpointer.steps(job["steps"]):
             optimizer.zero_grad()
             net(torch.randn(4, 6)).square().mean().backward()
             optimizer.step()
-    wholes = dict(net.state_dict())
+    wholes = dict(model.state_dict())
     for number, own in optimizer.state_dict()["state"].items():
         wholes |= {f"{number}.{name}": value for name, value in own.items()}
     full = {name: getattr(value, "full_tensor", lambda value=value: value)() for name, value in wholes.items()}
-    digests = {
-        name.removeprefix("module."): hashlib.sha256(value.detach().numpy().tobytes()).hexdigest()
-        for name, value in full.items()
-    }
+    digests = {name: hashlib.sha256(value.detach().numpy().tobytes()).hexdigest() for name, value in full.items()}
     result = {"began": began, "weights": digests, "own": 0}
     Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
     dist.destroy_process_group()
