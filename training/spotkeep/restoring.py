@@ -23,6 +23,7 @@ from .events import TrainingEvents
 from .notices.notice import EXIT_INTERRUPTED
 from .ranks.rank_group import RankGroup
 from .ranks.rank_shares import differing_paths, trained_names, view_for
+from .remote.background_upload import upload_pace
 from .remote.remote_checkpoints import RemoteManifest
 from .remote.second_tier import SecondTier
 from .remote.transfer import TransferCancelledError
@@ -203,7 +204,11 @@ class Restore:
         overwritten = False
         # One that is damaged here may be whole in S3.
         for step, fetch in [(step, fetch) for step in steps for fetch in (False, True)]:
-            if step not in (remote if fetch else local) or (not fetch and self._tier.gathers_hosts):
+            if not fetch and self._tier.gathers_hosts:
+                # Each host has a part of it, so that it goes through S3.
+                remote += [step] if step not in remote and self._bring_together(step) else []
+                continue
+            if step not in (remote if fetch else local):
                 continue
             if fetch and not self._fetch(step):
                 continue
@@ -364,6 +369,38 @@ class Restore:
         seconds = round(time.monotonic() - began, 4)
         self._events.emit("downloaded", step=step, seconds=seconds, bytes=found[0].total_bytes)
         return True
+
+    def _bring_together(self, step: int) -> bool:
+        """Upload a checkpoint that is on the disks of the hosts alone. Gives true if it is whole in S3 then."""
+        remote = self._tier.remote
+        if remote is None:
+            return False
+        shown: list[RemoteManifest] = []
+
+        def show() -> Any:
+            if self._ranks.is_first:
+                shown.append(remote.show_manifest(step))
+                return [len(shown[0].raw), shown[0].digest]
+            return None
+
+        def send() -> None:
+            if not self._ranks.is_first:
+                shown.append(remote.read_same_manifest(step, size=size, digest=digest, shown=True))
+            try:
+                remote.send_what_is_here(step, shown[0].manifest, cancelled=self._cancelled, pace=upload_pace())
+            except TransferCancelledError:
+                raise SystemExit(EXIT_INTERRUPTED) from None
+
+        try:
+            size, digest = self._ranks.together(show)[0]
+            self._ranks.together(send)
+            whole = self._ranks.together(lambda: remote.complete(step, shown[0]) if self._ranks.is_first else None)[0]
+        except DamagedCheckpointError as error:
+            self._report_damage(step, error)
+            return False
+        if not whole and self._ranks.is_first:
+            _logger.warning("the hosts no longer have all files of the checkpoint of step %d", step)
+        return bool(whole)
 
     def _files_needed_here(self, manifest: Manifest) -> list[DataFile]:
         """Choose the files that the ranks of this host read. A folder of all ranks gets all files."""
