@@ -562,7 +562,8 @@ class _CheckpointCallback(Callback):
                 for base in kind.__mro__
                 if (base.__module__.partition(".")[0], base.__name__) in _CALLBACKS
             )
-            if known or own or not vars(callback) or kind.__qualname__ in self._warned_of:
+            kept = vars(callback).keys() - {"log", "log_dict"}  # Lightning gives it these
+            if known or own or not kept or kind.__qualname__ in self._warned_of:
                 continue
             self._warned_of.add(kind.__qualname__)
             warn_of(callback)
