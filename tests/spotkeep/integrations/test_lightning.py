@@ -532,7 +532,7 @@ def test_deepspeed_is_refused_with_the_strategies_that_take_its_place(tmp_path):
         def __init__(self):
             pl.strategies.DDPStrategy.__init__(self)
 
-    with pytest.raises(UsageError, match='has the parts .* Use strategy="fsdp" or ModelParallelStrategy'):
+    with pytest.raises(UsageError, match=r'has the parts .* Use strategy="fsdp" or ModelParallelStrategy'):
         run(tmp_path, strategy=WithoutItsLibrary(), devices=2)
 
 
