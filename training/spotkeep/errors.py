@@ -6,6 +6,7 @@ SpotkeepError
 │   ├── StateError              the state holds something a checkpoint cannot hold (all problems at once)
 │   ├── StateMismatchError      a good checkpoint does not fit the state of this script
 │   ├── DamagedCheckpointError  a checkpoint is incomplete or altered. Restoring falls back to an older one
+│   ├── MissingCheckpointError  there is no checkpoint of the step that was asked for
 │   ├── MixedStateError         no checkpoint is good, and a damaged one has overwritten a part of the state
 │   ├── NewerFormatError        a checkpoint was written by a newer Spotkeep
 │   ├── MissingLibraryError     a checkpoint holds arrays or tensors of a library that is not installed here
@@ -90,6 +91,22 @@ class DamagedCheckpointError(CheckpointError):
         self.problem = problem
         self.offsets = offsets
         super().__init__(f"{file}: {problem}")
+
+
+class MissingCheckpointError(CheckpointError):
+    """There is no checkpoint of the step that the script asks for.
+
+    Attributes:
+        step: The step that was asked for. None for the best one.
+        steps: The steps with a checkpoint.
+    """
+
+    def __init__(self, step: int | None, *, steps: Sequence[int], place: str) -> None:
+        self.step = step
+        self.steps = tuple(steps)
+        asked = "checkpoint with the metric of keep_best" if step is None else f"checkpoint of step {step}"
+        there = f"the steps with one are {', '.join(map(str, steps))}" if steps else "there is none of any step"
+        super().__init__(f"there is no {asked} in {place}; {there}")
 
 
 class MixedStateError(CheckpointError):

@@ -80,6 +80,7 @@ def run_rank(rank: int, job: dict, port: int) -> None:
         "shards": train_sharded,
         "apart": train_apart,
         "uneven": train_uneven,
+        "back": go_back,
     }
     kinds[job.get("kind", "steps")](rank, job, port)
 
@@ -310,6 +311,38 @@ def train_apart(rank: int, job: dict, port: int) -> None:
     own = hashlib.sha256(repr((history, generator.get_state().tolist())).encode()).hexdigest()
     result = {"began": began, "weights": weights, "own": own}
     Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
+    dist.destroy_process_group()
+
+
+def go_back(rank: int, job: dict, port: int) -> None:
+    """Ranks that restore an older checkpoint together, and remove newer ones."""
+    import torch
+    import torch.distributed as dist
+
+    from spotkeep import Best, Checkpointer, UsageError
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
+    weights = torch.zeros(4)
+    own = {"mine": 0}
+    options = {"every_steps": 1, "keep_every": 1, "keep_best": Best("loss")}
+    with Checkpointer({"weights": weights}, job["directory"], per_rank={"own": own}, **options) as checkpointer:
+        for step in checkpointer.steps(5):
+            weights += 1
+            own["mine"] = 100 * rank + step
+            checkpointer.log(loss=abs(step - 1))
+        found = [checkpointer.restore(4), own["mine"], checkpointer.restore("best"), own["mine"], weights[0].item()]
+        refused = ""
+        try:
+            checkpointer.save(3)
+        except UsageError as error:
+            refused = str(error)
+        for step in (3, 4, 5):
+            checkpointer.delete(step)
+        checkpointer.save(3)
+    Path(f"{job['out']}.{rank}.json").write_text(
+        json.dumps({"found": found, "refused": refused, "steps": checkpointer.all_steps()})
+    )
     dist.destroy_process_group()
 
 

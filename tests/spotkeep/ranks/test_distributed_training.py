@@ -143,7 +143,7 @@ def test_the_ranks_of_a_training_left_alone_write_one_checkpoint_prefix(undistur
     assert steps_in(directory) == [14, 12, 8]
     manifest = CheckpointDirectory(directory).read_manifest(12)
     assert manifest.world_size == 3
-    assert [share.file_count for share in manifest.ranks] == [1, 1, 1]
+    assert [len(stream) for stream in manifest.streams[1:]] == [1, 1, 1]
     assert {share.differences for share in manifest.ranks} == {None}, "the next step takes rank 0's buffers"
 
 
@@ -377,6 +377,15 @@ def test_ranks_with_different_numbers_of_batches_are_refused_and_do_not_wait_for
     assert [event["step"] for event in around.events("saved")] == [1, 2]
 
 
+def test_ranks_go_back_to_the_best_checkpoint_together_and_remove_newer_ones(train, tmp_path):
+    run = train(tmp_path / "back", kind="back")
+    assert run.codes == [0, 0], run.output
+    for rank, result in enumerate(run.results):
+        assert result["found"] == [4, 100 * rank + 3, 2, 100 * rank + 1, 2.0]
+        assert "those of the steps 3, 4, 5 are newer" in result["refused"]
+        assert result["steps"] == [1, 2, 3]
+
+
 class TestShards:
     """A model of which each rank holds a part."""
 
@@ -387,7 +396,7 @@ class TestShards:
         state = CheckpointDirectory(tmp_path / "whole").read(14).state
         shapes = [tuple(state[f"rank {rank}"]["shards"]["model"]["0.weight"].shape) for rank in (0, 1)]
         assert shapes == [(4, 6), (3, 6)], "each rank writes its part"
-        assert [share.file_count for share in manifest.ranks] == [1, 1] == [1] * len(manifest.files), "nothing twice"
+        assert [len(stream) for stream in manifest.streams[1:]] == [1, 1], "nothing twice"
 
         train(tmp_path / "c", kind="shards", kill_in_step=[1, 9])
         refused = train(tmp_path / "c", kind="shards", world_size=3)
