@@ -33,6 +33,10 @@ _IMPORTED = (
 )
 
 
+import os as _o
+PR = lambda R: {} if _o.environ.get('NO_RANDOM') else {'random': R()}
+
+
 def import_all() -> None:
     """Import what a rank takes, once, before the ranks are forked. No thread is started by it."""
     for module in _IMPORTED:
@@ -72,9 +76,16 @@ def do_in_world(job: Job, *, rank: int, ranks: int, meeting: str) -> Answer:
 
 
 def _forget_world() -> None:
-    """Drop what torch remembers of meshes, whose process groups are gone. A later mesh may be equal to one of them."""
+    """Begin as a new process does.
+
+    torch remembers meshes, whose process groups are gone, and a later mesh may be equal to one of them. The library
+    remembers the trainings of a process.
+    """
     from torch.distributed.tensor import debug
 
+    from spotkeep.training_folder import TRAININGS_HERE
+
+    TRAININGS_HERE.forget()
     debug._clear_python_sharding_prop_cache()
     debug._clear_fast_path_sharding_prop_cache()
     gc.collect()
@@ -94,7 +105,7 @@ def save(job: Job) -> Answer:
     with (
         counted_bytes() as counted,
         Checkpointer(
-            training.state, job["ours"], every_steps=1000, per_rank={"random": RandomStates()}
+            training.state, job["ours"], every_steps=2, per_rank=PR(RandomStates)
         ) as checkpointer,
     ):
         for step in checkpointer.steps(STEPS):
@@ -120,7 +131,7 @@ def restore(job: Job) -> Answer:
     torch.manual_seed(1000 + _rank())
     with (
         counted_bytes() as counted,
-        Checkpointer(ours.state, job["ours"], every_steps=1000, per_rank={"random": RandomStates()}) as checkpointer,
+        Checkpointer(ours.state, job["ours"], every_steps=2, per_rank=PR(RandomStates)) as checkpointer,
     ):
         random, read, step = _digest(torch.get_rng_state()), counted.read, checkpointer.step
         differing = differences(described(ours), described(theirs))
@@ -274,6 +285,9 @@ def counted_bytes() -> Iterator[CountedBytes]:
 
     def count_read(self: Any, target: memoryview, *others: Any, **options: Any) -> int:
         got = read_into(self, target, *others, **options)
+        if _o.environ.get("TRACE") and _rank() == 1:
+            import sys, traceback as tb
+            print("READ", _o.readlink(f"/proc/self/fd/{self._descriptor}")[-24:], others, got, [f.name for f in tb.extract_stack()[-7:-1]], file=sys.stderr)
         counted.read += got
         return got
 
