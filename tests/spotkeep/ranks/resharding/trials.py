@@ -33,10 +33,6 @@ _IMPORTED = (
 )
 
 
-import os as _o
-PR = lambda R: {} if _o.environ.get('NO_RANDOM') else {'random': R()}
-
-
 def import_all() -> None:
     """Import what a rank takes, once, before the ranks are forked. No thread is started by it."""
     for module in _IMPORTED:
@@ -104,9 +100,7 @@ def save(job: Job) -> Answer:
     torch.manual_seed(_rank())
     with (
         counted_bytes() as counted,
-        Checkpointer(
-            training.state, job["ours"], every_steps=2, per_rank=PR(RandomStates)
-        ) as checkpointer,
+        Checkpointer(training.state, job["ours"], every_steps=2, per_rank={"random": RandomStates()}) as checkpointer,
     ):
         for step in checkpointer.steps(STEPS):
             training.train(step + 1)
@@ -131,7 +125,7 @@ def restore(job: Job) -> Answer:
     torch.manual_seed(1000 + _rank())
     with (
         counted_bytes() as counted,
-        Checkpointer(ours.state, job["ours"], every_steps=2, per_rank=PR(RandomStates)) as checkpointer,
+        Checkpointer(ours.state, job["ours"], every_steps=2, per_rank={"random": RandomStates()}) as checkpointer,
     ):
         random, read, step = _digest(torch.get_rng_state()), counted.read, checkpointer.step
         differing = differences(described(ours), described(theirs))
@@ -285,9 +279,6 @@ def counted_bytes() -> Iterator[CountedBytes]:
 
     def count_read(self: Any, target: memoryview, *others: Any, **options: Any) -> int:
         got = read_into(self, target, *others, **options)
-        if _o.environ.get("TRACE") and _rank() == 1:
-            import sys, traceback as tb
-            print("READ", _o.readlink(f"/proc/self/fd/{self._descriptor}")[-24:], others, got, [f.name for f in tb.extract_stack()[-7:-1]], file=sys.stderr)
         counted.read += got
         return got
 
