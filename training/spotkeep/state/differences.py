@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
 from . import arrays
-from .encoding import LEFT_OUT, Blob, BlobPlaces, Json
+from .encoding import LEFT_OUT, Blob, BlobPlaces, Json, is_place
 
 Differences = Optional[Json]
 
 _LONGEST_TEXT = 64
+_PLACE = ("stream", "offset")
 
 
 def digest_tree(document: Json, digest_of: Callable[[Json], str]) -> Json:
@@ -41,17 +42,17 @@ def digest_tree(document: Json, digest_of: Callable[[Json], str]) -> Json:
         return items if "dict" in document else {"items": items, "beside": _beside(document)}
     if isinstance(document, dict) and len(document) == 1:
         ((kind, body),) = document.items()
-        if isinstance(body, dict) and "file" in body:
+        if isinstance(body, dict) and is_place(body):
             # Most of a state are arrays.
-            form = " ".join(f"{name}={value}" for name, value in body.items() if name not in ("file", "offset"))
+            form = " ".join(f"{name}={value}" for name, value in body.items() if name not in _PLACE)
             return f"{digest_of(body)} {kind} {form}"
     digests: list[str] = []
 
     def described(place: Json) -> Json:
         digests.append(digest_of(place))
-        return {name: value for name, value in place.items() if name not in ("file", "offset")}
+        return {name: value for name, value in place.items() if name not in _PLACE}
 
-    text = json.dumps(_each_place(document, described))
+    text = json.dumps(each_place(document, described))
     text = text if not digests else " ".join([text, *digests])
     return text if len(text) <= _LONGEST_TEXT else hashlib.blake2b(text.encode("ascii"), digest_size=16).hexdigest()
 
@@ -136,32 +137,33 @@ def are_differences(found: Any) -> bool:
     )
 
 
-def apart(found: Differences, blobs: Sequence[Blob]) -> tuple[Differences, tuple[Blob, ...]]:
-    """Give differences with files of their own, numbered from 0, and the bytes that belong there.
+def moved(document: Json, blobs: Sequence[Blob], places: BlobPlaces) -> Json:
+    """Give a document, or differences, with new places for its bytes.
 
     Args:
-        found: Refers to places among `blobs`.
-        blobs: Those of the whole state.
+        document: Refers to places among `blobs`.
+        blobs: Those of a whole state, in stream 0.
+        places: Gives the new places.
     """
-    raws = {(blob.file_index, blob.offset): blob.raw for blob in blobs}
-    places = BlobPlaces()
+    raws = {blob.offset: blob.raw for blob in blobs}
 
     def move(place: Json) -> Json:
-        raw: arrays.Buffer | arrays.DeviceBytes = raws[place["file"], place["offset"]] if place["size"] else b""
+        raw: arrays.Buffer | arrays.DeviceBytes = raws[place["offset"]] if place["size"] else b""
         return {**place, **places.place(raw)}
 
-    return _each_place(found, move), tuple(places.blobs)
+    return each_place(document, move)
 
 
-def own_places(found: Differences) -> set[tuple[int, int]]:
-    """Give the places of the bytes that differences refer to, as file numbers and offsets."""
-    places: set[tuple[int, int]] = set()
+def own_places(found: Differences) -> set[int]:
+    """Give the offsets of the bytes that differences refer to."""
+    places: set[int] = set()
 
     def note(place: Json) -> Json:
-        places.add((place["file"], place["offset"]))
+        if place["size"]:
+            places.add(place["offset"])
         return place
 
-    _each_place(found, note)
+    each_place(found, note)
     return places
 
 
@@ -188,15 +190,15 @@ def _is_plain_key(key: Json) -> bool:
     return key is None or isinstance(key, (str, int, float))
 
 
-def _each_place(document: Json, change: Callable[[Json], Json]) -> Json:
+def each_place(document: Json, change: Callable[[Json], Json]) -> Json:
     """Give a document with each description of bytes changed."""
     if isinstance(document, list):
-        return [_each_place(item, change) for item in document]
+        return [each_place(item, change) for item in document]
     if not isinstance(document, dict):
         return document
-    if "file" in document:
+    if is_place(document):
         return change(document)
-    return {kind: _each_place(body, change) for kind, body in document.items()}
+    return {kind: each_place(body, change) for kind, body in document.items()}
 
 
 _WITH_BYTES = ("tensor", "ndarray", "scalar", "bytes", "bytearray")
@@ -229,7 +231,7 @@ class SameForm:
 
     Attributes:
         path: Their path in the state.
-        saved: Their description in the checkpoint, with `file`, `offset` and `size`.
+        saved: Their description in the checkpoint, with `stream` where it is not 0, `offset` and `size`.
         live: Their description in the live state.
     """
 
@@ -297,10 +299,7 @@ class _Comparison:
                     self._differ(f"{path}.{changed}" if changed else path, f"{what} is not what was saved", None, None)
 
     def _arrays(self, kind: str, saved: Json, live: Json, path: str) -> None:
-        same_place = ("file", "offset")
-        if _same_text(
-            *({name: body[name] for name in sorted(body) if name not in same_place} for body in (saved, live))
-        ):
+        if _same_text(*({name: body[name] for name in sorted(body) if name not in _PLACE} for body in (saved, live))):
             if saved["size"]:
                 self.same_form.append(SameForm(path, saved, live))
             return

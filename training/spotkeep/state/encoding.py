@@ -95,7 +95,6 @@ Json = Any
 
 _ALIGNMENT_BYTES = 64
 _PAGE_BYTES = 4096
-_MAX_FILE_BYTES = 2**30
 _MAX_DEPTH = 100
 _PLAIN_INT = 2**53
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -115,14 +114,50 @@ class Blob:
     """Raw bytes and the place where they go.
 
     Attributes:
-        file_index: Number of the data file, from 0.
-        offset: First byte within that file, a multiple of 64, and of 4096 for 4096 bytes or more.
+        offset: First byte within the stream, a multiple of 64, and of 4096 for 4096 bytes or more.
         raw: The bytes, or their place on a GPU.
     """
 
-    file_index: int
     offset: int
     raw: arrays.Buffer | arrays.DeviceBytes
+
+
+@dataclass(frozen=True)
+class StreamPart:
+    """A part of a stream that this process writes, in data files of its own.
+
+    Attributes:
+        size: Its length in bytes, a multiple of 4096. It has whole chunks where another process writes what follows.
+        blobs: Its bytes. Their offsets count from its beginning.
+    """
+
+    size: int
+    blobs: tuple[Blob, ...]
+
+    @classmethod
+    def whole(cls, blobs: Sequence[Blob]) -> StreamPart:
+        """Give a whole stream."""
+        return cls(stream_size(blobs), tuple(blobs))
+
+    def between(self, start: int, end: int) -> StreamPart:
+        """Give the part of it between two places."""
+        if start == 0 and end == self.size:
+            return self
+        offsets = [blob.offset for blob in self.blobs]
+        first = max(bisect.bisect_right(offsets, start) - 1, 0)
+        found = []
+        for blob in self.blobs[first : bisect.bisect_left(offsets, end)]:
+            low, high = max(start - blob.offset, 0), min(end - blob.offset, len(blob.raw))
+            if low < high:
+                raw = blob.raw if high - low == len(blob.raw) else arrays.part_of(blob.raw, low, high)
+                found.append(Blob(blob.offset + low - start, raw))
+        return StreamPart(end - start, tuple(found))
+
+
+def stream_size(blobs: Sequence[Blob]) -> int:
+    """Give the length of a stream with these bytes."""
+    end = blobs[-1].offset + len(blobs[-1].raw) if blobs else 0
+    return -(-end // _PAGE_BYTES) * _PAGE_BYTES
 
 
 @dataclass(frozen=True)
@@ -131,30 +166,33 @@ class EncodedState:
 
     Attributes:
         document: The JSON document.
-        blobs: The raw bytes, in the order of files and offsets, never overlapping.
+        blobs: The raw bytes, in the order of their offsets in one stream, never overlapping.
     """
 
     document: Json
     blobs: tuple[Blob, ...]
 
+    @property
+    def parts(self) -> tuple[StreamPart, ...]:
+        """The parts of streams that one process writes."""
+        return (StreamPart.whole(self.blobs),)
+
 
 def encode_state(
     state: dict[str, Any],
     *,
-    max_file_bytes: int = _MAX_FILE_BYTES,
     left_out: Callable[[Any], bool] = lambda _: False,
 ) -> EncodedState:
     """Turn a state into a document and blobs.
 
     Args:
         state: Names and values of the kinds in `docs/checkpoint-format.md`.
-        max_file_bytes: The limit of a data file that already holds a blob.
         left_out: Objects whose state is not encoded. `LEFT_OUT` stands for it, which nothing decodes.
 
     Raises:
         StateError: An entry cannot be saved. The message names each.
     """
-    encoder = _Encoder(max_file_bytes, left_out)
+    encoder = _Encoder(left_out)
     document = encoder.encode(state, "state", depth=0, live=True)
     if encoder.problems:
         raise StateError(encoder.problems)
@@ -172,8 +210,8 @@ def decode_state(
 
     Args:
         document: A document of `encode_state`, or any JSON value found in its place.
-        read: Gives the bytes for (file index, offset, size). May raise.
-        fill: Called with (file index, offset, memory) for each array and tensor, to fill the memory now or later. By
+        read: Gives the bytes for (stream, offset, size). May raise.
+        fill: Called with (stream, offset, memory) for each array and tensor, to fill the memory now or later. By
             default it is filled at once by `read`.
         live: The objects of a script. A live array or tensor of the saved form is filled and given back, instead of a
             new one.
@@ -182,8 +220,8 @@ def decode_state(
         MalformedStateError: The document is not one of `encode_state`.
     """
 
-    def fill_now(file_index: int, offset: int, memory: memoryview) -> None:
-        memory[:] = read(file_index, offset, len(memory))
+    def fill_now(stream: int, offset: int, memory: memoryview) -> None:
+        memory[:] = read(stream, offset, len(memory))
 
     try:
         state = _Decoder(read, fill or fill_now).decode(document, live)
@@ -201,8 +239,8 @@ def copied_state(state: dict[str, Any]) -> dict[str, Any]:
         StateError: An entry cannot be saved.
     """
     encoded = encode_state(state)
-    raw = {(blob.file_index, blob.offset): blob.raw for blob in encoded.blobs}
-    return decode_state(encoded.document, lambda file_index, offset, _size: arrays.host_bytes(raw[file_index, offset]))
+    raw = {blob.offset: blob.raw for blob in encoded.blobs}
+    return decode_state(encoded.document, lambda _stream, offset, _size: arrays.host_bytes(raw[offset]))
 
 
 def stateful_kind(value: Any) -> str | None:
@@ -254,38 +292,41 @@ def encoded_pairs(node: Json) -> list[Json]:
 
 
 class BlobPlaces:
-    """Gives raw bytes their places, one after another.
+    """Gives raw bytes their places in one stream, one after another.
 
     Args:
-        max_file_bytes: A data file that holds something does not grow beyond this.
+        stream: The number of the stream.
 
     Attributes:
         blobs: Those that have a place.
     """
 
-    def __init__(self, max_file_bytes: int = _MAX_FILE_BYTES) -> None:
+    def __init__(self, stream: int = 0) -> None:
         self.blobs: list[Blob] = []
-        self._max_file_bytes = max_file_bytes
-        self._file_index = 0
+        self._stream = stream
         self._end = 0
 
     def place(self, raw: arrays.Buffer | arrays.DeviceBytes) -> dict[str, int]:
         """Give the next place, as a document describes it."""
         alignment = _PAGE_BYTES if len(raw) >= _PAGE_BYTES else _ALIGNMENT_BYTES
         offset = -(-self._end // alignment) * alignment
-        if offset and offset + len(raw) > self._max_file_bytes:
-            self._file_index, offset = self._file_index + 1, 0
         self._end = offset + len(raw)
         if len(raw):
-            self.blobs.append(Blob(file_index=self._file_index, offset=offset, raw=raw))
-        return {"file": self._file_index, "offset": offset, "size": len(raw)}
+            self.blobs.append(Blob(offset=offset, raw=raw))
+        place = {"offset": offset, "size": len(raw)}
+        return place if not self._stream else {"stream": self._stream, **place}
+
+
+def is_place(node: Json) -> bool:
+    """Say whether a dictionary in a document describes bytes in a stream. Only arrays, tensors and bytes do."""
+    return "offset" in node
 
 
 class _Encoder:
-    def __init__(self, max_file_bytes: int, left_out: Callable[[Any], bool]) -> None:
+    def __init__(self, left_out: Callable[[Any], bool]) -> None:
         self._left_out = left_out
         self.problems: list[str] = []
-        self.places = BlobPlaces(max_file_bytes)
+        self.places = BlobPlaces()
         self._open_containers: set[int] = set()
 
     def encode(self, value: Any, path: str, *, depth: int, live: bool) -> Json:
@@ -409,7 +450,7 @@ class _Decoder:
     ) -> None:
         self._read = read
         self._fill = fill
-        self._ends: dict[int, int] = {}  # of each file
+        self._ends: dict[int, int] = {}  # of each stream
         self._memory: ProcessMemory | None = None
 
     def decode(self, node: Json, live: Any = None) -> Any:
@@ -485,10 +526,10 @@ class _Decoder:
         return state
 
     def _ndarray(self, body: Json, live: Any) -> Any:
-        file_index, offset, size = self._place(body)
+        stream, offset, size = self._place(body)
         array = arrays.new_numpy(body, size, like=live)
         if size:
-            self._fill(file_index, offset, arrays.numpy_bytes(array, body["order"]))
+            self._fill(stream, offset, arrays.numpy_bytes(array, body["order"]))
         return array
 
     def _scalar(self, body: Json) -> Any:
@@ -498,31 +539,32 @@ class _Decoder:
         return array[()]
 
     def _tensor(self, body: Json, live: Any) -> Any:
-        file_index, offset, size = self._place(body)
+        stream, offset, size = self._place(body)
         if arrays.is_torch_tensor(live):
             self._memory = self._memory or ProcessMemory()
             live = live if self._memory.may_be_written(live) else None
         tensor = arrays.new_torch(body, size, like=live)
         if size:
-            self._fill(file_index, offset, arrays.torch_bytes(tensor))
+            self._fill(stream, offset, arrays.torch_bytes(tensor))
         trained = body.get("requires_grad") is True and (tensor.is_floating_point() or tensor.is_complex())
         return tensor.requires_grad_() if trained else tensor
 
     def _blob(self, body: Json) -> arrays.Buffer:
-        file_index, offset, size = self._place(body)
-        return self._read(file_index, offset, size) if size else b""
+        stream, offset, size = self._place(body)
+        return self._read(stream, offset, size) if size else b""
 
     def _place(self, body: Json) -> tuple[int, int, int]:
         if not isinstance(body, dict):
             raise MalformedStateError("an array has no description")
-        file_index, offset, size = (_count(body, name) for name in ("file", "offset", "size"))
+        stream = _count(body, "stream") if "stream" in body else 0
+        offset, size = (_count(body, name) for name in ("offset", "size"))
         # In order and apart, as they were written: a small file cannot be unfolded into a large memory. What a rank has
-        # otherwise than rank 0 is in other files.
-        if offset < self._ends.get(file_index, 0):
+        # otherwise than rank 0 is in another stream.
+        if offset < self._ends.get(stream, 0):
             raise MalformedStateError("two arrays share the same bytes")
         if size:
-            self._ends[file_index] = offset + size
-        return file_index, offset, size
+            self._ends[stream] = offset + size
+        return stream, offset, size
 
 
 def _items(live: Any, count: int) -> Sequence[Any]:

@@ -204,8 +204,8 @@ def compare_restored(state: Mapping[str, Any], saved: Json) -> tuple[list[Differ
     finally:
         restore_random_states(random)
     differences, same_form = compare(saved, encoded.document)
-    raw = {(blob.file_index, blob.offset): blob.raw for blob in encoded.blobs}
-    return differences, [LiveBytes(form, raw[form.live["file"], form.live["offset"]]) for form in same_form]
+    raw = {blob.offset: blob.raw for blob in encoded.blobs}
+    return differences, [LiveBytes(form, raw[form.live["offset"]]) for form in same_form]
 
 
 def require_no_difference(state: Mapping[str, Any], differences: Sequence[Difference], *, step: int) -> None:
@@ -250,12 +250,12 @@ def require_restored(state: Mapping[str, Any], restored: Mapping[str, Any], *, s
         StateMismatchError: Entries differ. The message names each.
     """
     saved = encode_state(dict(restored))
-    kept = {(blob.file_index, blob.offset): blob.raw for blob in saved.blobs}
+    kept = {blob.offset: blob.raw for blob in saved.blobs}
     differences, held = compare_restored(state, saved.document)
     differences += [
         altered(one.form)
         for one in held
-        if not _same_bytes(arrays.host_bytes(one.raw), kept[one.form.saved["file"], one.form.saved["offset"]])
+        if not _same_bytes(arrays.host_bytes(one.raw), kept[one.form.saved["offset"]])
     ]
     require_no_difference(state, differences, step=step)
 
@@ -327,8 +327,7 @@ def _own_state_refused(value: Any, path: str, digest: Callable[[arrays.Buffer], 
     differences += [
         altered(form)
         for form in same_form
-        if before.digests[form.saved["file"], form.saved["offset"]]
-        != after.digests[form.live["file"], form.live["offset"]]
+        if before.digests[form.saved["offset"]] != after.digests[form.live["offset"]]
     ]
     for difference in differences:
         if not difference.of_array:
@@ -343,12 +342,12 @@ def _own_state_refused(value: Any, path: str, digest: Callable[[arrays.Buffer], 
 @dataclass(frozen=True)
 class _Snapshot:
     document: Json
-    digests: Mapping[tuple[int, int], Any]
+    digests: Mapping[int, Any]
 
 
 def _snapshot(value: Any, digest: Callable[[arrays.Buffer], Any]) -> _Snapshot:
     encoded = encode_state({"": value})
-    digests = {(blob.file_index, blob.offset): digest(arrays.host_bytes(blob.raw)) for blob in encoded.blobs}
+    digests = {blob.offset: digest(arrays.host_bytes(blob.raw)) for blob in encoded.blobs}
     return _Snapshot(encoded.document["dict"][0][1], digests)
 
 
