@@ -18,12 +18,13 @@ from spotkeep.state.encoding import object_state, stateful_kind
 
 from .disk.checkpoint_directory import CheckpointDirectory, OpenCheckpoint
 from .disk.chunk_checksums import chunk_checksums
-from .disk.manifest import CHUNK_BYTES, Manifest, RankView
+from .disk.manifest import CHUNK_BYTES, DataFile, Manifest, RankView
 from .errors import CheckpointError, DamagedCheckpointError, MixedStateError
 from .events import TrainingEvents
 from .notices.notice import EXIT_INTERRUPTED
 from .ranks.rank_group import RankGroup
 from .ranks.rank_shares import differing_paths, trained_names, view_for
+from .remote.remote_checkpoints import RemoteManifest
 from .remote.second_tier import SecondTier
 from .remote.transfer import TransferCancelledError
 from .state.partial import fitting_part, with_own_items
@@ -203,9 +204,9 @@ class Restore:
         overwritten = False
         # One that is damaged here may be whole in S3.
         for step, fetch in [(step, fetch) for step in steps for fetch in (False, True)]:
-            if step not in (remote if fetch else local):
+            if step not in (remote if fetch else local) or (not fetch and self._tier.gathers_hosts):
                 continue
-            if fetch and not self._ranks.together(partial(self._fetch, step))[0]:
+            if fetch and not self._fetch(step):
                 continue
             found = None
             try:
@@ -323,22 +324,58 @@ class Restore:
             on_restore(step, self._directory.read_manifest(step).epochs_completed)
 
     def _fetch(self, step: int) -> bool:
-        """Download a checkpoint, a task of rank 0. Gives true for a whole one."""
-        remote = self._tier.remote
+        """Download a checkpoint. Each rank fetches a part of the files. Gives true for a whole one."""
+        remote, shared = self._tier.remote, self._ranks.shared
         if remote is None:
             return False
         began = time.monotonic()
-        _logger.info("downloading the checkpoint of step %d from %s", step, remote.place)
+        if self._ranks.is_first:
+            _logger.info("downloading the checkpoint of step %d from %s", step, remote.place)
+        leads = shared is None or shared.leads
+        found: list[RemoteManifest] = []
+
+        def look() -> Any:
+            if not self._ranks.is_first:
+                return None
+            found.append(remote.read_manifest(step))
+            return [len(found[0].raw), found[0].digest]
+
+        def make_room() -> None:
+            if not self._ranks.is_first:
+                found.append(remote.read_same_manifest(step, size=size, digest=digest))
+            if leads:
+                remote.make_room(step)
+
+        def fetch_files() -> int:
+            files = remote.share.of(self._files_needed_here(found[0].manifest))
+            try:
+                return remote.fetch_files(step, files, cancelled=self._cancelled)
+            except TransferCancelledError:
+                # What has been downloaded stays for the next attempt on this machine, if there is one.
+                raise SystemExit(EXIT_INTERRUPTED) from None
+
         try:
-            size = remote.fetch(step, cancelled=self._cancelled)
+            size, digest = self._ranks.together(look)[0]
+            self._ranks.together(make_room)
+            self._ranks.together(fetch_files)
+            self._ranks.together(lambda: remote.keep_manifest(step, found[0]) if leads else None)
         except DamagedCheckpointError as error:
             self._report_damage(step, error)
             return False
-        except TransferCancelledError:
-            # What has been downloaded stays for the next attempt on this machine, if there is one.
-            raise SystemExit(EXIT_INTERRUPTED) from None
-        self._events.emit("downloaded", step=step, seconds=round(time.monotonic() - began, 4), bytes=size)
+        seconds = round(time.monotonic() - began, 4)
+        self._events.emit("downloaded", step=step, seconds=seconds, bytes=found[0].total_bytes)
         return True
+
+    def _files_needed_here(self, manifest: Manifest) -> list[DataFile]:
+        """Choose the files that the ranks of this host read. A folder of all ranks gets all files."""
+        shared = self._ranks.shared
+        if not self._tier.gathers_hosts or shared is None or manifest.world_size != self._ranks.world_size:
+            return list(manifest.files)
+        chosen: set[int] = set()
+        for rank in shared.ranks_here:
+            indices = manifest.view(rank).file_indices
+            chosen.update(range(len(manifest.files)) if indices is None else indices)
+        return [manifest.files[index] for index in sorted(chosen)]
 
     def _report_damage(self, step: int, error: DamagedCheckpointError) -> None:
         self._directory.distrust(step)

@@ -87,4 +87,4 @@ class SavedCheckpoints:
         except DamagedCheckpointError:
             if self._remote is None:
                 raise
-            return self._remote.read_manifest(step)
+            return self._remote.read_manifest(step).manifest

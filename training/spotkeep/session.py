@@ -24,6 +24,7 @@ from .progress import TrainingProgress
 from .ranks.rank_group import RankGroup
 from .remote.remote_checkpoints import RemoteCheckpoints
 from .remote.second_tier import SecondTier
+from .remote.upload_share import UploadShare
 from .restoring import Restore, warn_of_folder_beside, warn_of_other_settings
 from .saved_checkpoints import SavedCheckpoints
 from .saves import BackgroundWriter, ResumeLosses, Saves
@@ -99,16 +100,18 @@ class Session:
         self.began_at_step: int | None = None
         self.left_out: tuple[str, ...] = ()
         self._newer_steps: set[int] = set()  # than the step that the script went back to
-        self.ranks = RankGroup(setup.folder.path)
+        self.ranks = RankGroup(setup.folder.path, ranks_upload=setup.remote is not None)
         first = self.ranks.is_first
         self._events = TrainingEvents(setup.folder.label, silent=not first)
         self.tier = SecondTier(
             self.ranks.directory,
-            remote=setup.remote if first else None,
+            remote=setup.remote,
             retention=setup.retention,
             events=self._events,
-            watches_platform=first,
+            share=_upload_share(self.ranks),
         )
+        if self.ranks.shared is not None:
+            self.ranks.shared.note = self.tier.note
         self._history = InterruptionHistory(setup.folder.path) if setup.counts_interruptions and first else None
         self._leaving = Leaving(
             ranks=self.ranks, events=self._events, watch=setup.watch, pause_at_step=setup.pause_at_step
@@ -333,6 +336,8 @@ class Session:
             SaveError: If the run cannot pause, because its checkpoint is not in S3.
         """
         watch = self._setup.watch
+        if isinstance(exception, RankLostError):
+            self.tier.give_up_other_ranks()
         self.wait_until_over()
         ending = self._ending()
         if self._history is not None and ending is not None:
@@ -376,7 +381,7 @@ class Session:
 
     @property
     def _saved(self) -> SavedCheckpoints:
-        return SavedCheckpoints(self.ranks.directory, remote=self.tier.remote)
+        return SavedCheckpoints(self.ranks.directory, remote=self.tier.remote if self.ranks.is_first else None)
 
     def _choose(self, step: int | str | None) -> tuple[int | None, list[int]]:
         """Find the checkpoint that the script asks for, and the steps of newer ones. None for the newest one."""
@@ -449,3 +454,17 @@ class Session:
         if self._setup.watch.take_save_advice():
             return "rebalance"
         return "interval" if self.ranks.is_first and self.saves.is_due(self._progress.step) else None
+
+
+def _upload_share(ranks: RankGroup) -> UploadShare:
+    """Give the part of this process in the uploads."""
+    shared = ranks.shared
+    if shared is None:
+        return UploadShare()
+    return UploadShare(
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        place=(shared.ranks_here.index(ranks.rank), len(shared.ranks_here)),
+        written=shared.written,
+        notes=lambda: shared.notes,
+    )

@@ -302,17 +302,19 @@ class RankGroup:
         rank: The number of this process, from 0.
         world_size: The number of ranks, 1 for a training of one process.
         is_one_process: True for a training of one process.
-        is_first: True on rank 0, which reports, uploads and removes for all.
+        is_first: True on rank 0, which reports and removes for all.
         directory: The checkpoints of the training. With several ranks every rank takes part in each write.
+        shared: The same directory, where several ranks write it. None for a training of one process.
 
     Args:
         path: The folder of the checkpoints.
+        ranks_upload: True where each rank uploads its files to S3. Each host may have a folder of its own then.
 
     Raises:
         UsageError: If the ranks cannot meet, or their folders are different ones.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, ranks_upload: bool = False) -> None:
         channels = join_ranks()
         self._training = channels.training
         self.rank = self._training.rank
@@ -322,9 +324,10 @@ class RankGroup:
         self._joinables = Joinables()
         self._searches_left = 0
         self._comparison = RankComparison(self._training, self._joinables)
-        self.directory = (
-            CheckpointDirectory(path) if self.world_size == 1 else SharedDirectory(path, ranks=channels.writing)
+        self.shared = (
+            None if self.world_size == 1 else SharedDirectory(path, ranks=channels.writing, ranks_upload=ranks_upload)
         )
+        self.directory = self.shared or CheckpointDirectory(path)
 
     def together(self, act: Callable[[], Any]) -> list[Any]:
         """Do something on every rank. It succeeds on all of them, or fails on all of them.

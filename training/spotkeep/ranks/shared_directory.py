@@ -11,6 +11,8 @@ A rank that is killed breaks the round. There is no checkpoint before the manife
 
 from __future__ import annotations
 
+import contextlib
+import os
 import secrets
 import socket
 import threading
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
-from spotkeep.disk.manifest import MANIFEST_NAME, Progress
+from spotkeep.disk.manifest import MANIFEST_NAME, DataFile, Progress
 from spotkeep.disk.retention import Retention
 from spotkeep.disk.staged_state import FileImage
 from spotkeep.disk.storage import LocalStorage
@@ -34,19 +36,26 @@ from .rank_shares import ShareDocument, WrittenShare, first_files, merged, rank_
 _PROBE_PREFIX = ".spotkeep-probe-"
 _PROBE_SECONDS = 30.0
 _PROBE_PAUSE_SECONDS = 0.1
+_OF_ONE_MACHINE = ("ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "tmpfs", "xfs")
 
 
 class SharedDirectory(CheckpointDirectory):
     """The checkpoints of one run, written by several ranks.
 
     All ranks have the same directory, on one host or in a file system that the hosts share. Each host may have one of
-    its own where the platform copies all of them to one place and back (SageMaker).
+    its own where the platform copies all of them to one place and back (SageMaker), or where each rank uploads its
+    files to S3.
+
+    Attributes:
+        note: Gives a JSON value that the other ranks get with each save.
+        notes: The note of each rank from the round of the newest save. Empty before it.
 
     Args:
         path: The directory of the checkpoints.
         ranks: The other ranks, for the thread that writes.
         storage: The file operations.
         uploads: Knows which files the platform has already copied to safety.
+        ranks_upload: True where each rank uploads its files to S3.
 
     Raises:
         UsageError: If the ranks' directories are not the same, and nothing brings their content together.
@@ -59,14 +68,35 @@ class SharedDirectory(CheckpointDirectory):
         ranks: Ranks,
         storage: LocalStorage | None = None,
         uploads: UploadWatch | None = None,
+        ranks_upload: bool = False,
     ) -> None:
         super().__init__(path, storage=storage, uploads=uploads)
         self._ranks = ranks
+        self.note: Callable[[], Json] = lambda: None
+        self.notes: list[Json] = []
+        self._written: dict[int, tuple[DataFile, ...]] = {}
         # One rank of each disk makes and removes directories there.
-        self._leader = _meet(path, ranks, self._storage, platform_copies=self._uploads.platform_copies)
+        self._leaders = _meet(
+            path, ranks, self._storage, platform_copies=self._uploads.platform_copies, ranks_upload=ranks_upload
+        )
+        self._leader = self._leaders[ranks.rank]
         self._pruned: list[int] = []  # by rank 0, and not yet by hosts with a disk of their own
         self._waiting_elsewhere: set[int] = set()  # what other hosts' platform has not copied yet
         self._lock = threading.Lock()
+
+    @property
+    def ranks_here(self) -> list[int]:
+        """The ranks that have the same directory as this one."""
+        return [rank for rank, leader in enumerate(self._leaders) if leader == self._leader]
+
+    @property
+    def leads(self) -> bool:
+        """True on the first of the ranks that have the same directory."""
+        return self._leader == self._ranks.rank
+
+    def written(self, step: int) -> tuple[DataFile, ...] | None:
+        """Give the files that this rank wrote for a checkpoint that is durable. None where it wrote none."""
+        return self._written.get(step)
 
     def decline(self, problem: Exception) -> None:
         """Take part in a save that this rank cannot write, in place of `write_images`. No rank saves then.
@@ -112,18 +142,23 @@ class SharedDirectory(CheckpointDirectory):
         """
         try:
             first = self._prepare(step, document)
-            shares = self._write_share(step, images, document, first=first, wait=wait)
-            return self._commit_share(step, document, shares, progress=progress)
+            files: list[DataFile] = []
+            shares = self._write_share(step, images, document, first=first, wait=wait, files=files)
+            size = self._commit_share(step, document, shares, progress=progress)
         except RankLostError:
             # Others may still be writing. What is there has no manifest, so no reader takes it.
             self.distrust(step)
             raise
         except Exception as error:
-            if self._leads:
+            if self.leads:
                 self._abandon(step)
             if isinstance(error, OtherRankError):
                 raise SaveError(f"there is no checkpoint of step {step}, because of {error}") from error
             raise
+        here = self._step_directories()
+        self._written = {old: written for old, written in self._written.items() if old in here}
+        self._written[step] = tuple(files)
+        return size
 
     def prune(self, retention: Retention) -> list[int]:
         """Remove checkpoints that are not retained. Rank 0 decides. Hosts with own disks follow at the next save."""
@@ -147,16 +182,12 @@ class SharedDirectory(CheckpointDirectory):
     def _outlives_us(self, step: int) -> bool:
         return super()._outlives_us(step) and step not in self._waiting_elsewhere
 
-    @property
-    def _leads(self) -> bool:
-        return self._leader == self._ranks.rank
-
     def _prepare(self, step: int, document: ShareDocument) -> int:
         """Make the place. Gives the number of this rank's first file."""
-        first_here = self._leads and self._ranks.rank != 0
+        first_here = self.leads and self._ranks.rank != 0
 
         def prepare() -> Json:
-            if self._leads:
+            if self.leads:
                 self._trying(step, lambda: self._make_place(step))
             with self._lock:
                 pruned = list(self._pruned)
@@ -187,30 +218,34 @@ class SharedDirectory(CheckpointDirectory):
         *,
         first: int,
         wait: Callable[[int], None] | None,
+        files: list[DataFile],
     ) -> list[Json]:
         def write() -> Json:
-            files = tuple(self._write_files(step, images, first=first, wait=wait))
-            return WrittenShare(files, rank_share(document, first=first)).as_message()
+            files.extend(self._write_files(step, images, first=first, wait=wait))
+            return WrittenShare(tuple(files), rank_share(document, first=first)).as_message()
 
         return together(self._ranks, lambda: self._trying(step, write))
 
-    def _commit_share(self, step: int, document: ShareDocument, answers: Sequence[Json], *, progress: Progress) -> int:
+    def _commit_share(self, step: int, document: ShareDocument, written: Sequence[Json], *, progress: Progress) -> int:
         durable: list[int] = []
+        self.notes = []
 
         def commit() -> Json:
             if self._ranks.rank != 0:
-                return None
-            firsts = first_files([len(one["files"]) for one in answers])
-            shares = [WrittenShare.from_message(one, first=first) for one, first in zip(answers, firsts)]
+                return [self.note(), None]
+            firsts = first_files([len(one["files"]) for one in written])
+            shares = [WrittenShare.from_message(one, first=first) for one, first in zip(written, firsts)]
             files, ranks = merged(shares)
             size = self._trying(
                 step, lambda: self._commit(step, files, document.common, progress=progress, ranks=ranks)
             )
             durable.append(size)
-            return size
+            return [self.note(), size]
 
         try:
-            size: int = together(self._ranks, commit)[0]
+            answers = together(self._ranks, commit)
+            self.notes = [note for note, _ in answers]
+            size: int = answers[0][1]
         except RankLostError:
             # Whatever became of the others: a manifest that is there vouches for what all of them have written.
             if not durable and MANIFEST_NAME not in self._storage.names(self._at(step)):
@@ -225,39 +260,39 @@ class SharedDirectory(CheckpointDirectory):
             raise SaveError(self._refusal(step, error)) from error
 
 
-def _meet(path: Path, ranks: Ranks, storage: LocalStorage, *, platform_copies: bool) -> int:
-    """Find out which ranks have the same directory. Gives the first one of those that have this rank's."""
+def _meet(path: Path, ranks: Ranks, storage: LocalStorage, *, platform_copies: bool, ranks_upload: bool) -> list[int]:
+    """Find out which ranks have the same directory. Gives the first one of those that have each rank's."""
 
     def identity() -> Json:
         storage.make_directory(path)
         found = path.stat()
-        return [_machine(), found.st_dev, found.st_ino]
+        return [_machine(), found.st_dev, found.st_ino, _is_on_a_disk_of_its_own(found.st_dev)]
 
     hosts = ranks.exchange(socket.gethostname())
     identities = together(ranks, identity)
     leaders = [identities.index(one) for one in identities]
     strangers = sorted(set(leaders) - {0})
-    if not strangers:
-        return 0
-    if platform_copies:
-        return leaders[ranks.rank]
+    if not strangers or platform_copies:
+        return leaders
     # On another machine, the same file system has another identity: see whether what one writes the other finds.
     probe = path / (_PROBE_PREFIX + ranks.exchange(secrets.token_hex(16))[0])
+    apart = {rank for rank in strangers if identities[rank][-1]}
     try:
         together(ranks, lambda: storage.write(probe, b"") if ranks.rank == 0 else None)
-        seen = ranks.exchange(ranks.rank not in strangers or _appears(probe, storage))
+        looks = ranks.rank in strangers and ranks.rank not in apart
+        seen = ranks.exchange(not looks or _appears(probe, storage))
     finally:
         if ranks.rank == 0:
             storage.remove_file(probe)
-    blind = [rank for rank in strangers if not seen[rank]]
-    if blind:
+    blind = [rank for rank in strangers if rank in apart or not seen[rank]]
+    if blind and not ranks_upload:
         others = ", ".join(f"rank {rank} on {hosts[rank]}" for rank in blind)
         raise UsageError(
             f"the ranks' checkpoint directories are not the same: {others} does not find in {path} what rank 0 "
             "writes there; put it on a file system that all hosts share, or on SageMaker into the checkpoint directory "
-            "that the platform copies"
+            "that the platform copies, or keep the checkpoints in S3 with remote='s3://bucket/prefix'"
         )
-    return 0
+    return [leader if leader in blind else 0 for leader in leaders]
 
 
 def _appears(probe: Path, storage: LocalStorage) -> bool:
@@ -268,6 +303,17 @@ def _appears(probe: Path, storage: LocalStorage) -> bool:
             return False
         time.sleep(_PROBE_PAUSE_SECONDS)
     return True
+
+
+def _is_on_a_disk_of_its_own(device: int) -> bool:
+    """Say whether a file system is one that no other machine can mount. False where the system does not tell."""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            mount, _, source = line.partition(" - ")
+            if mount.split()[2:3] == [number]:
+                return source.partition(" ")[0] in _OF_ONE_MACHINE
+    return False
 
 
 def _machine() -> str:
