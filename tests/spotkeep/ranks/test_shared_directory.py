@@ -205,6 +205,8 @@ def test_hosts_that_share_a_file_system_are_known_by_what_they_see(world, tmp_pa
             return next(machines)
 
     monkeypatch.setattr(shared_directory, "_machine", machine)
+    # As on a file system of the network, which several machines can mount.
+    monkeypatch.setattr(shared_directory, "_is_on_a_disk_of_its_own", lambda device: False)
     sizes = world(2).run(lambda ranks: write(SharedDirectory(tmp_path, ranks=ranks), ranks, 1))
     assert all(isinstance(size, int) for size in sizes)
     assert [path.name for path in tmp_path.iterdir()] == ["step-1"], "the probe is gone"
