@@ -26,7 +26,7 @@ from .events import TrainingEvents
 from .leaving import Leaving
 from .notices.notice import NoticeWatch
 from .ranks.rank_group import RankGroup
-from .ranks.rank_shares import ShareDocument
+from .ranks.rank_shares import EncodedShare, ShareDocument
 from .remote.second_tier import SecondTier
 from .schedule.interruption_history import InterruptionHistory
 from .schedule.save_schedule import SaveSchedule, rounded
@@ -482,7 +482,7 @@ class Saves:
                 raise save.problem
             self._report_failure(save.step, save.problem)
 
-    def _encode(self) -> EncodedState:
+    def _encode(self) -> EncodedState | EncodedShare:
         try:
             encoded = self._ranks.encode(self._state)
             if self.losses is not None:

@@ -75,8 +75,8 @@ class Rank:
         )
         encoded = encode_share(common, own, rank=self.ranks.rank)
         staged = StagedState()
-        images = staged.arrange(encoded.blobs)
-        staged.copy(encoded.blobs, images)
+        images = staged.arrange(encoded.parts)
+        staged.copy(images)
         self.directory.write_images(images, encoded.document, step=step, progress=Progress())
 
     def names(self, step):

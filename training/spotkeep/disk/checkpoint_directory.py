@@ -14,12 +14,14 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Callable
 
 from spotkeep.errors import CheckpointError, DamagedCheckpointError, SaveError
-from spotkeep.state.arrays import host_bytes
+from spotkeep.state.arrays import DeviceBytes
 from spotkeep.state.encoding import EncodedState, Json, MalformedStateError, decode_state
+from spotkeep.state.resharding import Piece, SavedBox
 from spotkeep.state.restoring import LiveBytes
 from spotkeep.version import __version__
 
@@ -29,18 +31,19 @@ from .chunked_files import (
     altered_memory,
     read_data_file,
     read_part,
-    read_targets,
     write_file,
 )
 from .manifest import (
     MANIFEST_NAME,
     MAX_MANIFEST_BYTES,
     DataFile,
+    FilePiece,
     MalformedManifestError,
     Manifest,
     Progress,
     RankShare,
     Stream,
+    StreamFiles,
     data_file_name,
     manifest_bytes,
     parse_manifest,
@@ -137,6 +140,7 @@ class CheckpointDirectory:
         self.path = path
         self._storage = storage or LocalStorage()
         self._uploads = uploads or UploadWatch.for_this_job()
+        self._world_size = 1
         # Re-reading gigabytes to prune would cost too much, and a thread that parses manifests holds the training up.
         self._found_good: dict[int, _Found] = {}
 
@@ -252,7 +256,7 @@ class CheckpointDirectory:
         document = view(manifest)
         content = _Content(self, step, manifest)
         try:
-            state = decode_state(document, content.read, fill=content.fill_later, live=live)
+            state = decode_state(document, content.read, fill=content, live=live, divided=manifest.divided)
         except MalformedStateError as error:
             raise DamagedCheckpointError(f"{self.name(step)}/{MANIFEST_NAME}", str(error)) from error
 
@@ -278,11 +282,15 @@ class CheckpointDirectory:
             step=step, epochs_completed=manifest.epochs_completed, state=found.state, metrics=manifest.metrics
         )
 
-    def verify(self, step: int) -> None:
-        """Verify every byte of one checkpoint without building its values.
+    def verify(self, step: int, *, view: Callable[[Manifest], Json] | None = None) -> None:
+        """Verify the bytes of one checkpoint without building its values.
+
+        Args:
+            step: The step of the checkpoint.
+            view: Gives a state document. The files of the streams that it refers to are verified. None for all files.
 
         Raises:
-            DamagedCheckpointError: If anything about it is wrong.
+            DamagedCheckpointError: If anything about them is wrong.
             NewerFormatError: If a newer library wrote it.
         """
         if self._still_good(step) is not None:
@@ -290,19 +298,13 @@ class CheckpointDirectory:
         self._found_good.pop(step, None)
         manifest = self.read_manifest(step)
         found = self._found(step, manifest)
-        _Content(self, step, manifest).verify(manifest.files)
-        self._found_good[step] = found
-
-    def verify_share(self, step: int, *, rank: int, world_size: int) -> None:
-        """Verify the data files that fall to one of several readers.
-
-        Raises:
-            DamagedCheckpointError: If anything about them is wrong.
-            NewerFormatError: If a newer library wrote it.
-        """
-        if self._still_good(step) is None:
-            manifest = self.read_manifest(step)
-            _Content(self, step, manifest).verify(manifest.files[rank::world_size])
+        try:
+            files = manifest.files if view is None else manifest.files_for(view(manifest))
+        except RecursionError as error:
+            raise DamagedCheckpointError(f"{self.name(step)}/{MANIFEST_NAME}", "nested too deeply") from error
+        _Content(self, step, manifest).verify(files)
+        if len(files) == len(manifest.files):
+            self._found_good[step] = found
 
     def distrust(self, step: int) -> None:
         """Take a checkpoint for damaged until it is verified anew, because another reader has found damage."""
@@ -445,6 +447,7 @@ class CheckpointDirectory:
         *,
         progress: Progress,
         ranks: Sequence[RankShare] = (),
+        divided: Sequence[Sequence[SavedBox]] = (),
     ) -> int:
         """Write the manifest. Gives the size of the checkpoint in bytes."""
         target = self._at(step)
@@ -460,6 +463,7 @@ class CheckpointDirectory:
             made_by=progress.made_by,
             metadata=progress.metadata,
             ranks=tuple(ranks),
+            divided=tuple(map(tuple, divided)),
         )
         raw = manifest_bytes(manifest)
         self._storage.write(target / _MANIFEST_DRAFT, raw)
@@ -499,27 +503,35 @@ class _Content:
     def __init__(self, directory: CheckpointDirectory, step: int, manifest: Manifest) -> None:
         self._directory = directory
         self._step = step
-        self._streams = [_StreamFiles(stream) for stream in manifest.streams]
-        self._targets: dict[DataFile, list[Target]] = {}
+        self._streams = list(map(StreamFiles, manifest.streams))
+        self._targets: dict[str, tuple[DataFile, list[Target]]] = {}
+        self._finally: list[Callable[[], None]] = []
 
     def read(self, stream: int, offset: int, size: int) -> bytes:
         """Read and verify some bytes now."""
         parts = []
         for piece in self._pieces(stream, offset, size):
             with self._opened(piece.file) as opened:
-                parts.append(read_part(opened, piece.file.chunks, piece.start, piece.end - piece.start))
+                parts.append(read_part(opened, piece.file.chunks, piece.start, piece.size))
         return b"".join(parts)
 
-    def fill_later(self, stream: int, offset: int, memory: memoryview) -> None:
-        """Remember the memory for these bytes."""
-        for piece in self._pieces(stream, offset, len(memory)):
-            self._targets.setdefault(piece.file, []).append((piece.start, memory[piece.taken]))
+    def later(self, stream: int, offset: int, piece: Piece) -> None:
+        """Remember the memory for some bytes."""
+        for found in self._pieces(stream, offset, len(piece)):
+            target = piece[found.before : found.before + found.size]
+            self._targets[found.file.name][1].append((found.start, target))
+
+    def finally_do(self, act: Callable[[], None]) -> None:
+        """Remember a function to call when all memory is filled."""
+        self._finally.append(act)
 
     def fill(self) -> None:
         """Read and verify the chunks that hold remembered bytes, and fill the waiting memory."""
-        for file, targets in self._targets.items():
+        for file, targets in self._targets.values():
             with self._opened(file) as opened:
-                read_targets(opened, file.chunks, sorted(targets, key=itemgetter(0)))
+                read_data_file(opened, file.chunks, sorted(targets, key=itemgetter(0)))
+        for act in self._finally:
+            act()
 
     def verify(self, files: Sequence[DataFile]) -> None:
         """Read and verify whole files."""
@@ -531,24 +543,22 @@ class _Content:
 
     def altered(self, held: Sequence[LiveBytes]) -> list[int]:
         """Find the bytes that are not those of the files. Gives their indices."""
-        by_file: dict[DataFile, list[tuple[int, slice, int]]] = {}
+        by_file: dict[str, list[tuple[FilePiece, int, Piece | DeviceBytes]]] = {}
         for index, one in enumerate(held):
-            place = one.form.saved
-            for piece in self._pieces(place.get("stream", 0), place["offset"], place["size"]):
-                by_file.setdefault(piece.file, []).append((piece.start, piece.taken, index))
-        found: set[int] = set()
-        for file, places in by_file.items():
-            places.sort(key=itemgetter(0))
+            for stream, offset, piece in one.pieces:
+                for found in self._pieces(stream, offset, len(piece)):
+                    by_file.setdefault(found.file.name, []).append((found, index, piece))
+        altered: set[int] = set()
+        for places in by_file.values():
+            places.sort(key=lambda place: place[0].start)
             # What is on a GPU is fetched for one file at a time.
-            memory = [
-                (start, memoryview(host_bytes(part_of(held[index].raw, taken.start, taken.stop))))
-                for start, taken, index in places
-            ]
+            memory = [(found.start, _part(piece, found)) for found, _, piece in places]
+            file = places[0][0].file
             with self._opened(file) as opened:
-                found |= {places[number][2] for number in altered_memory(opened, file.chunks, memory)}
-        return sorted(found)
+                altered |= {places[number][1] for number in altered_memory(opened, file.chunks, memory)}
+        return sorted(altered)
 
-    def _pieces(self, stream: int, offset: int, size: int) -> list[_Piece]:
+    def _pieces(self, stream: int, offset: int, size: int) -> list[FilePiece]:
         """Find the files that hold some bytes. They are there, and as large as the manifest says."""
         if stream >= len(self._streams):
             raise MalformedStateError(f"it refers to the stream {stream}, which does not exist")
@@ -559,9 +569,9 @@ class _Content:
 
     def _require(self, file: DataFile) -> None:
         # Before any memory is filled: what the manifest promises is really there.
-        if file not in self._targets:
+        if file.name not in self._targets:
             self._directory.open_data(self._step, file).close()
-            self._targets[file] = []
+            self._targets[file.name] = (file, [])
 
     @contextlib.contextmanager
     def _opened(self, file: DataFile) -> Iterator[ReadableFile]:
@@ -573,6 +583,12 @@ class _Content:
                 raise DamagedCheckpointError(name, str(error), offsets=error.offsets) from error
             except OSError as error:
                 raise _damage(name, error) from error
+
+
+def _part(piece: Piece | DeviceBytes, found: FilePiece) -> Piece:
+    """Give the part of some live bytes that belongs to one file."""
+    start, end = found.before, found.before + found.size
+    return memoryview(piece.part(start, end).fetch()) if isinstance(piece, DeviceBytes) else piece[start:end]
 
 
 def _damage(name: str, error: Exception) -> DamagedCheckpointError:

@@ -9,17 +9,21 @@ the bytes of rank `r` alone. In format 3, which is still read, each file is a st
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from spotkeep.errors import NewerFormatError
-from spotkeep.state.differences import Differences, are_differences, own_document, with_differences
-from spotkeep.state.encoding import Json
+from spotkeep.state.differences import Differences, are_differences, arrays_in, own_document, with_differences
+from spotkeep.state.divided import Box
+from spotkeep.state.encoding import Json, MalformedStateError
+from spotkeep.state.resharding import SavedBox
 
 from .chunk_checksums import CHECKSUM_NAME
 
@@ -117,6 +121,7 @@ class Manifest:
         made_by: Short texts that describe the training by its arguments, hyperparameters, script and data.
         metadata: The values that the script keeps beside the state, by name. They are JSON values.
         ranks: The part of each rank. Empty when one process wrote all of it.
+        divided: The boxes of each array that is divided among the ranks. The state refers to it by its number.
     """
 
     step: int
@@ -130,11 +135,27 @@ class Manifest:
     made_by: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     ranks: tuple[RankShare, ...] = ()
+    divided: tuple[tuple[SavedBox, ...], ...] = ()
 
     @property
     def files(self) -> tuple[DataFile, ...]:
         """All data files, in the order of their names."""
         return tuple(file for stream in self.streams for file in stream)
+
+    def files_for(self, *documents: Json) -> list[DataFile]:
+        """Give the data files of the streams that state documents refer to, in the order of their names."""
+        chosen: set[int] = set()
+        for _, node in (found for document in documents for found in arrays_in(document)):
+            chosen.update(self._streams_of(node))
+        return [file for number, stream in enumerate(self.streams) if number in chosen for file in stream]
+
+    def _streams_of(self, node: Json) -> set[int]:
+        number = node.get("divided")
+        if number is None:
+            stream = node.get("stream", 0)
+            return {stream} if type(stream) is int else set()
+        known = type(number) is int and 0 <= number < len(self.divided)
+        return {saved.stream for saved in self.divided[number]} if known else set()
 
     @property
     def world_size(self) -> int:
@@ -169,6 +190,59 @@ class Manifest:
         return {"dict": pairs}
 
 
+@dataclass(frozen=True)
+class FilePiece:
+    """A piece of some bytes of a stream, which lies in one data file.
+
+    Attributes:
+        file: The data file.
+        start: Its first byte in the file.
+        size: Its length in bytes.
+        before: The number of the bytes that lie in earlier files.
+    """
+
+    file: DataFile
+    start: int
+    size: int
+    before: int
+
+
+class StreamFiles:
+    """Finds the bytes of one stream in its data files.
+
+    Args:
+        files: The data files of the stream.
+    """
+
+    def __init__(self, files: Stream) -> None:
+        self._files = files
+        self._ends = list(accumulate(file.size for file in files))
+
+    @property
+    def size(self) -> int:
+        """The length of the stream in bytes."""
+        return self._ends[-1] if self._ends else 0
+
+    def pieces(self, offset: int, size: int) -> list[FilePiece]:
+        """Give the pieces of some bytes, in order.
+
+        Raises:
+            MalformedStateError: If the stream ends before them.
+        """
+        if offset + size > self.size:
+            name = self._files[-1].name if self._files else "a stream without files"
+            raise MalformedStateError(f"it refers to bytes beyond the end of {name}")
+        found, before = [], 0
+        number = bisect.bisect_right(self._ends, offset)
+        while before < size:
+            file, end = self._files[number], self._ends[number]
+            start = offset + before - (end - file.size)
+            length = min(size - before, file.size - start)
+            found.append(FilePiece(file, start, length, before))
+            number, before = number + 1, before + length
+        return found
+
+
 def data_file_name(index: int) -> str:
     """Name the data file with this number."""
     return f"data-{index:05d}.bin"
@@ -191,6 +265,31 @@ def parse_files(document: Any, *, first: int = 0) -> tuple[DataFile, ...]:
     """
     _expect(isinstance(document, list), "files", document)
     return tuple(_data_file(first + index, file) for index, file in enumerate(document))
+
+
+def boxes_document(divided: Sequence[Sequence[SavedBox]]) -> Json:
+    """Write the boxes of divided arrays as they stand in a manifest."""
+    return [
+        [[list(one.box.offsets), list(one.box.shape), one.stream, one.offset] for one in boxes] for boxes in divided
+    ]
+
+
+def parse_boxes(document: Any) -> tuple[tuple[SavedBox, ...], ...]:
+    """Read a document of `boxes_document`.
+
+    Raises:
+        MalformedManifestError: If it is no document of `boxes_document`.
+    """
+    _expect(isinstance(document, list) and all(isinstance(boxes, list) for boxes in document), "divided", document)
+    return tuple(tuple(map(_saved_box, boxes)) for boxes in document)
+
+
+def _saved_box(document: Any) -> SavedBox:
+    _expect(isinstance(document, list) and len(document) == 4, "divided", document)
+    offsets, shape, stream, offset = document
+    sizes = isinstance(offsets, list) and isinstance(shape, list) and all(map(_is_count, (*offsets, *shape)))
+    _expect(sizes and _is_count(stream) and _is_count(offset), "divided", document)
+    return SavedBox(Box(tuple(offsets), tuple(shape)), stream, offset)
 
 
 def share_document(share: RankShare) -> dict[str, Json]:
@@ -240,8 +339,11 @@ def manifest_bytes(manifest: Manifest) -> bytes:
         document["metadata"] = dict(manifest.metadata)
     if manifest.ranks:
         document["ranks"] = [
-            {"files": len(stream), **share_document(share)} for stream, share in zip(manifest.streams[1:], manifest.ranks)
+            {"files": len(stream), **share_document(share)}
+            for stream, share in zip(manifest.streams[1:], manifest.ranks)
         ]
+    if manifest.divided:
+        document["divided"] = boxes_document(manifest.divided)
     body = json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii")
     return _HEAD + hashlib.sha256(body).hexdigest().encode("ascii") + _NECK + body + _TAIL
 
@@ -319,6 +421,7 @@ def _checked(document: dict[str, Any]) -> Manifest:
         made_by={name[:_LONGEST_MADE_BY]: made_by[name][:_LONGEST_MADE_BY] for name in list(made_by)[:_MOST_MADE_BY]},
         metadata=metadata,
         ranks=ranks,
+        divided=parse_boxes(document.get("divided", [])),
     )
 
 

@@ -26,7 +26,6 @@ from spotkeep.state.encoding import Blob, StreamPart
 from .checksum_copy import FileCopy, file_copy
 from .manifest import CHUNK_BYTES
 from .shared_work import Piece, memory_threads, pieces, share
-from .storage import ALIGNMENT_BYTES
 
 MAX_FILE_BYTES = 2**30
 """The largest data file. What is beyond goes into the next one of the stream. It has whole chunks."""

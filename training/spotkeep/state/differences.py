@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
@@ -26,7 +26,7 @@ from .encoding import LEFT_OUT, Blob, BlobPlaces, Json, is_place
 Differences = Optional[Json]
 
 _LONGEST_TEXT = 64
-_PLACE = ("stream", "offset")
+_PLACE = ("stream", "offset", "size", "divided")
 
 
 def digest_tree(document: Json, digest_of: Callable[[Json], str]) -> Json:
@@ -45,12 +45,13 @@ def digest_tree(document: Json, digest_of: Callable[[Json], str]) -> Json:
         if isinstance(body, dict) and is_place(body):
             # Most of a state are arrays.
             form = " ".join(f"{name}={value}" for name, value in body.items() if name not in _PLACE)
+            form += f" size={body['size']}"
             return f"{digest_of(body)} {kind} {form}"
     digests: list[str] = []
 
     def described(place: Json) -> Json:
         digests.append(digest_of(place))
-        return {name: value for name, value in place.items() if name not in _PLACE}
+        return {name: value for name, value in place.items() if name not in ("stream", "offset")}
 
     text = json.dumps(each_place(document, described))
     text = text if not digests else " ".join([text, *digests])
@@ -154,6 +155,41 @@ def moved(document: Json, blobs: Sequence[Blob], places: BlobPlaces) -> Json:
     return each_place(document, move)
 
 
+def with_places(document: Json, moved_to: Mapping[int, Json]) -> Json:
+    """Give a document with the places in `moved_to` for those with these offsets. Empty values keep theirs."""
+    return each_place(document, lambda place: {**place, **moved_to[place["offset"]]} if place["size"] else place)
+
+
+def layout_digest(document: Json) -> str:
+    """Give a digest of the paths and sizes of all bytes in a document. Plain values do not count."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path, node in arrays_in(document):
+        digest.update(f"{path} {node.get('size')}\n".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def divided_paths(document: Json) -> dict[int, str]:
+    """Name the divided arrays of a document, by their numbers."""
+    return {node["divided"]: path for path, node in arrays_in(document) if "divided" in node}
+
+
+def arrays_in(node: Json, path: str = "state") -> Iterator[tuple[str, Json]]:
+    """Find the descriptions of arrays and bytes in a document, with their paths."""
+    pairs = _pairs_of(node)
+    if pairs is not None:
+        for key, item in pairs:
+            yield from arrays_in(item, f"{path}[{key!r}]")
+    elif isinstance(node, list):
+        for index, item in enumerate(node):
+            yield from arrays_in(item, f"{path}[{index}]")
+    elif isinstance(node, dict):
+        if is_place(node) or "divided" in node:
+            yield path, node
+        else:
+            for body in node.values():
+                yield from arrays_in(body, path)
+
+
 def own_places(found: Differences) -> set[int]:
     """Give the offsets of the bytes that differences refer to."""
     places: set[int] = set()
@@ -231,11 +267,14 @@ class SameForm:
 
     Attributes:
         path: Their path in the state.
-        saved: Their description in the checkpoint, with `stream` where it is not 0, `offset` and `size`.
+        kind: The kind of the value, such as `tensor`.
+        saved: Their description in the checkpoint, with `stream` where it is not 0, `offset` and `size`, or the number
+            of a divided array.
         live: Their description in the live state.
     """
 
     path: str
+    kind: str
     saved: dict[str, Json]
     live: dict[str, Json]
 
@@ -243,8 +282,8 @@ class SameForm:
 def compare(saved: Json, live: Json, path: str = "state") -> tuple[list[Difference], list[SameForm]]:
     """Compare an encoded live state with a saved one in structure, types, orders in memory and plain values.
 
-    The place of the bytes does not count. `disk/chunked_files.py` compares the bytes of arrays, because it knows the
-    files. This function finds the pairs.
+    The place of the bytes does not count, nor their division among ranks. `disk/chunked_files.py` compares the bytes of
+    arrays, because it knows the files. This function finds the pairs.
 
     Returns:
         The differences, and which bytes are still to be compared.
@@ -299,9 +338,10 @@ class _Comparison:
                     self._differ(f"{path}.{changed}" if changed else path, f"{what} is not what was saved", None, None)
 
     def _arrays(self, kind: str, saved: Json, live: Json, path: str) -> None:
-        if _same_text(*({name: body[name] for name in sorted(body) if name not in _PLACE} for body in (saved, live))):
-            if saved["size"]:
-                self.same_form.append(SameForm(path, saved, live))
+        forms = ({name: body[name] for name in sorted(body) if name not in _PLACE} for body in (saved, live))
+        if _same_text(*forms) and saved.get("size", 1) == live.get("size", saved.get("size", 1)):
+            if saved.get("size", live.get("size", 1)):
+                self.same_form.append(SameForm(path, kind, saved, live))
             return
         one, other = _what(kind, saved), _what(kind, live)
         for name, what in (("order", "the order in memory"), ("requires_grad", "requires_grad")):

@@ -14,20 +14,24 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import math
 import re
 import struct
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Protocol
 
 from spotkeep.errors import StateError
 from spotkeep.loaded import loaded
 
 from . import arrays
+from .divided import Box, DividedArray, Part, UndividableArrayError, cover_problem, is_dtensor, new_like
 from .random_states import bit_generator_state
-from .state_dicts import StateDict, is_module, module_state
+from .resharding import Piece, SavedBox, Scattered, divided_of, pieces_of
+from .state_dicts import StateDict, is_module, is_optimizer, module_state
 
 _MAPS = Path("/proc/self/maps")
 
@@ -167,10 +171,12 @@ class EncodedState:
     Attributes:
         document: The JSON document.
         blobs: The raw bytes, in the order of their offsets in one stream, never overlapping.
+        divided: The arrays that this rank has parts of. The document refers to them by their numbers.
     """
 
     document: Json
     blobs: tuple[Blob, ...]
+    divided: tuple[DividedArray, ...] = ()
 
     @property
     def parts(self) -> tuple[StreamPart, ...]:
@@ -182,54 +188,79 @@ def encode_state(
     state: dict[str, Any],
     *,
     left_out: Callable[[Any], bool] = lambda _: False,
+    one_process: bool = False,
 ) -> EncodedState:
     """Turn a state into a document and blobs.
 
     Args:
         state: Names and values of the kinds in `docs/checkpoint-format.md`.
         left_out: Objects whose state is not encoded. `LEFT_OUT` stands for it, which nothing decodes.
+        one_process: A divided array is a plain one, because this process has all of it.
 
     Raises:
         StateError: An entry cannot be saved. The message names each.
     """
-    encoder = _Encoder(left_out)
+    encoder = _Encoder(left_out, one_process=one_process)
     document = encoder.encode(state, "state", depth=0, live=True)
     if encoder.problems:
         raise StateError(encoder.problems)
-    return EncodedState(document=document, blobs=tuple(encoder.places.blobs))
+    return EncodedState(document=document, blobs=tuple(encoder.places.blobs), divided=tuple(encoder.divided))
 
 
 def decode_state(
     document: Json,
     read: Callable[[int, int, int], arrays.Buffer],
     *,
-    fill: Callable[[int, int, memoryview], None] | None = None,
+    fill: Fill | None = None,
     live: Mapping[str, Any] | None = None,
+    divided: Sequence[Sequence[SavedBox]] = (),
 ) -> dict[str, Any]:
     """Turn a document back into plain values.
 
     Args:
         document: A document of `encode_state`, or any JSON value found in its place.
         read: Gives the bytes for (stream, offset, size). May raise.
-        fill: Called with (stream, offset, memory) for each array and tensor, to fill the memory now or later. By
-            default it is filled at once by `read`.
+        fill: Takes the memory of arrays and tensors, to fill it now or later. By default it is filled at once by
+            `read`.
         live: The objects of a script. A live array or tensor of the saved form is filled and given back, instead of a
-            new one.
+            new one. Of a divided one the parts of this rank are filled.
+        divided: The boxes of each divided array that the document refers to.
 
     Raises:
         MalformedStateError: The document is not one of `encode_state`.
     """
-
-    def fill_now(stream: int, offset: int, memory: memoryview) -> None:
-        memory[:] = read(stream, offset, len(memory))
-
     try:
-        state = _Decoder(read, fill or fill_now).decode(document, live)
+        state = _Decoder(read, fill or _FillNow(read), divided).decode(document, live)
     except RecursionError as error:
         raise MalformedStateError("the state is nested too deeply") from error
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         raise MalformedStateError("the state is not a mapping of names")
     return state
+
+
+class Fill(Protocol):
+    """Takes the memory of arrays and tensors that a checkpoint fills."""
+
+    def later(self, stream: int, offset: int, piece: Piece) -> None:
+        """Take the memory for some bytes of a stream."""
+
+    def finally_do(self, act: Callable[[], None]) -> None:
+        """Take a function to call when all memory is filled."""
+
+
+class _FillNow:
+    def __init__(self, read: Callable[[int, int, int], arrays.Buffer]) -> None:
+        self._read = read
+
+    def later(self, stream: int, offset: int, piece: Piece) -> None:
+        raw = self._read(stream, offset, len(piece))
+        if isinstance(piece, Scattered):
+            piece.put(0, memoryview(raw))
+        else:
+            piece[:] = raw
+
+    def finally_do(self, act: Callable[[], None]) -> None:
+        act()
 
 
 def copied_state(state: dict[str, Any]) -> dict[str, Any]:
@@ -323,9 +354,11 @@ def is_place(node: Json) -> bool:
 
 
 class _Encoder:
-    def __init__(self, left_out: Callable[[Any], bool]) -> None:
+    def __init__(self, left_out: Callable[[Any], bool], *, one_process: bool) -> None:
         self._left_out = left_out
+        self._one_process = one_process
         self.problems: list[str] = []
+        self.divided: list[DividedArray] = []
         self.places = BlobPlaces()
         self._open_containers: set[int] = set()
 
@@ -347,9 +380,13 @@ class _Encoder:
         if type(value) in (bytes, bytearray):
             return {type(value).__name__: self.places.place(value)}
         if arrays.is_torch_tensor(value):
+            if arrays.is_wrapper(value) and is_dtensor(value):
+                return self._encode_divided(value, path, live=live)
             return self._encode_array("tensor", value, path, live=live)
         if arrays.is_numpy_array(value):
             return self._encode_array("ndarray", value, path)
+        if isinstance(value, DividedArray):
+            return self._encode_divided(value, path, live=live)
         if arrays.is_numpy_scalar(value):
             return self._encode_array("scalar", value, path)
         if type(value) in (list, tuple, dict, OrderedDict, StateDict, Counter):
@@ -370,6 +407,23 @@ class _Encoder:
         if live and kind == "tensor" and value.requires_grad and value.is_leaf:
             meta["requires_grad"] = True
         return {kind: {**meta, **self.places.place(raw)}}
+
+    def _encode_divided(self, value: Any, path: str, *, live: bool) -> Json:
+        try:
+            array = divided_of(value)
+        except UndividableArrayError as error:
+            self.problems.append(f"{path}: {error}")
+            return None
+        assert array is not None  # noqa: S101 - only divided ones come here
+        if self._one_process and array.boxes == (Box.whole(array.shape),):
+            return self._encode_array(array.kind, array.parts[0].local, path)
+        meta: dict[str, Json] = {"dtype": array.dtype, "shape": list(array.shape)}
+        if array.order is not None:
+            meta["order"] = list(array.order)
+        if live and array.requires_grad:
+            meta["requires_grad"] = True
+        self.divided.append(array)
+        return {array.kind: {**meta, "divided": len(self.divided) - 1}}
 
     def _encode_container(self, value: Any, path: str, *, depth: int, live: bool) -> Json:
         if id(value) in self._open_containers:
@@ -446,18 +500,21 @@ class _Decoder:
     """Builds values from a document that may be hostile. Every claim is checked before it is used."""
 
     def __init__(
-        self, read: Callable[[int, int, int], arrays.Buffer], fill: Callable[[int, int, memoryview], None]
+        self, read: Callable[[int, int, int], arrays.Buffer], fill: Fill, divided: Sequence[Sequence[SavedBox]]
     ) -> None:
         self._read = read
         self._fill = fill
-        self._ends: dict[int, int] = {}  # of each stream
+        self._divided = divided
+        # The ends of what was read of each stream, and of the boxes of divided arrays, which lie before the rest.
+        self._ends: dict[int, int] = {}
+        self._box_ends: dict[int, int] = {}
         self._memory: ProcessMemory | None = None
 
     def decode(self, node: Json, live: Any = None) -> Any:
         if node is None or isinstance(node, (bool, int, float, str)):
             return node
         if stateful_kind(live) is not None and not arrays.is_torch_tensor(live):
-            live = object_state(live)
+            live = _optimizer_state(live) if is_optimizer(live) else object_state(live)
         if isinstance(node, list):
             return [self.decode(item, item_live) for item, item_live in zip(node, _items(live, len(node)))]
         if not isinstance(node, dict) or len(node) != 1:
@@ -526,10 +583,12 @@ class _Decoder:
         return state
 
     def _ndarray(self, body: Json, live: Any) -> Any:
+        if _is_divided(body, live):
+            return self._resharded("ndarray", body, live)
         stream, offset, size = self._place(body)
         array = arrays.new_numpy(body, size, like=live)
         if size:
-            self._fill(stream, offset, arrays.numpy_bytes(array, body["order"]))
+            self._fill.later(stream, offset, arrays.numpy_bytes(array, body["order"]))
         return array
 
     def _scalar(self, body: Json) -> Any:
@@ -539,15 +598,60 @@ class _Decoder:
         return array[()]
 
     def _tensor(self, body: Json, live: Any) -> Any:
-        stream, offset, size = self._place(body)
-        if arrays.is_torch_tensor(live):
-            self._memory = self._memory or ProcessMemory()
-            live = live if self._memory.may_be_written(live) else None
-        tensor = arrays.new_torch(body, size, like=live)
-        if size:
-            self._fill(stream, offset, arrays.torch_bytes(tensor))
+        if _is_divided(body, live):
+            tensor = self._resharded("tensor", body, live)
+        else:
+            stream, offset, size = self._place(body)
+            if arrays.is_torch_tensor(live):
+                self._memory = self._memory or ProcessMemory()
+                live = live if self._memory.may_be_written(live) else None
+            tensor = arrays.new_torch(body, size, like=live)
+            if size:
+                self._fill.later(stream, offset, arrays.torch_bytes(tensor))
+        if isinstance(tensor, DividedArray):
+            return tensor
         trained = body.get("requires_grad") is True and (tensor.is_floating_point() or tensor.is_complex())
         return tensor.requires_grad_() if trained else tensor
+
+    def _resharded(self, kind: str, body: Json, live: Any) -> Any:
+        """Read an array that is divided, here or in the checkpoint."""
+        shape, order = arrays.array_shape(body), arrays.array_order(body)
+        item_bytes = arrays.item_bytes(kind, body)
+        saved = self._saved_boxes(body, shape, item_bytes)
+        value, parts = _live_parts(kind, body, shape, live)
+        if value is None:
+            size = math.prod(shape) * item_bytes
+            like = None if isinstance(live, (DividedArray, NewState)) or is_dtensor(live) else live
+            value = arrays.new_torch(body, size, like=like) if kind == "tensor" else arrays.new_numpy(body, size)
+            parts = (Part(Box.whole(shape), value),) if size else ()
+        here = []
+        for part in parts:
+            local = part.local
+            if arrays.is_torch_tensor(local) and not local.is_cpu:
+                local = arrays.empty_here(local)
+                self._fill.finally_do(partial(part.local.copy_, local))
+            here.append(Part(part.box, local))
+        for box in saved:
+            for offset, piece in pieces_of(box, here, order=order, item_bytes=item_bytes):
+                self._fill.later(box.stream, offset, piece)
+        return value
+
+    def _saved_boxes(self, body: Json, shape: tuple[int, ...], item_bytes: int) -> list[SavedBox]:
+        """Give the boxes of a saved array, which cover it."""
+        if "divided" not in body:
+            stream, offset, size = self._place(body)
+            if math.prod(shape) * item_bytes != size or offset % _ALIGNMENT_BYTES:
+                raise MalformedStateError(f"an array of shape {shape} does not have {size} bytes at {offset}")
+            return [SavedBox(Box.whole(shape), stream, offset)] if size else []
+        boxes = list(self._divided[_count(body, "divided")])
+        problem = cover_problem(shape, [saved.box for saved in boxes])
+        if problem is not None:
+            raise MalformedStateError(f"a divided array is not whole: {problem}")
+        for saved in boxes:
+            if saved.offset < self._box_ends.get(saved.stream, 0) or saved.offset % _ALIGNMENT_BYTES:
+                raise MalformedStateError("two boxes of divided arrays share the same bytes")
+            self._box_ends[saved.stream] = saved.offset + saved.box.volume * item_bytes
+        return boxes
 
     def _blob(self, body: Json) -> arrays.Buffer:
         stream, offset, size = self._place(body)
@@ -565,6 +669,59 @@ class _Decoder:
         if size:
             self._ends[stream] = offset + size
         return stream, offset, size
+
+
+@dataclass(frozen=True)
+class NewState:
+    """Stands for state that an optimizer does not have yet. It will be divided as its parameter is.
+
+    Attributes:
+        parameter: The parameter.
+    """
+
+    parameter: DividedArray
+
+
+class _NewStates(dict[Any, Any]):
+    """Stands for all the state of a divided parameter that its optimizer does not have yet."""
+
+    def __init__(self, parameter: DividedArray) -> None:
+        super().__init__()
+        self._parameter = parameter
+
+    def get(self, *_key: Any) -> Any:
+        """Give the stand-in, whatever its name."""
+        return NewState(self._parameter)
+
+
+def _optimizer_state(optimizer: Any) -> Any:
+    """Give the state of an optimizer. What it lacks of divided parameters is there by name of the division."""
+    state = object_state(optimizer)
+    if not isinstance(state, dict) or not isinstance(state.get("state"), dict):
+        return state
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    new = {number: divided_of(parameter) for number, parameter in enumerate(parameters) if is_dtensor(parameter)}
+    states = {number: _NewStates(array) for number, array in new.items() if array is not None}
+    return {**state, "state": {**states, **state["state"]}}
+
+
+def _is_divided(body: Json, live: Any) -> bool:
+    if isinstance(body, dict) and "divided" in body:
+        return True
+    return isinstance(live, (DividedArray, NewState)) or is_dtensor(live)
+
+
+def _live_parts(kind: str, body: Json, shape: tuple[int, ...], live: Any) -> tuple[Any, Sequence[Part]]:
+    """Give a value for a saved array and its parts in this process. None where the live one has another form."""
+    if isinstance(live, NewState):
+        if live.parameter.kind != kind or live.parameter.shape != shape:
+            return None, ()
+        made = new_like(live.parameter, dtype=body["dtype"])
+        return made.source, made.parts
+    array = divided_of(live)
+    if array is None or (array.kind, array.dtype, array.shape) != (kind, body["dtype"], shape):
+        return None, ()
+    return live, array.parts
 
 
 def _items(live: Any, count: int) -> Sequence[Any]:
