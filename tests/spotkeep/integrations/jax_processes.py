@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def layer(name: str, seed: int, sharding: NamedSharding) -> jax.Array:
-    content = np.random.default_rng(seed).normal(size=(12, 24)).astype(DTYPES.get(name, jnp.float32))
+    content = np.random.default_rng(seed).normal(size=(48, 96)).astype(DTYPES.get(name, jnp.float32))
     return jax.make_array_from_callback(content.shape, sharding, lambda index: content[index])
 
 

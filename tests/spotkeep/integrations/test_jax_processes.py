@@ -19,6 +19,8 @@ pytest.importorskip("optax")
 pytestmark = [pytest.mark.jax, pytest.mark.long]
 
 LIMIT_SECONDS = 120
+ELEMENTS = 48 * 96
+"""Elements of a layer of `jax_processes`."""
 
 
 def train(directory, *, processes, steps):
@@ -53,9 +55,10 @@ def test_any_number_of_processes_goes_on_to_the_bits_of_a_run_that_was_left_alon
     assert [one["arrays"] for one in resumed] == [alone["arrays"]] * then
 
 
-def test_no_element_is_written_twice_and_each_process_writes_about_as_much(tmp_path):
+def test_no_element_is_written_twice(tmp_path):
     train(tmp_path, processes=2, steps=2)
     manifest = CheckpointDirectory(tmp_path).read_manifest(2)
-    assert sum(file.size for file in manifest.files) < 2 * sum(
-        box_bytes for box_bytes in [12 * 24 * 4 * 4 * 3 + 12 * 24 * 2 * 3]
-    )
+    layer_bytes = 4 * 4 * ELEMENTS + 2 * ELEMENTS  # four of float32, one of bfloat16
+    written_bytes = sum(file.size for file in manifest.files)
+    # Adam keeps two averages of each layer. A file is filled up to a page.
+    assert written_bytes <= 1.05 * 3 * layer_bytes + 4096 * len(manifest.files)

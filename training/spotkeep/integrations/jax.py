@@ -384,7 +384,8 @@ def _content_of(array: Any) -> Any:
         for box, shard in own.items()
         if box.volume
     )
-    return DividedArray(kind="ndarray", dtype=_as_bits(np.empty(0, array.dtype)).dtype.str, shape=array.shape, parts=parts)
+    dtype = _as_bits(np.empty(0, array.dtype)).dtype.str
+    return DividedArray(kind="ndarray", dtype=dtype, shape=array.shape, parts=parts)
 
 
 def _is_divided(array: Any) -> bool:
@@ -446,11 +447,8 @@ def _restored(saved: Any, live: Any) -> Any:
 def _whole(content: DividedArray, dtype: str, live: Any) -> Any:
     """Give an array of several processes, of which this one has restored its parts, as the live one is divided."""
     parts = {part.box: _of_type(part.local, dtype) for part in content.parts}
-    nothing = np.empty(0, dtype)
-    arrays = [
-        jax.device_put(parts[box] if (box := _box(shard.index, live.shape)).volume else nothing.reshape(box.shape), shard.device)
-        for shard in live.addressable_shards
-    ]
+    boxes = [(_box(shard.index, live.shape), shard.device) for shard in live.addressable_shards]
+    arrays = [jax.device_put(parts[box] if box.volume else np.empty(box.shape, dtype), device) for box, device in boxes]
     return jax.make_array_from_single_device_arrays(live.shape, live.sharding, arrays)
 
 

@@ -175,9 +175,8 @@ class JaxRanks:
     def _wait(self, key: str, limit: float) -> str:
         while True:
             try:
-                answer: str = self._client.blocking_key_value_get(key, _JAX_POLL_MS)
-                return answer
-            except RuntimeError as error:
+                return str(self._client.blocking_key_value_get(key, _JAX_POLL_MS))
+            except RuntimeError as error:  # noqa: PERF203 - it comes once a second, while another rank is late
                 if _TIMED_OUT not in str(error) or time.monotonic() > limit or self._others_know_of_a_loss():
                     raise
 
