@@ -80,6 +80,7 @@ def run_rank(rank: int, job: dict, port: int) -> None:
         "steps": train,
         "epochs": train_epochs,
         "shards": train_sharded,
+        "reshard": reshard,
         "apart": train_apart,
         "uneven": train_uneven,
         "back": go_back,
@@ -234,11 +235,10 @@ def train_sharded(rank: int, job: dict, port: int) -> None:
     optimizer = torch.optim.AdamW(parameters, lr=1e-2)
     torch.manual_seed(100 + rank)
     shards = ShardedState(models, optimizer)
-    state = {"model": models[0], "optimizer": optimizer} if job.get("as it is") else {"shards": shards}
     per_rank = {"torch": torch.default_generator}
-    with Checkpointer(state, job["directory"], every_steps=4, per_rank=per_rank) as checkpointer:
+    with Checkpointer({"shards": shards}, job["directory"], every_steps=4, per_rank=per_rank) as checkpointer:
         began = checkpointer.step
-        taken = parts_of(state if job.get("as it is") else {"shards": shards.state_dict()})
+        taken = parts_of({"shards": shards.state_dict()})
         for step in checkpointer.steps(job["steps"]):
             # Ranks with parts of one computation have the same data, and those with computations of their own have not.
             data = None if job.get("division", "fully_shard") in OWN_DATA else torch.Generator().manual_seed(step)
@@ -247,7 +247,7 @@ def train_sharded(rank: int, job: dict, port: int) -> None:
             optimizer.step()
             if [rank, step] == job.get("kill_in_step"):
                 os.kill(os.getpid(), signal.SIGKILL)
-        ended = parts_of(state if job.get("as it is") else {"shards": shards.state_dict()})
+        ended = parts_of({"shards": shards.state_dict()})
     torch.save({"taken": taken, "ended": ended}, f"{job['out']}.{rank}.parts")
     digest = hashlib.sha256(repr(ended).encode()).hexdigest()
     own = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
@@ -323,6 +323,61 @@ def parts_of(value: object, path: str = "state") -> dict:
     if array is not None:
         return {path: (array.shape, [(part.box.offsets, part.local.detach().clone()) for part in array.parts])}
     return {path: value.detach().clone() if isinstance(value, torch.Tensor) else value}
+
+
+def reshard(rank: int, job: dict, port: int) -> None:
+    """Make two steps and a checkpoint, or go on from one, with a model that is divided in one of several ways."""
+    import torch
+    import torch.distributed as dist
+
+    from spotkeep import Checkpointer
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="stdout")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
+    torch.manual_seed(job["seed"])
+    model = torch.nn.Sequential(
+        torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 300), torch.nn.BatchNorm1d(300)
+    )
+    net = divided(model, job["division"], job["world_size"])
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    state = {"model": model, "optimizer": optimizer}
+    with Checkpointer(state, job["directory"], every_steps=2) as checkpointer:
+        began = checkpointer.step
+        for _ in checkpointer.steps(job["steps"]):
+            optimizer.zero_grad()
+            net(torch.randn(4, 6)).square().mean().backward()
+            optimizer.step()
+    wholes = dict(model.state_dict())
+    for number, own in optimizer.state_dict()["state"].items():
+        wholes |= {f"{number}.{name}": value for name, value in own.items()}
+    full = {name: getattr(value, "full_tensor", lambda value=value: value)() for name, value in wholes.items()}
+    digests = {name: hashlib.sha256(value.detach().numpy().tobytes()).hexdigest() for name, value in full.items()}
+    result = {"began": began, "weights": digests, "own": 0}
+    Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
+    dist.destroy_process_group()
+
+
+def divided(net, division: str, world_size: int):
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    if division == "replicas":
+        return torch.nn.parallel.DistributedDataParallel(net)
+    if division == "fully sharded":
+        mesh = init_device_mesh("cpu", (world_size,))
+    elif division == "replicas of shards":
+        mesh = init_device_mesh("cpu", (2, world_size // 2), mesh_dim_names=("replicas", "shards"))
+    elif division == "two dimensions":
+        both = init_device_mesh("cpu", (world_size // 2, 2), mesh_dim_names=("data", "tensor"))
+        parallelize_module(net, both["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        mesh = both["data"]
+    if division != "none":
+        for layer in (net[0], net[2], net):
+            fully_shard(layer, mesh=mesh)
+    return net
 
 
 def train_apart(rank: int, job: dict, port: int) -> None:

@@ -416,7 +416,7 @@ def require_saved(run, saved, *, when):
     import torch
 
     held = [torch.load(f"{run.out}.{rank}.parts")[when] for rank in range(len(run.codes))]
-    expected = parts_of({name: value for name, value in saved.items() if name in ("shards", "model", "optimizer")})
+    expected = parts_of({name: value for name, value in saved.items() if name == "shards"})
     assert all(set(each) == set(expected) for each in held)
     for path, value in expected.items():
         for rank, each in enumerate(held):
@@ -467,12 +467,35 @@ class TestShards:
                     require_saved(run, CheckpointDirectory(tmp_path / "c").read(steps - 4).state, when="taken")
                 steps += 4
 
-    def test_a_model_in_parts_is_saved_as_it_is(self, train, tmp_path):
-        options = {"kind": "shards", "as it is": True}
-        run = train(tmp_path / "c", world_size=2, steps=8, **options)
-        assert run.codes == [0, 0], run.output
-        for count in (3, 1, 4):
-            run = train(tmp_path / "c", world_size=count, steps=8, **options)
-            assert run.codes == [0] * count, run.output
-            assert run.began == [8] * count
-            require_saved(run, CheckpointDirectory(tmp_path / "c").read(8).state, when="taken")
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (("fully sharded", 2), ("fully sharded", 3)),
+        (("fully sharded", 3), ("fully sharded", 1)),
+        (("fully sharded", 2), ("replicas", 2)),
+        (("replicas", 3), ("fully sharded", 2)),
+        (("fully sharded", 3), ("none", 1)),
+        (("none", 1), ("fully sharded", 2)),
+        (("replicas of shards", 4), ("fully sharded", 3)),
+        (("fully sharded", 3), ("replicas of shards", 4)),
+        (("two dimensions", 4), ("fully sharded", 2)),
+        (("fully sharded", 2), ("two dimensions", 4)),
+    ],
+    ids=str,
+)
+def test_a_model_goes_on_in_another_division(train, tmp_path, before, after):
+    """Each array is equal to the bit, in the model and in the optimizer, which has made no step yet."""
+
+    def run(division, *, seed, steps=2):
+        kind, world_size = division
+        ended = train(tmp_path / "c", kind="reshard", world_size=world_size, division=kind, seed=seed, steps=steps)
+        assert ended.codes == [0] * world_size, ended.output
+        return ended
+
+    saved, restored = run(before, seed=0), run(after, seed=1)
+    assert restored.began == [2] * after[1]
+    digests = [one for one, _ in restored.state]
+    assert digests == [saved.state[0][0]] * after[1]
+    assert len(digests[0]) == 9 + 3 * 6
+    assert set(run(after, seed=2, steps=4).began) == {2}, "it trains on"

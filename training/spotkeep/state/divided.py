@@ -144,6 +144,10 @@ class DividedArray:
         """The boxes that this rank holds."""
         return tuple(part.box for part in self.parts)
 
+    def with_new_memory(self) -> DividedArray:
+        """Give the same boxes of NumPy arrays with new memory. It holds anything until it is filled."""
+        return replace(self, parts=tuple(replace(part, local=arrays.empty_like(part.local)) for part in self.parts))
+
 
 def intersection(one: Box, other: Box) -> Box | None:
     """Give the elements that two boxes share. None without any."""
