@@ -418,7 +418,9 @@ class _Encoder:
         if self._one_process and array.boxes == (Box.whole(array.shape),):
             return self._encode_array(array.kind, array.parts[0].local, path)
         meta: dict[str, Json] = {"dtype": array.dtype, "shape": list(array.shape)}
-        if array.order is not None:
+        if array.kind == "ndarray":
+            meta["order"] = arrays.numpy_order(array.order)
+        elif array.order is not None:
             meta["order"] = list(array.order)
         if live and array.requires_grad:
             meta["requires_grad"] = True
@@ -622,7 +624,8 @@ class _Decoder:
         if value is None:
             size = math.prod(shape) * item_bytes
             like = None if isinstance(live, (DividedArray, NewState)) or is_dtensor(live) else live
-            value = arrays.new_torch(body, size, like=like) if kind == "tensor" else arrays.new_numpy(body, size)
+            new = arrays.new_torch if kind == "tensor" else arrays.new_numpy
+            value = new(body, size, like=like)
             parts = (Part(Box.whole(shape), value),) if size else ()
         here = []
         for part in parts:
