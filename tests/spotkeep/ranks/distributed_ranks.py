@@ -272,7 +272,6 @@ def divided_models(division: str, rank: int, world_size: int) -> list:
     first = [("a", torch.nn.Linear(6, 7)), ("norm", torch.nn.BatchNorm1d(7)), ("active", torch.nn.Tanh())]
     last = [("b", torch.nn.Linear(7, 3))]
     net = Net(OrderedDict([*first, *last]))
-    net.a.bias.requires_grad_(False)
     half = world_size // 2
     if division == "stages":
         if world_size == 1:
@@ -285,8 +284,6 @@ def divided_models(division: str, rank: int, world_size: int) -> list:
         if division == "flat in replicas":
             options["sharding_strategy"] = ShardingStrategy.HYBRID_SHARD
             options["device_mesh"] = init_device_mesh("cpu", (2, half))
-        if division == "flat":
-            net.a.bias.requires_grad_(True)  # one flat parameter is trained as a whole
         named = division != "flat"
         flat = FullyShardedDataParallel(net, device_id=torch.device("cpu"), use_orig_params=named, **options)
         flat.inputs = 6

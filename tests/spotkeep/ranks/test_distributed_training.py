@@ -398,15 +398,15 @@ def test_ranks_go_back_to_the_best_checkpoint_together_and_remove_newer_ones(tra
 
 
 DIVISIONS = {
-    "fully_shard": range(1, 6),
-    "fully_shard in replicas": (2, 4, 6),
-    "tensor parallel": (1, 2, 3),
-    "tensor parallel in replicas": (2, 4),
-    "tensor parallel, fully_shard": (2, 4, 6),
-    "stages": (1, 2, 4),
-    "flat": (1, 2, 3),
-    "flat with names": (1, 2, 3),
-    "flat in replicas": (4, 6),  # with a part of each replica on one rank, torch does not make replicas equal
+    "fully_shard": (1, 2, 3),
+    "fully_shard in replicas": (4,),
+    "tensor parallel": (1, 3, 2),
+    "tensor parallel in replicas": (4,),
+    "tensor parallel, fully_shard": (4,),
+    "stages": (1, 4, 2),
+    "flat": (1, 3, 2),
+    "flat with names": (3, 2),
+    "flat in replicas": (4,),  # with all of a replica on one rank, torch does not make replicas equal
 }
 """Divisions of a model among the ranks, and the numbers of ranks that have them."""
 
@@ -445,7 +445,7 @@ class TestShards:
 
     @pytest.mark.parametrize("division", [*DIVISIONS])
     def test_it_goes_on_bit_for_bit_on_as_many_ranks(self, train, tmp_path, division):
-        count = DIVISIONS[division][-2]
+        count = DIVISIONS[division][-1]
         whole = train(tmp_path / "whole", kind="shards", division=division, world_size=count)
         assert whole.codes == [0] * count, whole.output
         train(tmp_path / "c", kind="shards", division=division, world_size=count, kill_in_step=[count - 1, 9])

@@ -364,7 +364,11 @@ def _given(value: Any) -> Any:
 
 def _outline(local: Mapping[str, Any], parameters: set[str]) -> Json:
     model: StateDict = local["model"]
-    facts = {"metadata": dict(model._metadata), "frozen": list(model.frozen), "evaluating": list(model.evaluating)}
+    facts = {
+        "metadata": dict(model._metadata),
+        "frozen": list(model.frozen or ()),
+        "evaluating": list(model.evaluating or ()),
+    }
     return [
         "dict",
         [
