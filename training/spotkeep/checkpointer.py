@@ -214,6 +214,7 @@ class Checkpointer:
             session = self._join()
             session.enter()
             session.restore()
+            session.begin_questions()
         except BaseException:
             if self._session is not None:
                 self._session.leave_folder(ended=False)
@@ -233,6 +234,7 @@ class Checkpointer:
                 session.finish(exception)
         finally:
             if session is not None:
+                session.end_questions()
                 session.tier.stop()
             self._setup.watch.stop()
             if session is not None:

@@ -25,6 +25,7 @@ from spotkeep.state.encoding import Blob, EncodedState, Json, objects_in
 from spotkeep.state.training_state import TrainingState
 
 from .distributed import Ranks, join_ranks, together
+from .meeting_rounds import MeetingRounds
 from .rank_shares import encode_share
 from .shared_directory import SharedDirectory
 
@@ -304,6 +305,7 @@ class RankGroup:
         is_one_process: True for a training of one process.
         is_first: True on rank 0, which reports, uploads and removes for all.
         directory: The checkpoints of the training. With several ranks every rank takes part in each write.
+        meetings: The questions to save or to leave, and the agreement on those that all ranks answer together.
 
     Args:
         path: The folder of the checkpoints.
@@ -322,6 +324,7 @@ class RankGroup:
         self._joinables = Joinables()
         self._searches_left = 0
         self._comparison = RankComparison(self._training, self._joinables)
+        self.meetings = MeetingRounds(channels.meetings)
         self.directory = (
             CheckpointDirectory(path) if self.world_size == 1 else SharedDirectory(path, ranks=channels.writing)
         )
@@ -347,7 +350,7 @@ class RankGroup:
         return self._training.exchange(message)
 
     def largest(self, numbers: Sequence[int]) -> list[int]:
-        """Give the largest number of all ranks in each place. It costs little enough for every step.
+        """Give the largest number of all ranks in each place.
 
         Raises:
             RankLostError: If a rank is gone.
