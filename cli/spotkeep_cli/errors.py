@@ -83,7 +83,7 @@ class ExitCode(IntEnum):
 class CommandLineError(Exception):
     """The root of all errors. One line names the problem and the fact, and a hint names the remedy.
 
-    A traceback, as a notebook shows it, has the hint below the message, and each problem of a refusal.
+    `print(error)` and a traceback show both, and each problem of a refusal.
 
     Attributes:
         message: One line, without a full stop.
@@ -96,8 +96,14 @@ class CommandLineError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
-        if hint:
-            self.add_note(f"Hint: {hint}")
+
+    def __str__(self) -> str:
+        """Return the message, a line for each problem, and the hint."""
+        return "\n".join([self.message, *self._details(), *([f"Hint: {self.hint}"] if self.hint else [])])
+
+    def _details(self) -> Sequence[str]:
+        """Return the lines between the message and the hint."""
+        return ()
 
 
 class UsageError(CommandLineError):
@@ -125,9 +131,8 @@ class RefusedError(CommandLineError):
         self.problems = tuple(problems)
         self.temporary = False
 
-    def __str__(self) -> str:
-        """Return the message with a line for each problem, as `print(error)` and a traceback show it."""
-        return "\n".join([self.message, *(f"- {problem}" for problem in self.problems)])
+    def _details(self) -> Sequence[str]:
+        return [f"- {problem}" for problem in self.problems]
 
     def as_document(self) -> dict[str, Any]:
         """Return the refusal as `--json` gives it."""

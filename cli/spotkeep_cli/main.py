@@ -21,7 +21,7 @@ from spotkeep_cli.commands import notifications as notification_commands
 from spotkeep_cli.commands import pool as pool_commands
 from spotkeep_cli.commands import schedules as schedule_commands
 from spotkeep_cli.commands import startup as startup_command
-from spotkeep_cli.commands.parameters import CommandWithPlots
+from spotkeep_cli.commands.parameters import CommandWithPages
 from spotkeep_cli.errors import CommandLineError, ExitCode, RefusedError, UsageError
 from spotkeep_cli.extras import missing_extra
 from spotkeep_cli.seams import Invocation, Seams
@@ -136,7 +136,7 @@ _PROJECT = "Projects"
 
 app.command(rich_help_panel=_RUNS)(job_files.launch)
 app.command(rich_help_panel=_RUNS)(runs.ps)
-app.command(rich_help_panel=_RUNS, cls=CommandWithPlots)(runs.describe)
+app.command(rich_help_panel=_RUNS, cls=CommandWithPages)(runs.describe)
 app.command(rich_help_panel=_RUNS)(runs.logs)
 app.command(rich_help_panel=_RUNS)(startup_command.startup)
 app.command(rich_help_panel=_RUNS)(instances.shell)
@@ -160,7 +160,7 @@ app.command("status", hidden=True)(runs.status)
 app.command("cancel", hidden=True)(steering.stop)
 app.command("run", hidden=True)(job_files.launch)
 app.command("submit", hidden=True)(job_files.launch)
-app.command(rich_help_panel=_JOB_FILES)(job_files.plan)
+app.command(rich_help_panel=_JOB_FILES, cls=CommandWithPages)(job_files.plan)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse_pool)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse_fleet)

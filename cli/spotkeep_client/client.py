@@ -77,6 +77,7 @@ if TYPE_CHECKING:
 
 
 HandleT = TypeVar("HandleT")
+_MOST_LISTED = 1000
 
 
 class SweepHandle:
@@ -608,11 +609,15 @@ class Spotkeep:
 
         Args:
             owner: Only those of this owner.
-            limit: At most so many.
+            limit: At most so many, from 1 to 1000.
+
+        Raises:
+            UsageError: The limit is out of its range.
         """
+        _check_limit(limit)
         now = self._invocation.seams.now()
         # Only a local AWS has rehearsals, which may be most of its runs.
-        most_read = MOST_RUNS if self._invocation.options.local else limit
+        most_read = max(MOST_RUNS, limit) if self._invocation.options.local else limit
         read = self._deployment.table.runs.list(owner=owner, limit=most_read, unreadable={})
         found = [run for run in read if not is_rehearsal(run)][:limit]
         return Listed(
@@ -630,8 +635,12 @@ class Spotkeep:
 
         Args:
             owner: Only those of this owner.
-            limit: At most so many.
+            limit: At most so many, from 1 to 1000.
+
+        Raises:
+            UsageError: The limit is out of its range.
         """
+        _check_limit(limit)
         now = self._invocation.seams.now()
         read = self._deployment.table.sweeps.list(owner=owner, limit=limit, unreadable={})
         found = [sweep for sweep in read if not is_rehearsal(sweep)]
@@ -676,6 +685,11 @@ class Spotkeep:
         )
         warn_of([*prepared.warnings, *source_warnings(prepared)], inside=2)
         return send(prepared, deployment=self._deployment)
+
+
+def _check_limit(limit: int) -> None:
+    if not 1 <= limit <= _MOST_LISTED:
+        raise UsageError(f"limit is {limit}", hint=f"give a whole number from 1 to {_MOST_LISTED}")
 
 
 def _document(

@@ -221,9 +221,8 @@ def run_table(run: Run, *, metrics: ScriptMetrics | None, now: datetime) -> str:
         ("created", f"{quantities.moment(run.created_at)} UTC"),
     ]
     if run.cost is not None:
-        rows.append(
-            ("cost", f"{quantities.dollars(run.cost.billed_usd)}, {quantities.percent(run.cost.saved_percent)} saved")
-        )
+        saved = quantities.percent(run.cost.saved_percent, at_most=run.cost.saves_at_most)
+        rows.append(("cost", f"{quantities.dollars(run.cost.billed_usd)}, {saved} saved"))
     if run.failure_reason:
         rows.append(("said", run.failure_reason))
     if run.output_uri:

@@ -43,7 +43,7 @@ from spotkeep_rehearsal.milestones import Milestones, find_milestones
 from spotkeep_rehearsal.page import page_of
 from spotkeep_rehearsal.report import document_of, junit_of, next_command, run_document, text_of
 from spotkeep_rehearsal.runs import Plan, Rehearsal
-from spotkeep_rehearsal.status_line import StatusLine
+from spotkeep_rehearsal.status_line import StatusLine, text_width, wrapped
 from spotkeep_rehearsal.verdict import Facts, Verdict, judge, judge_alone, needs_finished_start, not_judged
 from spotkeep_rehearsal.world import absolute_paths, asked_of, caller_environment, interpreter_of
 
@@ -52,7 +52,6 @@ _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0}
 _MOST_RESULTS = 2
 """A run that wrote no more files may have written its result alone."""
 _MOST_SHOWN_LINES = 30
-_LONGEST_SHOWN = 100
 _USAGE, _OUR_FAULT = 64, 70
 _PAGE = "rehearsal.html"
 
@@ -584,13 +583,15 @@ class _Command:
 
     def _say(self, text: str) -> None:
         self._shown_lines = 0
-        self._output.write(f"{time.monotonic() - self._began:6.1f} s  {text}")
+        elapsed = f"{time.monotonic() - self._began:6.1f} s  "
+        for line in wrapped(text, indent=elapsed, hanging=" " * len(elapsed)):
+            self._output.write(line)
 
     def _show(self, text: str) -> None:
         self._output.said(text)
         if self._shows_output and self._shown_lines < _MOST_SHOWN_LINES:
             self._shown_lines += 1
-            self._output.write(f"          | {text[:_LONGEST_SHOWN]}")
+            self._output.write(f"          | {text}"[: text_width()])
 
 
 def _way(disk: Disk) -> str:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 from xml.etree import ElementTree as ET
 
 from spotkeep_rehearsal.evidence import RunFacts
+from spotkeep_rehearsal.status_line import wrapped
 from spotkeep_rehearsal.verdict import LossFacts, Status, Verdict
 
-_WIDTH = 100
 _COUNTED = {"steps": "steps", "lines": "counted lines", "time": "seconds"}
 
 
@@ -20,15 +19,16 @@ def text_of(verdict: Verdict) -> list[str]:
     lines: list[str] = []
     if verdict.losses:
         lines += ["", "What was taken, and what it cost", *_table(verdict)]
-    lines += ["", f"{verdict.status.value}  {verdict.headline}"]
+    lines += ["", *wrapped(f"{verdict.status.value}  {verdict.headline}", hanging="    ")]
     for reason in verdict.reasons:
         first, *rest = reason.splitlines() or [""]
-        lines += textwrap.wrap(first, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
-        lines += [f"    {line}" for line in rest]
+        lines += wrapped(first, indent="  - ", hanging="    ")
+        for line in rest:
+            lines += wrapped(line.strip(), indent="    " + line[: len(line) - len(line.lstrip())], hanging="    ")
     for remark in verdict.remarks:
-        lines += textwrap.wrap(remark, _WIDTH, initial_indent="  note: ", subsequent_indent="    ")
+        lines += wrapped(remark, indent="  note: ", hanging="    ")
     if verdict.change:
-        lines += ["", *textwrap.wrap(verdict.change, _WIDTH, initial_indent="Change: ", subsequent_indent="    ")]
+        lines += ["", *wrapped(verdict.change, indent="Change: ", hanging="    ")]
     return lines
 
 

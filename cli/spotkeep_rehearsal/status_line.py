@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import textwrap
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +16,30 @@ from spotkeep_fleet.printable_text import printable
 _REDRAWN_EVERY_SECONDS = 0.5
 _BAR_WIDTH = 20
 _CLEAR_LINE = "\r\x1b[K"
+_WIDEST = 100
+
+
+def text_width() -> int:
+    """Return the columns that text may take: those of the terminal, and at most 100."""
+    return min(shutil.get_terminal_size(fallback=(_WIDEST, 24)).columns, _WIDEST)
+
+
+def wrapped(text: str, *, indent: str = "", hanging: str = "") -> list[str]:
+    """Wrap text to the terminal. A word that is longer, such as a path, has a line of its own.
+
+    Args:
+        text: The text of one paragraph.
+        indent: The beginning of the first line.
+        hanging: The beginning of the others.
+    """
+    return textwrap.wrap(
+        text,
+        text_width(),
+        initial_indent=indent,
+        subsequent_indent=hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 class StatusLine:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.spotkeep_cli.json_schemas import check_document
+
 if TYPE_CHECKING:
     from conftest import DeployedApp
 
@@ -91,7 +93,11 @@ def rehearse(
     # matplotlib, which draws the page, keeps its list of fonts in the user's cache.
     left = [path.relative_to(elsewhere) for path in elsewhere.rglob("*") if path.is_file()]
     assert [path for path in left if "matplotlib" not in path.parts[:2]] == []
-    return done, json.loads(report.read_text()) if report.exists() else {}
+    if not report.exists():
+        return done, {}
+    document = json.loads(report.read_text())
+    check_document(command, document)
+    return done, document
 
 
 def counting_job(tmp_path: Path, script: str, *, more: str = "") -> Path:
@@ -159,6 +165,15 @@ def test_on_a_fleet_a_script_that_ends_with_0_on_a_notice_goes_on(own_app: Deplo
     noticed, unannounced = report["interruptions"]
     assert (noticed["notice"], noticed["steps_repeated"]) == (True, 0)
     assert noticed["resumed_from_step"] < unannounced["resumed_from_step"] < 100
+
+
+def test_a_warm_pool_is_reused_extended_and_expires(own_app: DeployedApp, tmp_path: Path) -> None:
+    job = PROJECT / "examples" / "digits" / "job.yaml"
+    done, report = rehearse(own_app, job, tmp_path, "--set", "hyperparameters.steps=60", command="rehearse-pool")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (report["verdict"], len(report["jobs"]), len(report["pools"])) == ("pass", 2, 2)
+    assert report["start_seconds"]["kept_host"] < report["start_seconds"]["new_host"]
+    assert report["extended_seconds"] > 0
 
 
 # The other share's jobs come while trials have their instances, on a busy machine as well.

@@ -399,7 +399,7 @@ def test_a_full_disk_makes_room_by_keeping_two(tmp_path, monkeypatch):
     with training.checkpointer(tmp_path, every_steps=1, keep_last=5) as checkpointer:
         for step in checkpointer.steps(6):
             if step == 5:
-                checkpointer.wait_until_durable()
+                checkpointer.wait()
                 monkeypatch.setattr(LocalStorage, "write_some", refuse)
             training.step(step)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-4", "step-5"]
@@ -422,7 +422,7 @@ def test_saving_by_the_clock(tmp_path, monkeypatch, job_events):
     with training.checkpointer(tmp_path, every_steps=None, every_seconds=10) as checkpointer:
         for step in checkpointer.steps(9):
             training.step(step)
-            checkpointer.wait_until_durable()
+            checkpointer.wait()
             now[0] += 4.0
     assert [event["step"] for event in job_events() if event["event"] == "saved"] == [3, 6, 9]
 
@@ -489,7 +489,7 @@ def test_a_checkpoint_of_a_newer_library_is_not_passed_over(tmp_path):
     import json
 
     train(tmp_path, 5)
-    body = json.dumps({"format": 4, "library": "spotkeep 9.0"}).encode()
+    body = json.dumps({"format": 5, "library": "spotkeep 9.0"}).encode()
     sealed = b'{"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'","manifest":' + body + b"}\n"
     (tmp_path / "step-5" / "manifest.json").write_bytes(sealed)
     with pytest.raises(NewerFormatError):
@@ -580,9 +580,9 @@ def test_a_state_that_changes_right_after_save_returns_is_saved_as_it_was(tmp_pa
         state["w"] *= -1
         state["count"] = 4
         assert checkpointer.durable_step is None
-        assert not checkpointer.wait_until_durable(0.01)
+        assert not checkpointer.wait(0.01)
         held_disk.let_go.set()
-        assert checkpointer.wait_until_durable()
+        assert checkpointer.wait()
         assert checkpointer.durable_step == 1
     restored = {"w": np.zeros(2**20, dtype="f4"), "count": 0}
     Checkpointer(restored, tmp_path).restore()
@@ -619,7 +619,7 @@ def test_a_failure_beside_the_training_is_raised_where_it_is_waited_for(tmp_path
             patch.setattr(LocalStorage, "write_some", refuse)
             checkpointer.save(1, wait=False)
             with pytest.raises(SaveError):
-                checkpointer.wait_until_durable()
+                checkpointer.wait()
         checkpointer.save(1)
         assert checkpointer.durable_step == 1, "the same step is tried again"
 
@@ -636,7 +636,7 @@ def test_a_notice_too_short_for_the_disk_keeps_what_is_durable_and_says_so(
             for step in checkpointer.steps(9):
                 training.step(step)
                 if step == 2:
-                    checkpointer.wait_until_durable()
+                    checkpointer.wait()
                     held_disk.let_go.clear()
                     interrupt()
 

@@ -23,6 +23,7 @@ def test_the_exported_names_are_these_and_all_exist():
         *("SpotkeepError", "UsageError", "CheckpointError", "StateError", "StateMismatchError"),
         *(
             "DamagedCheckpointError",
+            "MissingCheckpointError",
             "MissingLibraryError",
             "MixedStateError",
             "RandomStates",

@@ -37,10 +37,8 @@ WITHOUT_JSON: Final = {
     "shell": "opens a terminal",
 }
 """The commands without the option `--json`, and the reason of each."""
-WITHOUT_SCHEMA: Final = frozenset({
-    "local ec2 interrupt", "local ec2 price", "rehearse-fleet", "rehearse-pool", "rehearse-sweep",
-})  # fmt: skip
-"""The commands whose documents no quick test sees. Those of rehearsals are the reports of docs/rehearsals.md."""
+REPORT_ON_A_COMMAND: Final = "rehearse -- COMMAND"
+"""The form of `rehearse` that judges a command without a job file. Its document has a schema of its own."""
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _NAMED_BY_DATA: Final = frozenset({
     "answers", "channels", "changes", "compared_by_value", "counts", "environment", "hyperparameters", "median_seconds",
@@ -69,13 +67,15 @@ def check(arguments: Sequence[str], printed: str) -> None:
     command = _command_of(arguments)
     if command is None or "--json" not in arguments or not printed.strip():
         return
-    document = json.loads(printed)
+    check_document(command, json.loads(printed))
+
+
+def check_document(command: str, document: Any) -> None:
+    """Compare a document of a command with its schema, or keep it for a new one. A report file is such a document."""
     if isinstance(document, dict) and document.get("ok") is False and "error" in document:
         command = "error"
-    if command in WITHOUT_SCHEMA:
-        return
     if folder := os.environ.get(SEEN):
-        with (Path(folder) / f"{command.replace(' ', '-')}-{os.getpid()}.jsonl").open("a") as file:
+        with (Path(folder) / f"{file_name(command)}-{os.getpid()}.jsonl").open("a") as file:
             file.write(json.dumps(document) + "\n")
         return
     errors = sorted(_validator(command).iter_errors(document), key=lambda error: list(error.absolute_path))
@@ -85,9 +85,14 @@ def check(arguments: Sequence[str], printed: str) -> None:
     )
 
 
+def file_name(command: str) -> str:
+    """Return the name of a command's schema without its ending."""
+    return re.sub(r"[ -]+", "-", command).lower()
+
+
 @functools.cache
 def _validator(command: str) -> Any:
-    path = FOLDER / f"{command.replace(' ', '-')}.schema.json"
+    path = FOLDER / f"{file_name(command)}.schema.json"
     assert path.exists(), f"{path} is missing: python -m tests.spotkeep_cli.json_schemas"
     return jsonschema.Draft202012Validator(json.loads(path.read_text()))
 
@@ -165,7 +170,7 @@ def form_of(documents: Iterable[Any], *, key: str = "") -> dict[str, Any]:
         if kind == "array":
             items = [item for each in found for item in each]
             if items:
-                form["items"] = form_of(items, key=key)
+                form["items"] = form_of(items)
         elif kind == "object":
             names = list(dict.fromkeys(name for each in found for name in each))
             if key in _NAMED_BY_DATA or any(not re.fullmatch(r"[a-z_][A-Za-z0-9_]*", name) for name in names):
@@ -193,18 +198,14 @@ def _kind(document: Any) -> str:
 def page(schemas: dict[str, dict[str, Any]]) -> str:
     """Return the page that lists the schemas."""
     rows = []
-    for name, command in sorted(commands().items()):
+    summaries = {name: (command.help or "").strip().partition("\n")[0] for name, command in commands().items()}
+    summaries[REPORT_ON_A_COMMAND] = "Judge a command on this machine, without a job file and without AWS"
+    for name, summary in sorted(summaries.items()):
         if name in WITHOUT_JSON:
             continue
-        file = f"{name.replace(' ', '-')}.schema.json"
-        schema = schemas.get(name.replace(" ", "-"))
-        summary = (command.help or "").strip().partition("\n")[0].rstrip(".")
-        fields = ", ".join(f"`{field}`" for field in _first_fields(schema)) if schema else ""
-        rows.append(
-            f"| `{name}` | {summary} | {fields} | [{file}](json/{file}) |"
-            if schema
-            else f"| `{name}` | {summary} | | |"
-        )
+        file = f"{file_name(name)}.schema.json"
+        fields = ", ".join(f"`{field}`" for field in _first_fields(schemas[file_name(name)]))
+        rows.append(f"| `{name}` | {summary.rstrip('.')} | {fields} | [{file}](json/{file}) |")
     without = [f"| `{name}` | {reason} |" for name, reason in sorted(WITHOUT_JSON.items())]
     return _PAGE.format(rows="\n".join(rows), without="\n".join(without))
 
@@ -224,6 +225,7 @@ error. The exit codes are [those of the command line](command-line.md#for-script
 
 A refused or failed command prints `{{"ok": false, "error": ..., "problems": [...]}}`. Each problem has `field`,
 `found`, `problem` and `fix`. Its schema is [error.schema.json](json/error.schema.json).
+A report file of a rehearsal is the document that its command prints, so it has the same schema.
 
 Times are ISO 8601 in UTC, durations are seconds, and money is in US dollars. A later version may add fields. Tests
 compare each document that they see with the schema of its command.
@@ -241,13 +243,18 @@ These commands have no option `--json`.
 
 
 def main() -> None:
-    """Run the tests, and write the schemas of all documents that they see."""
+    """Run the tests, and write the schemas of all documents that they see.
+
+    With arguments, these are pytest's, and the documents of earlier runs count too.
+    """
     seen = ROOT / ".spotkeep" / "tests" / "json"
-    shutil.rmtree(seen, ignore_errors=True)
-    seen.mkdir(parents=True)
-    quick = ["-m", "not long", "tests/spotkeep_cli", "tests/pages"]
-    local = ["-m", "long", "tests/spotkeep_cli/commands/test_local.py", "tests/spotkeep_cli/commands/test_local_ec2.py"]
-    for chosen in (quick, local):
+    if not sys.argv[1:]:
+        shutil.rmtree(seen, ignore_errors=True)
+    seen.mkdir(parents=True, exist_ok=True)
+    quick = ["-m", "not long", "tests/spotkeep_cli", "tests/spotkeep_rehearsal", "tests/pages"]
+    local = ["-m", "long", *(f"tests/spotkeep_cli/commands/{name}.py" for name in ("test_local", "test_local_ec2"))]
+    real = ["-m", "long", "tests/end_to_end/test_rehearsal.py"]
+    for chosen in [sys.argv[1:]] if sys.argv[1:] else (quick, local, real):
         run_tests(chosen, seen=seen)
     write(seen)
 
@@ -275,12 +282,16 @@ def write(seen: Path) -> None:
     for path in sorted(seen.glob("*.jsonl")):
         documents.setdefault(path.stem.rpartition("-")[0], []).extend(map(json.loads, path.read_text().splitlines()))
     FOLDER.mkdir(exist_ok=True)
-    schemas = {}
     for name, found in sorted(documents.items()):
         form = form_of(found)
-        schemas[name] = {"$schema": _DIALECT, "title": f"spotkeep {name} --json", **form, "$defs": definitions(form)}
-        (FOLDER / f"{name}.schema.json").write_text(json.dumps(schemas[name], indent=1) + "\n")
-    PAGE.write_text(page(schemas))
+        schema = {"$schema": _DIALECT, "title": f"spotkeep {name} --json", **form, "$defs": definitions(form)}
+        (FOLDER / f"{name}.schema.json").write_text(json.dumps(schema, indent=1) + "\n")
+    PAGE.write_text(page(written_schemas()))
+
+
+def written_schemas() -> dict[str, dict[str, Any]]:
+    """Return the schemas of docs/json/ by their names."""
+    return {path.name.removesuffix(".schema.json"): json.loads(path.read_text()) for path in FOLDER.glob("*.json")}
 
 
 if __name__ == "__main__":

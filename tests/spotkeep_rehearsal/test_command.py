@@ -17,6 +17,7 @@ import pytest
 
 from spotkeep_rehearsal.command import main
 from tests.html import Parsed
+from tests.spotkeep_cli.json_schemas import REPORT_ON_A_COMMAND, check_document
 from tests.spotkeep_rehearsal.scripts import environment, rehearse, write_training
 
 PASS, FAIL, NOT_JUDGED = 0, 1, 2
@@ -96,6 +97,7 @@ def test_the_report_is_json_and_junit_and_a_page_and_says_what_was_lost(folder: 
     ended = rehearse(folder, "--json", "--junit", str(junit), "--html", str(page), "--interrupt-at", "4")
     assert ended.returncode == PASS, ended.stdout + ended.stderr
     document = json.loads(ended.stdout)
+    check_document(REPORT_ON_A_COMMAND, document)
     assert document["verdict"] == "PASS"
     assert document["counted_by"] == "lines"
     assert document["checkpoints"] == "ckpt/"
@@ -110,6 +112,18 @@ def test_the_report_is_json_and_junit_and_a_page_and_says_what_was_lost(folder: 
     assert document["headline"] in shown
     assert document["next"] in shown
     assert "taken away once" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "verdict"),
+    [(("--wrong", "ignores"), "FAIL"), (("--wrong", "raises"), "NOT JUDGED"), (("--quiet",), "PASS")],
+)
+def test_the_document_of_each_verdict_has_the_form_of_the_schema(
+    folder: Path, arguments: tuple[str, ...], verdict: str
+) -> None:
+    document = json.loads(rehearse(folder, "--json", "--losses", "2", "--seed", "4", arguments=arguments).stdout)
+    check_document(REPORT_ON_A_COMMAND, document)
+    assert document["verdict"] == verdict
 
 
 def test_a_script_that_does_not_end_well_is_not_judged(folder: Path) -> None:

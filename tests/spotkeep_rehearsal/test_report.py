@@ -34,6 +34,15 @@ def test_the_text_has_each_reason_and_what_each_loss_cost() -> None:
     assert lines[-1] == "Change: mend it"
 
 
+def test_no_line_of_the_text_is_wider_than_100_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    long = "the checkpoint that it left was not read again " * 5
+    verdict = Verdict(Status.FAIL, long, reasons=(f"{long}\n  {long}",), remarks=(long,), losses=(LOSS,), change=long)
+    lines = text_of(verdict)
+    assert 80 < max(map(len, lines)) <= 100
+    assert " ".join(" ".join(lines).split()).count(long.strip()) == 5
+
+
 def test_a_verdict_without_a_reason_or_with_an_empty_one_is_shown() -> None:
     assert text_of(Verdict(Status.PASS, "Good.")) == ["", "PASS  Good."]
     assert "NOT JUDGED  why" in text_of(Verdict(Status.NOT_JUDGED, "why", reasons=("",)))

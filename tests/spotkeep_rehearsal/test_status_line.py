@@ -9,7 +9,7 @@ import time
 import pytest
 
 from spotkeep_rehearsal import status_line
-from spotkeep_rehearsal.status_line import StatusLine
+from spotkeep_rehearsal.status_line import StatusLine, wrapped
 
 
 class Terminal(io.StringIO):
@@ -76,3 +76,18 @@ def test_elsewhere_it_writes_lines_alone(kind: str, monkeypatch: pytest.MonkeyPa
         line.write("a line")
         time.sleep(0.01)
     assert stream.getvalue() == "a line\n"
+
+
+@pytest.mark.parametrize(("columns", "widest"), [("60", 60), ("300", 100)])
+def test_text_is_no_wider_than_the_terminal_and_a_path_stays_whole(
+    columns: str, widest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    text = "the folder had old checkpoints: once more without them, " * 4
+    lines = wrapped(text, indent="   1.2 s  ", hanging=" " * 10)
+    assert widest - 20 < max(map(len, lines)) <= widest
+    assert lines[0].startswith("   1.2 s  the folder")
+    assert all(line.startswith(" " * 10) for line in lines[1:])
+    assert " ".join(line[10:].strip() for line in lines) == text.strip()
+    path = "/" + "x" * 150
+    assert f"{path}," in wrapped(f"rehearsing in {path}, in a copy of it")

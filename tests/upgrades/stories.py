@@ -434,8 +434,12 @@ def _on_ec2_goes_on(site: Site) -> None:
 
 
 def _limited_on_ec2(site: Site) -> None:
-    """Let a run on a fleet spend most of its max_cost."""
-    _launches(site, "thrifty", backend="ec2", instance_types=["g6.xlarge"], metrics={}, max_cost=0.5, max_wait="5d")
+    """Let a run on a fleet spend most of its max_cost. The price of its volume is not known."""
+    volume = {"size_gb": 10, "type": "io2", "iops": 100}
+    _launches(
+        site, "thrifty", backend="ec2", instance_types=["g6.xlarge"], metrics={}, max_cost=0.5, max_wait="5d",
+        volume=volume,
+    )  # fmt: skip
     _instance(site, "fleet-1", "i-1")
     if site.makes:
         _takes_up(site, "thrifty")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .errors import (
         CheckpointError,
         DamagedCheckpointError,
+        MissingCheckpointError,
         MissingLibraryError,
         MixedStateError,
         NewerFormatError,
@@ -58,6 +59,7 @@ __all__ = [
     "DamagedCheckpointError",
     "Epoch",
     "InterruptionOutlook",
+    "MissingCheckpointError",
     "MissingLibraryError",
     "MixedStateError",
     "NewerFormatError",

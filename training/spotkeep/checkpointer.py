@@ -22,8 +22,9 @@ from .leaving import read_pause_at_step
 from .notices.notice import NoticeWatch
 from .progress import TrainingProgress
 from .remote.second_tier import find_remote
+from .saved_checkpoints import SavedCheckpoints
 from .schedule.save_schedule import InterruptionOutlook, SaveSchedule
-from .session import Session, Setup
+from .session import BEST, Session, Setup
 from .state.open_gradients import OpenGradients
 from .state.training_state import TrainingState
 from .training_description import described_value
@@ -82,12 +83,10 @@ class Checkpointer:
             the platform does not copy. A thread uploads them, and the newest checkpoint of both places is restored. It
             needs boto3. The default is SPOTKEEP_CHECKPOINT_URI.
         per_rank: More names and objects, those that each rank of a distributed training has for itself. Examples are
-            random generators and places in the data. The training then goes on with the same number of ranks only.
+            random generators and places in the data. `spotkeep help distributed-training` has the rule by which
+            another number of ranks takes them.
         name: Name of the training, for a script with several of them. Its checkpoints lie in a folder of this name,
             here and in S3. It has letters, digits, `.`, `_` and `-`.
-        allow_world_size_change: True lets another number of ranks take the common state. `per_rank` then stays as the
-            script made it, and the run does not end as an uninterrupted one would. Floating-point arrays in `per_rank`
-            are refused. They are parts of a model or of an optimizer that would be lost.
         on_restore: Function for a training that adds a parameter group or layers, or resizes an embedding, on its way.
             It gives the state its earlier form before a checkpoint is put back. All ranks call it once, with the
             completed steps and the completed epochs of the checkpoint (None for a training that counts none). An
@@ -112,7 +111,6 @@ class Checkpointer:
         *,
         per_rank: Mapping[str, Any] | None = None,
         name: str | None = None,
-        allow_world_size_change: bool = False,
         on_restore: Callable[[int, int | None], object] | None = None,
     ) -> None:
         require_name(name)
@@ -152,7 +150,6 @@ class Checkpointer:
             watch=NoticeWatch(on_change=self._on_notice_change),
             pause_at_step=pause_at_step,
             on_restore=on_restore,
-            allow_world_size_change=allow_world_size_change,
         )
         self._progress = TrainingProgress()
         self._facts: dict[str, str] = {} if name is None else {"name": name}
@@ -395,15 +392,95 @@ class Checkpointer:
         if self._session is None or self._session.began_at_step is None:
             self._facts.update({name: described_value(name, value) for name, value in facts.items()})
 
-    def restore(self) -> int:
-        """Restore the newest good checkpoint into the state.
+    def set_metadata(self, **values: Any) -> None:
+        """Keep values beside the state in each checkpoint from now on. `metadata` reads them without the state.
 
-        A damaged checkpoint is passed over for the next older one, with a `fallback` event that names the file. The
-        newest checkpoint is verified while it is read into the state, since an older one would overwrite all of it. The
-        oldest checkpoint, and every one after a damaged one, is verified before the state changes. A state without
-        arrays and tensors does not change while it is read, so each checkpoint is read once.
+        Not collective, and rank 0's values count. For the thread that trains.
 
-        Entering a `with` block does this by itself. A second call does nothing.
+        Args:
+            **values: JSON values, for example `vocabulary=["a", "b"]`. A value replaces that of its name. A restore
+                brings back the values of the checkpoint, except for names that the script has set before.
+
+        Raises:
+            UsageError: If a value is not a JSON value, or all have more than 64 KiB.
+        """
+        self._progress.set_metadata(values)
+
+    def metadata(self, step: int) -> dict[str, Any]:
+        """Read the values that `set_metadata` has kept in a checkpoint.
+
+        Not collective. Any thread may call it.
+
+        Raises:
+            MissingCheckpointError: If there is no checkpoint of this step.
+            DamagedCheckpointError: If its manifest is altered.
+            NewerFormatError: If a newer library wrote it.
+            RemoteError: If S3 cannot be read.
+        """
+        return dict(self._saved.metadata(step))
+
+    def all_steps(self) -> list[int]:
+        """List the steps with a checkpoint on this machine or in S3, the oldest first. Nothing is verified.
+
+        Not collective. Any thread may call it.
+
+        Raises:
+            RemoteError: If S3 cannot be read.
+        """
+        return self._saved.steps()
+
+    def latest_step(self) -> int | None:
+        """Find the newest step with a checkpoint, as `all_steps` does. None for none."""
+        return next(reversed(self._saved.steps()), None)
+
+    def best_step(self) -> int | None:
+        """Find the step of the best checkpoint by the metric of `keep_best`. None where none has that metric.
+
+        Not collective. Any thread may call it.
+
+        Raises:
+            UsageError: Without `keep_best`.
+            RemoteError: If S3 cannot be read.
+        """
+        return self._saved.best(self._require_best())
+
+    def delete(self, step: int) -> None:
+        """Remove a checkpoint on this machine and in S3.
+
+        Collective, so every rank must call it. For the thread that trains. Saves and uploads that still run are waited
+        for. The newest checkpoint may be removed too, and a resume then takes the one before it.
+
+        Raises:
+            MissingCheckpointError: If there is no checkpoint of this step.
+            SaveError: If the disk refuses.
+            RemoteError: If S3 refuses.
+        """
+        self._join().delete(step)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Paths that `restore(strict=False)` left out, of the checkpoint and of the script. Empty for none."""
+        return () if self._session is None else self._session.left_out
+
+    def restore(self, step: int | str | None = None, *, strict: bool = True) -> int:
+        """Restore a checkpoint into the state. Collective, so every rank must call it. For the thread that trains.
+
+        Without `step` it is the newest good one. A damaged checkpoint is passed over for the next older one, with
+        a `fallback` event that names the file. The newest checkpoint is verified while it is read into the state, since
+        an older one would overwrite all of it. The oldest checkpoint, and every one after a damaged one, is verified
+        before the state changes. A state without arrays and tensors does not change while it is read, so each
+        checkpoint is read once.
+
+        Entering a `with` block does this by itself. A second call without arguments does nothing.
+
+        With `step` no other checkpoint is taken in its place. A training that goes on from an older one refuses to save
+        while newer ones are there, because a resume would take those. `delete` removes them.
+
+        Args:
+            step: Completed steps of the checkpoint, or `"best"` for the best one by the metric of `keep_best`. None for
+                the newest good one.
+            strict: False takes the part of a checkpoint that fits, such as the model without its optimizer, or a model
+                with another last layer. `left_out` and the log name the rest, which stays as it is.
 
         Returns:
             Completed steps, 0 without a checkpoint.
@@ -412,38 +489,47 @@ class Checkpointer:
             StateError: If the state could not be saved later on, or not be restored then.
             StateMismatchError: If a good checkpoint does not fit the state, or a value differs from the saved one after
                 the restore.
+            MissingCheckpointError: If there is no checkpoint of `step`.
+            DamagedCheckpointError: If the checkpoint of `step` is damaged, here and in S3.
             WorldSizeError: If another number of ranks wrote it, and a part of it is of use to them only.
             OtherRankError: If one of these happened on another rank only.
             NewerFormatError: If a newer library wrote the newest checkpoint.
             MixedStateError: If none is good, and a damaged one has overwritten a part of the state.
             RemoteError: If a remote place is given and cannot be read. The newest checkpoint may be there.
+            UsageError: If `step` is neither a step nor `"best"`, or is that without `keep_best`.
             SystemExit: With code 75, for a notice during a download.
         """
-        return self._join().restore()
+        if step == BEST:
+            self._require_best()
+        elif step is not None and (isinstance(step, (str, bool)) or step < 0):
+            raise UsageError(f'the step to restore is {step!r}; pass a number of completed steps, "{BEST}" or nothing')
+        return self._join().restore(step, strict=strict)
 
     def save(self, step: int, *, reason: str = "script", wait: bool = True) -> None:
         """Save the state now, for loops that count their own steps. Saving the same step again does nothing.
 
-        A save that is still running is waited for first. In a distributed training every rank must save the same steps.
+        Collective, so every rank must save the same steps. For the thread that trains. A save that is still running is
+        waited for first.
 
         Args:
             step: Completed steps.
             reason: Reason for the save, for the `saved` event.
             wait: True returns when the checkpoint is durable. False returns when the state may change again. Then
-                `wait_until_durable` raises the failure. Without that call the next save, or the end of the `with`
+                `wait` raises the failure. Without that call the next save, or the end of the `with`
                 block, reports it as `steps` does.
 
         Raises:
             StateError: If the state cannot be saved.
             SaveError: If the disk refuses, or the memory. Older checkpoints are as they were.
+            UsageError: If the training went back to an older checkpoint, and newer ones are still there.
         """
         session = self._join()
         session.save(step, reason=reason)
         if wait:
-            session.saves.wait_until_durable()
+            session.saves.wait()
 
-    def wait_until_durable(self, seconds: float | None = None) -> bool:
-        """Wait until a save that is running is durable.
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until a save that is running is durable. Not collective. For the thread that trains.
 
         Args:
             seconds: Longest time to wait. None for no limit.
@@ -454,7 +540,21 @@ class Checkpointer:
         Raises:
             SaveError: If it failed. Older checkpoints are as they were.
         """
-        return self._session is None or self._session.saves.wait_until_durable(seconds)
+        return self._session is None or self._session.saves.wait(seconds)
+
+    @property
+    def _saved(self) -> SavedCheckpoints:
+        setup = self._setup
+        return SavedCheckpoints(CheckpointDirectory(setup.folder.path), remote=setup.remote)
+
+    def _require_best(self) -> Best:
+        best = self._setup.retention.best
+        if best is None:
+            raise UsageError(
+                "there is no best checkpoint without a metric: pass keep_best, for example "
+                'keep_best=Best("loss", "min"), and log that metric'
+            )
+        return best
 
     def _join(self) -> Session:
         """Give the session. The first call meets the other ranks, if there are any."""

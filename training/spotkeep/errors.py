@@ -6,6 +6,7 @@ SpotkeepError
 │   ├── StateError              the state holds something a checkpoint cannot hold (all problems at once)
 │   ├── StateMismatchError      a good checkpoint does not fit the state of this script
 │   ├── DamagedCheckpointError  a checkpoint is incomplete or altered. Restoring falls back to an older one
+│   ├── MissingCheckpointError  there is no checkpoint of the step that was asked for
 │   ├── MixedStateError         no checkpoint is good, and a damaged one has overwritten a part of the state
 │   ├── NewerFormatError        a checkpoint was written by a newer Spotkeep
 │   ├── MissingLibraryError     a checkpoint holds arrays or tensors of a library that is not installed here
@@ -92,6 +93,22 @@ class DamagedCheckpointError(CheckpointError):
         super().__init__(f"{file}: {problem}")
 
 
+class MissingCheckpointError(CheckpointError):
+    """There is no checkpoint of the step that the script asks for.
+
+    Attributes:
+        step: The step that was asked for. None for the best one.
+        steps: The steps with a checkpoint.
+    """
+
+    def __init__(self, step: int | None, *, steps: Sequence[int], place: str) -> None:
+        self.step = step
+        self.steps = tuple(steps)
+        asked = "checkpoint with the metric of keep_best" if step is None else f"checkpoint of step {step}"
+        there = f"the steps with one are {', '.join(map(str, steps))}" if steps else "there is none of any step"
+        super().__init__(f"there is no {asked} in {place}; {there}")
+
+
 class MixedStateError(CheckpointError):
     """No checkpoint is good, and a damaged one has overwritten a part of the state.
 
@@ -126,29 +143,20 @@ class RemoteError(CheckpointError):
 
 
 class WorldSizeError(CheckpointError):
-    """Another number of ranks wrote the checkpoint, and a part of it belongs to each of them.
+    """Another number of ranks wrote the checkpoint, and no rule divides a part of it anew.
 
     Attributes:
         names: Names of the entries that belong to each rank.
-        trained: Those of them with trained numbers, such as the parts of a model.
     """
 
-    def __init__(
-        self, step: int, *, written_by: int, world_size: int, names: Sequence[str], trained: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, step: int, *, written_by: int, world_size: int, names: Sequence[str]) -> None:
         self.names = tuple(names)
-        self.trained = tuple(trained)
-        way_out = (
-            f"Start it with {_ranks(written_by)}: allow_world_size_change would lose what was trained in "
-            f"{', '.join(trained)}."
-            if trained
-            else f"Start it with {_ranks(written_by)}, or pass allow_world_size_change=True to take what the ranks "
-            "have in common and begin with the rest as the script made it: the run then ends differently than an "
-            "uninterrupted one."
-        )
         super().__init__(
             f"the checkpoint of step {step} was written by {_ranks(written_by)}, and this training has "
-            f"{_ranks(world_size)}; what each rank has for itself cannot be divided anew: {', '.join(names)}. {way_out}"
+            f"{_ranks(world_size)}; each rank had values of its own in {', '.join(names)}. Start it with "
+            f"{_ranks(written_by)}, or let {'the entry' if len(names) == 1 else 'each entry'} be an object with "
+            "load_rank_states(states, *, rank, world_size), which makes its state from those of all ranks "
+            "(`spotkeep help distributed-training`)"
         )
 
 

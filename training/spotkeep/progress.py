@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .disk.manifest import Manifest, Progress
+from .errors import UsageError
+
+MAX_METADATA_BYTES = 65_536
+"""The most bytes of a script's metadata, as JSON."""
 
 
 class TrainingProgress:
@@ -29,6 +34,7 @@ class TrainingProgress:
         self._newest: dict[str, float] = {}
         self._measured_at: dict[str, int] = {}
         self._logged_in_step: set[str] = set()
+        self._metadata: dict[str, Any] = {}
 
     def begin_step(self, *, saving: bool) -> None:
         """Note that a step begins.
@@ -52,6 +58,33 @@ class TrainingProgress:
         self._newest.update(numbers)
         self._logged_in_step.update(numbers)
 
+    def set_metadata(self, values: Mapping[str, Any]) -> None:
+        """Keep values in each checkpoint from now on.
+
+        Raises:
+            UsageError: If they are no JSON values, or too many.
+        """
+        metadata = {**self._metadata, **values}
+        try:
+            size = len(json.dumps(metadata, allow_nan=False))
+            same = json.loads(json.dumps(metadata)) == metadata
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UsageError(
+                f"the metadata {', '.join(map(repr, values))} cannot be kept: {error}; pass texts, finite numbers, "
+                "booleans, None, and lists and dictionaries of them, or put what is larger into the state"
+            ) from error
+        if not same:
+            raise UsageError(
+                f"the metadata {', '.join(map(repr, values))} would come back as other values: use lists in place of "
+                "tuples, and texts as the keys of dictionaries"
+            )
+        if size > MAX_METADATA_BYTES:
+            raise UsageError(
+                f"the metadata has {size:,} bytes as JSON, more than {MAX_METADATA_BYTES:,}: put what is larger into "
+                "the state of the training"
+            )
+        self._metadata = json.loads(json.dumps(metadata))
+
     def take_metrics(self) -> dict[str, Any]:
         """Give the metrics that were logged since the last call."""
         taken, self._unreported = self._unreported, {}
@@ -67,6 +100,7 @@ class TrainingProgress:
         self.step, self.epochs_completed = manifest.step, manifest.epochs_completed
         self._newest = dict(manifest.metrics)
         self._measured_at = dict(manifest.measured_at)
+        self._metadata = {**manifest.metadata, **self._metadata}
 
     def as_saved(self, made_by: Mapping[str, str]) -> Progress:
         """Give the progress that the checkpoint of the current step holds.
@@ -79,6 +113,7 @@ class TrainingProgress:
             metrics=dict(self._newest),
             measured_at={**self._measured_at, **dict.fromkeys(self._logged_in_step, self.step)},
             made_by=made_by,
+            metadata=self._metadata,
         )
 
     def measured(self) -> Iterator[tuple[int, dict[str, float]]]:

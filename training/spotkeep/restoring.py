@@ -6,25 +6,29 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Optional
 
 from spotkeep.loaded import loaded
 from spotkeep.state import arrays
-from spotkeep.state.encoding import object_state, stateful_kind
+from spotkeep.state.encoding import Json, object_state, stateful_kind
 
 from .disk.checkpoint_directory import CheckpointDirectory, OpenCheckpoint
 from .disk.chunk_checksums import chunk_checksums
-from .disk.manifest import CHUNK_BYTES, Manifest, RankView
+from .disk.manifest import CHUNK_BYTES, DataFile, Manifest
 from .errors import CheckpointError, DamagedCheckpointError, MixedStateError
 from .events import TrainingEvents
 from .notices.notice import EXIT_INTERRUPTED
 from .ranks.rank_group import RankGroup
-from .ranks.rank_shares import differing_paths, trained_names, view_for
+from .ranks.rank_shares import differing_paths, own_names, states_of_ranks, view_for
+from .remote.background_upload import upload_pace
+from .remote.remote_checkpoints import RemoteManifest
 from .remote.second_tier import SecondTier
 from .remote.transfer import TransferCancelledError
+from .state.partial import fitting_part, with_own_items
+from .state.rank_states import RankStates, rank_states_for
 from .state.restoring import (
     altered,
     compare_restored,
@@ -136,7 +140,10 @@ class Restore:
         events: Reports of the training.
         cancelled: Set by a notice: a download ends then.
         on_restore: Gives the state the form that it had, with the completed steps and epochs of a checkpoint.
-        allow_world_size_change: True where another number of ranks may take the common part.
+        strict: False takes the part that fits, and leaves the rest as it is.
+
+    Attributes:
+        left_out: The paths that did not fit, of the checkpoint and of the state. Empty with `strict`.
     """
 
     def __init__(
@@ -148,8 +155,10 @@ class Restore:
         events: TrainingEvents,
         cancelled: threading.Event,
         on_restore: Callable[[int, int | None], object] | None,
-        allow_world_size_change: bool,
+        strict: bool = True,
     ) -> None:
+        self.left_out: tuple[str, ...] = ()
+        self._strict = strict
         self._state = state
         self._ranks = ranks
         self._directory = ranks.directory
@@ -157,22 +166,28 @@ class Restore:
         self._events = events
         self._cancelled = cancelled
         self._on_restore = on_restore
-        self._allow_world_size_change = allow_world_size_change
+        self._rank_states: RankStates | None = None
         self._shared_memory: SharedMemory | None = None
 
-    def run(self) -> Manifest | None:
-        """Restore the newest good checkpoint, read once if that is possible. None where there is no checkpoint.
+    def run(self, *, step: int | None = None) -> Manifest | None:
+        """Restore a checkpoint, read once if that is possible. None where there is no checkpoint.
+
+        Args:
+            step: The step of the checkpoint, which is there. None for the newest good one.
 
         Raises:
+            DamagedCheckpointError: If the checkpoint of `step` is damaged, here and in S3.
             StateError: If the state could not be saved later on, or not be restored then.
             StateMismatchError: If a good checkpoint does not fit the state.
-            WorldSizeError: If another number of ranks wrote it, and a part of it is of use to them only.
+            WorldSizeError: If another number of ranks wrote it, and no rule divides a part of it anew.
             MixedStateError: If none is good, and a damaged one has overwritten a part of the state.
             RemoteError: If S3 cannot be read.
             SystemExit: With code 75, for a notice during a download.
         """
         overwrites = any(self._ranks.together(partial(self._ranks.check, self._state)))
-        manifest = self._restore_newest(overwrites=overwrites)
+        manifest = self._restore(step, overwrites=overwrites)
+        if self.left_out and self._ranks.is_first:
+            _logger.warning("the restore left out what does not fit: %s", _shown(self.left_out))
         if manifest is None:
             self._ranks.together(self._require_taken_back)
         return manifest
@@ -180,24 +195,36 @@ class Restore:
     def _require_taken_back(self) -> None:
         require_taken_back(self._state.whole, digest=partial(chunk_checksums, chunk_bytes=CHUNK_BYTES))
 
-    def _restore_newest(self, *, overwrites: bool) -> Manifest | None:
+    def _restore(self, wanted: int | None, *, overwrites: bool) -> Manifest | None:
         # What rank 0 sees counts: it writes the manifests.
         local, remote = self._ranks.together(self._steps_there)[0]
-        steps = sorted({*local, *remote}, reverse=True)
+        steps = sorted({*local, *remote}, reverse=True) if wanted is None else [wanted]
+        damage: DamagedCheckpointError | None = None
         overwritten = False
         # One that is damaged here may be whole in S3.
         for step, fetch in [(step, fetch) for step in steps for fetch in (False, True)]:
+            if not fetch and self._tier.gathers_hosts:
+                # Each host has a part of it, so that it goes through S3.
+                remote += [step] if step not in remote and self._bring_together(step) else []
+                continue
             if step not in (remote if fetch else local):
                 continue
-            if fetch and not self._ranks.together(partial(self._fetch, step))[0]:
+            if fetch and not self._fetch(step):
                 continue
-            found = self._read(step, verify_first=overwritten or (overwrites and step == steps[-1]))
-            if found is not None and self._fill(found):
-                self._ranks.together(partial(self._put_back, found))
-                if step not in remote:
-                    self._tier.saved(step)
-                return found.manifest
-            overwritten = overwritten or (overwrites and found is not None)
+            found = None
+            try:
+                found = self._read(step, verify_first=overwritten or (overwrites and step == steps[-1]))
+                self._ranks.together(found.fill)
+            except DamagedCheckpointError as error:
+                damage = error
+                self._report_damage(step, error)
+                overwritten = overwritten or (overwrites and found is not None)
+                continue
+            self._ranks.together(partial(self._put_back, found))
+            self._ranks.together(partial(self._compare, found))
+            if step not in remote:
+                self._tier.saved(step)
+            return found.manifest
         if overwritten:
             raise MixedStateError(
                 f"none of the checkpoints {', '.join(map(self._directory.name, steps))} in {self._directory.path} is "
@@ -206,49 +233,89 @@ class Restore:
             )
         if self._shared_memory is not None:
             self._shared_memory.join_where_equal()
+        if wanted is not None and damage is not None:
+            raise damage
         return None
 
     def _steps_there(self) -> tuple[list[int], list[int]]:
         remote = self._tier.remote
         return self._directory.steps(), ([] if remote is None else remote.steps())
 
-    def _read(self, step: int, *, verify_first: bool) -> OpenCheckpoint | None:
-        """Open a checkpoint that fits the state. Nothing is changed. None for a damaged one."""
+    def _read(self, step: int, *, verify_first: bool) -> OpenCheckpoint:
+        """Open a checkpoint that fits the state. Nothing is changed.
+
+        Raises:
+            DamagedCheckpointError: If a file is damaged, as far as it was read.
+        """
         found: list[OpenCheckpoint] = []
 
         def open_it() -> None:
             # What the script does to its state for one checkpoint cannot be undone for another one.
             if verify_first or self._on_restore is not None:
-                self._directory.verify(step, view=self._view)
+                self._directory.verify(step, view=self._whole_view)
             self._make_as_it_was(step)
             if self._shared_memory is None:
                 self._shared_memory = SharedMemory(self._state.whole)
                 self._shared_memory.part()
             opened = self._directory.open(step, live=self._state.whole, view=self._view)
-            own = self._state.per_rank if self._takes_own(opened.manifest) else {}
-            require_fit({**self._state.common, **own}, opened.state, step=step)
+            self._rank_states = self._states_of_other_ranks(opened.manifest)
+            require_fit(self._live(opened), self._values(opened), step=step)
             found.append(opened)
 
-        try:
-            self._ranks.together(open_it)
-        except DamagedCheckpointError as error:
-            self._report_damage(step, error)
-            return None
+        self._ranks.together(open_it)
         return found[0]
 
-    def _view(self, manifest: Manifest) -> RankView:
-        return view_for(
-            manifest,
-            rank=self._ranks.rank,
-            world_size=self._ranks.world_size,
-            per_rank=self._state.per_rank,
-            change_allowed=self._allow_world_size_change,
-            trained=() if self._takes_own(manifest) else trained_names(self._state.encode_per_rank().document),
+    def _live(self, found: OpenCheckpoint) -> dict[str, Any]:
+        """Give the names and objects that take the values of a checkpoint."""
+        live = self._of_one_document(found.manifest)
+        return live if self._strict else {name: value for name, value in live.items() if name in found.state}
+
+    def _values(self, found: OpenCheckpoint) -> dict[str, Any]:
+        """Give the values for `_live`."""
+        return found.state if self._strict else with_own_items(found.state, self._state.whole)
+
+    def _of_one_document(self, manifest: Manifest) -> dict[str, Any]:
+        """Give the part of the live state that one document has, without the states of other ranks."""
+        names = self._names_of_other_ranks(manifest)
+        return {name: value for name, value in self._state.whole.items() if name not in names}
+
+    def _names_of_other_ranks(self, manifest: Manifest) -> frozenset[str]:
+        """Name the entries that each rank had for itself, where another number of ranks wrote them."""
+        if manifest.world_size == self._ranks.world_size:
+            return frozenset()
+        return own_names(manifest, per_rank=self._state.per_rank) | {*self._state.per_rank}
+
+    def _states_of_other_ranks(self, manifest: Manifest) -> RankStates | None:
+        """Read the states that each rank had for itself, where another number of ranks wrote them.
+
+        Raises:
+            WorldSizeError: If no rule divides a part of them anew.
+        """
+        if manifest.world_size == self._ranks.world_size:
+            return None
+        opened = self._directory.open(manifest.step, view=partial(states_of_ranks, per_rank=self._state.per_rank))
+        opened.fill()
+        states = list(opened.state.values())
+        names = self._names_of_other_ranks(manifest)
+        live = {name: value for name, value in self._state.whole.items() if name in names}
+        if not self._strict:
+            states = [{name: value for name, value in state.items() if name in live} for state in states]
+            live = {name: value for name, value in live.items() if any(name in state for state in states)}
+        return rank_states_for(
+            live, states, step=manifest.step, rank=self._ranks.rank, world_size=self._ranks.world_size
         )
 
-    def _takes_own(self, manifest: Manifest) -> bool:
-        """Say if each rank gets its own part back from a checkpoint."""
-        return manifest.world_size == self._ranks.world_size or not self._allow_world_size_change
+    def _view(self, manifest: Manifest) -> Json:
+        document = self._whole_view(manifest)
+        if not self._strict:
+            document, left_out = fitting_part(document, self._of_one_document(manifest))
+            self.left_out = tuple(left_out)
+        return document
+
+    def _whole_view(self, manifest: Manifest) -> Json:
+        return view_for(
+            manifest, rank=self._ranks.rank, world_size=self._ranks.world_size, per_rank=self._state.per_rank
+        )
 
     def _put_back(self, found: OpenCheckpoint) -> None:
         step = found.manifest.step
@@ -259,24 +326,26 @@ class Restore:
                 "all begin with those of rank 0",
                 step,
                 found.manifest.world_size,
-                ", ".join(paths[:_PATHS_SHOWN]) + (", ..." if len(paths) > _PATHS_SHOWN else ""),
+                _shown(paths),
                 self._ranks.world_size,
             )
-        per_rank = self._state.per_rank
-        put_back(
-            self._state.common,
-            {name: value for name, value in found.state.items() if name not in per_rank},
-            step=step,
-        )
-        live = dict(self._state.common)
-        if self._takes_own(found.manifest):
-            put_back(per_rank, {name: value for name, value in found.state.items() if name in per_rank}, step=step)
-            live.update(per_rank)
+        values, live = self._values(found), self._live(found)
+        for part in (self._state.common, self._state.per_rank):
+            put_back(part, {name: values[name] for name in part if name in live}, step=step)
+        if self._rank_states is not None:
+            self._rank_states.put_back()
         if self._shared_memory is not None:
             self._shared_memory.join_where_equal()
-        differences, held = compare_restored(live, found.document)
+
+    def _compare(self, found: OpenCheckpoint) -> None:
+        live = self._live(found)
+        differences, held = compare_restored(live, found.document, found.manifest.divided)
+        if not self._strict:
+            differences = [difference for difference in differences if not difference.added]
         differences += [altered(held[index].form) for index in found.altered(held)]
-        require_no_difference(live, differences, step=step)
+        require_no_difference(live, differences, step=found.manifest.step)
+        if self._rank_states is not None:
+            self._rank_states.compare()
 
     def _make_as_it_was(self, step: int) -> None:
         """Let the script give its state the form that it had at a step, once."""
@@ -284,36 +353,96 @@ class Restore:
         if on_restore is not None:
             on_restore(step, self._directory.read_manifest(step).epochs_completed)
 
-    def _fill(self, found: OpenCheckpoint) -> bool:
-        try:
-            self._ranks.together(found.fill)
-        except DamagedCheckpointError as error:
-            self._report_damage(found.manifest.step, error)
-            return False
-        return True
-
     def _fetch(self, step: int) -> bool:
-        """Download a checkpoint, a task of rank 0. Gives true for a whole one."""
-        remote = self._tier.remote
+        """Download a checkpoint. Each rank fetches a part of the files. Gives true for a whole one."""
+        remote, shared = self._tier.remote, self._ranks.shared
         if remote is None:
             return False
         began = time.monotonic()
-        _logger.info("downloading the checkpoint of step %d from %s", step, remote.place)
+        if self._ranks.is_first:
+            _logger.info("downloading the checkpoint of step %d from %s", step, remote.place)
+        leads = shared is None or shared.leads
+        found: list[RemoteManifest] = []
+
+        def look() -> Any:
+            if not self._ranks.is_first:
+                return None
+            found.append(remote.read_manifest(step))
+            return [len(found[0].raw), found[0].digest]
+
+        def make_room() -> None:
+            if not self._ranks.is_first:
+                found.append(remote.read_same_manifest(step, size=size, digest=digest))
+            if leads:
+                remote.make_room(step)
+
+        def fetch_files() -> int:
+            files = remote.share.of(self._files_needed_here(found[0].manifest))
+            try:
+                return remote.fetch_files(step, files, cancelled=self._cancelled)
+            except TransferCancelledError:
+                # What has been downloaded stays for the next attempt on this machine, if there is one.
+                raise SystemExit(EXIT_INTERRUPTED) from None
+
         try:
-            size = remote.fetch(step, cancelled=self._cancelled)
+            size, digest = self._ranks.together(look)[0]
+            self._ranks.together(make_room)
+            self._ranks.together(fetch_files)
+            self._ranks.together(lambda: remote.keep_manifest(step, found[0]) if leads else None)
         except DamagedCheckpointError as error:
             self._report_damage(step, error)
             return False
-        except TransferCancelledError:
-            # What has been downloaded stays for the next attempt on this machine, if there is one.
-            raise SystemExit(EXIT_INTERRUPTED) from None
-        self._events.emit("downloaded", step=step, seconds=round(time.monotonic() - began, 4), bytes=size)
+        seconds = round(time.monotonic() - began, 4)
+        self._events.emit("downloaded", step=step, seconds=seconds, bytes=found[0].total_bytes)
         return True
+
+    def _bring_together(self, step: int) -> bool:
+        """Upload a checkpoint that is on the disks of the hosts alone. Gives true if it is whole in S3 then."""
+        remote = self._tier.remote
+        if remote is None:
+            return False
+        shown: list[RemoteManifest] = []
+
+        def show() -> Any:
+            if self._ranks.is_first:
+                shown.append(remote.show_manifest(step))
+                return [len(shown[0].raw), shown[0].digest]
+            return None
+
+        def send() -> None:
+            if not self._ranks.is_first:
+                shown.append(remote.read_same_manifest(step, size=size, digest=digest, shown=True))
+            try:
+                remote.send_what_is_here(step, shown[0].manifest, cancelled=self._cancelled, pace=upload_pace())
+            except TransferCancelledError:
+                raise SystemExit(EXIT_INTERRUPTED) from None
+
+        try:
+            size, digest = self._ranks.together(show)[0]
+            self._ranks.together(send)
+            whole = self._ranks.together(lambda: remote.complete(step, shown[0]) if self._ranks.is_first else None)[0]
+        except DamagedCheckpointError as error:
+            self._report_damage(step, error)
+            return False
+        if not whole and self._ranks.is_first:
+            _logger.warning("the hosts no longer have all files of the checkpoint of step %d", step)
+        return bool(whole)
+
+    def _files_needed_here(self, manifest: Manifest) -> list[DataFile]:
+        """Choose the files that the ranks of this host read. A folder of all ranks gets all files."""
+        shared = self._ranks.shared
+        if not self._tier.gathers_hosts or shared is None or manifest.world_size != self._ranks.world_size:
+            return list(manifest.files)
+        return manifest.files_for(*map(manifest.state_of, shared.ranks_here))
 
     def _report_damage(self, step: int, error: DamagedCheckpointError) -> None:
         self._directory.distrust(step)
         _logger.warning("passing over a damaged checkpoint: %s", error)
         self._events.emit("fallback", step=step, problem=error.problem, file=error.file)
+
+
+def _shown(paths: Sequence[str]) -> str:
+    return ", ".join(paths[:_PATHS_SHOWN]) + (", ..." if len(paths) > _PATHS_SHOWN else "")
 
 
 def warn_of_other_settings(directory: CheckpointDirectory, manifest: Manifest, made_by: Mapping[str, str]) -> None:

@@ -12,10 +12,11 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Callable, NoReturn
 
 from .disk.retention import Retention
-from .errors import RankLostError, SaveError, UsageError
+from .errors import MissingCheckpointError, RankLostError, SaveError, UsageError
 from .events import TrainingEvents
 from .leaving import AFTER_A_STEP, LAST_STEP, Leaving
 from .notices.notice import EXIT_INTERRUPTED, NoticeWatch
@@ -23,7 +24,9 @@ from .progress import TrainingProgress
 from .ranks.rank_group import RankGroup
 from .remote.remote_checkpoints import RemoteCheckpoints
 from .remote.second_tier import SecondTier
+from .remote.upload_share import UploadShare
 from .restoring import Restore, warn_of_folder_beside, warn_of_other_settings
+from .saved_checkpoints import SavedCheckpoints
 from .saves import BackgroundWriter, ResumeLosses, Saves
 from .schedule.interruption_history import LEFT, NOTICED, InterruptionHistory, expect
 from .schedule.save_schedule import SaveSchedule
@@ -31,6 +34,9 @@ from .state.open_gradients import OpenGradients
 from .state.training_state import TrainingState
 from .training_description import describe_process, describe_settings
 from .training_folder import TRAININGS_HERE, TrainingFolder
+
+BEST = "best"
+"""Stands in the place of a step for the best checkpoint by `keep_best`."""
 
 _logger = logging.getLogger("spotkeep")
 
@@ -50,7 +56,6 @@ class Setup:
         watch: The watch for notices, which the Checkpointer starts and stops.
         pause_at_step: Completed steps at which the run pauses. None for no pause.
         on_restore: Gives the state the form that it had.
-        allow_world_size_change: True where another number of ranks may take the common part.
     """
 
     state: TrainingState
@@ -63,7 +68,6 @@ class Setup:
     watch: NoticeWatch
     pause_at_step: int | None
     on_restore: Callable[[int, int | None], object] | None
-    allow_world_size_change: bool
 
 
 class Session:
@@ -76,6 +80,7 @@ class Session:
         made_by: Names and texts that describe the training, as each checkpoint holds them.
         began_at_step: Completed steps of the checkpoint that this process goes on from, 0 without one. None before the
             restore.
+        left_out: Paths that the newest restore left out, because they did not fit.
 
     Args:
         setup: The arguments of the Checkpointer.
@@ -91,16 +96,20 @@ class Session:
         self._progress = progress
         self.made_by = facts
         self.began_at_step: int | None = None
-        self.ranks = RankGroup(setup.folder.path)
+        self.left_out: tuple[str, ...] = ()
+        self._newer_steps: set[int] = set()  # than the step that the script went back to
+        self.ranks = RankGroup(setup.folder.path, ranks_upload=setup.remote is not None)
         first = self.ranks.is_first
         self._events = TrainingEvents(setup.folder.label, silent=not first)
         self.tier = SecondTier(
             self.ranks.directory,
-            remote=setup.remote if first else None,
+            remote=setup.remote,
             retention=setup.retention,
             events=self._events,
-            watches_platform=first,
+            share=_upload_share(self.ranks),
         )
+        if self.ranks.shared is not None:
+            self.ranks.shared.note = self.tier.note
         self._history = InterruptionHistory(setup.folder.path) if setup.counts_interruptions and first else None
         pause_at_step = setup.pause_at_step
         if not self.ranks.is_one_process:
@@ -149,26 +158,36 @@ class Session:
         """
         TRAININGS_HERE.leave(self, step=self._progress.step, ended=ended)
 
-    def restore(self) -> int:
-        """Restore the newest good checkpoint. Gives the completed steps. A second call does nothing.
+    def restore(self, step: int | str | None = None, *, strict: bool = True) -> int:
+        """Restore a checkpoint. Gives the completed steps. A second call for the newest one does nothing.
+
+        Args:
+            step: The step of the checkpoint, `best` for the best one, None for the newest good one.
+            strict: False takes the part that fits.
 
         Raises:
             CheckpointError: As `Restore.run` does.
+            MissingCheckpointError: If there is none of this step.
         """
         progress, setup = self._progress, self._setup
-        if self.began_at_step is not None:
+        begun = self.began_at_step is not None
+        if begun and step is None and strict:
             return progress.step
+        self.wait_until_over()
+        chosen, newer = self.ranks.together(partial(self._choose, step))[0]
         settings = dict(describe_settings(setup.state.common))
         self.made_by = {**describe_process(environment=os.environ), **self.made_by, **settings}
-        manifest = Restore(
+        restore = Restore(
             setup.state,
             ranks=self.ranks,
             tier=self.tier,
             events=self._events,
             cancelled=setup.watch.came,
             on_restore=setup.on_restore,
-            allow_world_size_change=setup.allow_world_size_change,
-        ).run()
+            strict=strict,
+        )
+        manifest = restore.run(step=chosen)
+        self.left_out, self._newer_steps = restore.left_out, set(newer)
         if manifest is not None:
             self.saves.durable_step = manifest.step
             progress.go_on_from(manifest)
@@ -186,7 +205,8 @@ class Session:
             }
         if self.ranks.is_first:
             self.saves.losses = ResumeLosses(setup.state, form_may_change=setup.on_restore is not None)
-        self._begin_history()
+        if not begun:
+            self._begin_history()
         setup.schedule.tried(progress.step, time.monotonic())
         name = None if manifest is None else self.ranks.directory.name(progress.step)
         self._events.emit("resume", step=progress.step, checkpoint=name, keep=setup.retention.document())
@@ -230,11 +250,17 @@ class Session:
             StateError: If the state cannot be saved.
             SaveError: If there is no memory for its copy.
         """
+        self._require_newest()
         self._progress.step = step
         self.saves.begin_if_new(step, reason=reason, progress=self._progress.as_saved(self.made_by))
 
     def try_to_save(self, *, reason: str) -> None:
-        """Start a save of this step, unless a notice leaves no time. A failure is reported."""
+        """Start a save of this step, unless a notice leaves no time. A failure is reported.
+
+        Raises:
+            UsageError: If newer checkpoints would be restored in its place.
+        """
+        self._require_newest()
         self.saves.try_to_begin(self._progress.step, reason=reason, progress=self._progress.as_saved(self.made_by))
 
     def save_when_due(self, *, last: bool) -> bool:
@@ -260,6 +286,21 @@ class Session:
             return True
         # One that could not be saved is tried again after the next step.
         return pauses and self.saves.is_durable(step)
+
+    def delete(self, step: int) -> None:
+        """Remove a checkpoint here and in S3, once all saves and uploads are over. Every rank must call it.
+
+        Raises:
+            MissingCheckpointError: If there is none of this step.
+            SaveError: If the disk refuses.
+            RemoteError: If S3 refuses.
+        """
+        self.wait_until_over()
+        self.tier.finish(lambda: self._setup.watch.seconds_left)
+        self.ranks.together(partial(self._delete, step))
+        self._newer_steps.discard(step)
+        self.saves.forget(step)
+        self.tier.forget(step)
 
     def wait_until_over(self) -> None:
         """Wait for the running save as long as a notice leaves time, and report its end."""
@@ -311,6 +352,8 @@ class Session:
             UsageError: If a step has failed because the ranks are at different places of the training.
         """
         watch = self._setup.watch
+        if isinstance(exception, RankLostError):
+            self.tier.give_up_other_ranks()
         self.wait_until_over()
         ending = self._ending()
         if self._history is not None and ending is not None:
@@ -355,6 +398,40 @@ class Session:
             self._leaving.report_too_late("the step takes longer", step=step + 1, durable_step=durable)
         elif step > 0 and durable != step:
             self._leaving.report_too_late("it is not durable in time", step=step, durable_step=durable)
+
+    @property
+    def _saved(self) -> SavedCheckpoints:
+        return SavedCheckpoints(self.ranks.directory, remote=self.tier.remote if self.ranks.is_first else None)
+
+    def _choose(self, step: int | str | None) -> tuple[int | None, list[int]]:
+        """Find the checkpoint that the script asks for, and the steps of newer ones. None for the newest one."""
+        if step is None or not self.ranks.is_first:
+            return None, []
+        saved = self._saved
+        chosen: int | None
+        if step == BEST:
+            best = self._setup.retention.best
+            chosen = None if best is None else saved.best(best)
+            if chosen is None:
+                raise MissingCheckpointError(None, steps=saved.steps(), place=str(self._setup.folder.path))
+        else:
+            chosen = int(step)
+            saved.require(chosen)
+        return chosen, [other for other in saved.steps() if other > chosen]
+
+    def _delete(self, step: int) -> None:
+        if self.ranks.is_first:
+            self._saved.require(step)
+        self._saved.remove(step)
+
+    def _require_newest(self) -> None:
+        if self._newer_steps:
+            steps = ", ".join(map(str, sorted(self._newer_steps)))
+            raise UsageError(
+                f"this training went back to an older checkpoint, and those of the steps {steps} are newer, so a "
+                "resume would take them in place of what is saved now: remove them with checkpointer.delete(step), or "
+                "go on in a folder of its own"
+            )
 
     def _take_folder(self) -> None:
         folder, remote = self._setup.folder, self.tier.remote
@@ -408,3 +485,17 @@ class Session:
 
 def _no_reason() -> None:
     """Give no reason for a save."""
+
+
+def _upload_share(ranks: RankGroup) -> UploadShare:
+    """Give the part of this process in the uploads."""
+    shared = ranks.shared
+    if shared is None:
+        return UploadShare()
+    return UploadShare(
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        place=(shared.ranks_here.index(ranks.rank), len(shared.ranks_here)),
+        written=shared.written,
+        notes=lambda: shared.notes,
+    )

@@ -112,6 +112,16 @@ def local_state_directory(*, start: Path | None = None) -> Path:
     return project_directory(start=start) / STATE_DIRECTORY / "local"
 
 
+def rehearsal_directory() -> Path:
+    """Return the folder of the reports of rehearsals.
+
+    It is `.spotkeep/rehearsal` here, or `rehearsal` in the folder in `SPOTKEEP_LOCAL_STATE`.
+    """
+    if named := os.environ.get(LOCAL_STATE_VARIABLE):
+        return Path(named) / "rehearsal"
+    return project_directory() / STATE_DIRECTORY / "rehearsal"
+
+
 def project_directory(*, start: Path | None = None) -> Path:
     """Return the directory whose `.spotkeep` holds undeployed files.
 

@@ -160,7 +160,7 @@ def plan(
         Path | None, typer.Option(metavar="FILE", help="Draw it: a .png, .svg or .pdf file.", show_default=False)
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the imagined futures: the same seed, the same plan.")] = 0,
-    as_page: AsPage = False,
+    as_page: AsPage = None,
     as_json: AsJson = False,
 ) -> None:
     """Forecast cost, end and interruptions of a job with a deadline."""
@@ -196,12 +196,12 @@ def plan(
     steps = [] if compare else [NextStep(command=f"{again} --compare", what="set other policies beside it")]
     steps.append(NextStep(command=invocation.command(f"launch {quoted}"), what="launch it"))
     page: Path | None = None
-    if as_page:
+    if as_page is not None:
         from spotkeep_cli.planning.plan_report import plan_html
 
         made_by = f"{again}{' --compare' if compare else ''} --html"
         html = plan_html(planned, steps=steps, made_by=made_by, now=invocation.seams.now())
-        page = write_page(html, name=f"{planned.name}-plan")
+        page = write_page(html, name=f"{planned.name}-plan", to=as_page)
     if as_json:
         written = {} if page is None else {"page": str(page)}
         terminal.give_json({"ok": True, "job_file": str(job_file), **planned.as_document(), **written})
@@ -256,7 +256,7 @@ def show_permissions(*, as_json: bool) -> None:
     Raises:
         UsageError: There was none.
     """
-    from spotkeep_cli.aws.connection import project_directory
+    from spotkeep_cli.aws.connection import rehearsal_directory
     from spotkeep_cli.rehearsal.permissions import (
         FILE_NAME,
         permission_document,
@@ -266,7 +266,7 @@ def show_permissions(*, as_json: bool) -> None:
     )
 
     terminal = Terminal(as_json=as_json)
-    reports, judging = read_permissions(project_directory() / ".spotkeep" / "rehearsal" / FILE_NAME)
+    reports, judging = read_permissions(rehearsal_directory() / FILE_NAME)
     if as_json:
         terminal.give_json(permission_document(reports, judging=judging))
         return

@@ -55,7 +55,17 @@ Overrides = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
-AsPage = Annotated[bool, typer.Option("--html", help="Write a page for a browser into this folder.")]
+IN_THIS_FOLDER = Path("-")
+"""The value of `--html` without a file."""
+AsPage = Annotated[
+    Path | None,
+    typer.Option(
+        "--html",
+        metavar="[FILE.html]",
+        help="Write a page for a browser. Without a file, it is NAME.html in this folder.",
+        show_default=False,
+    ),
+]
 Watch = Annotated[
     bool, typer.Option("--watch", "-w", help="Show it again and again until all has ended. Ctrl-C leaves.")
 ]
@@ -74,10 +84,11 @@ AssumeYes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Don't follow the run.")]
 
 
-class CommandWithPlots(TyperCommand):
-    """A command whose option `--plots` may stand without a folder. Typer has no such options.
+class CommandWithPages(TyperCommand):
+    """A command whose options `--html` and `--plots` may stand without a value. Typer has no such options.
 
     A folder comes after `--plots` where a RUN is named, too. The only word that is no option is the RUN.
+    A word after `--html` is its file where it ends with `.html`.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -88,6 +99,8 @@ class CommandWithPlots(TyperCommand):
             words.append(word)
             if word == "--plots" and (following.startswith("-") or not names_a_folder):
                 words.append(IN_THE_TERMINAL)
+            if word == "--html" and not following.endswith(".html"):
+                words.append(str(IN_THIS_FOLDER))
         return super().parse_args(ctx, words)
 
 
@@ -98,12 +111,13 @@ def invocation_of(context: typer.Context) -> Invocation:
     return invocation
 
 
-def write_page(html: str, *, name: str) -> Path:
-    """Write a page into the current directory, over an earlier one of the same name.
+def write_page(html: str, *, name: str, to: Path) -> Path:
+    """Write a page, over an earlier one of the same name.
 
     Args:
         html: The page.
         name: The name of its subject, such as a run's id.
+        to: The file, or `IN_THIS_FOLDER` for one in the current directory with the name of the subject.
 
     Returns:
         The file.
@@ -111,7 +125,7 @@ def write_page(html: str, *, name: str) -> Path:
     Raises:
         CommandLineError: It cannot be written.
     """
-    path = Path(f"{name}.html")
+    path = Path(f"{name}.html") if to == IN_THIS_FOLDER else to
     try:
         path.write_text(html, encoding="utf-8")
     except OSError as error:

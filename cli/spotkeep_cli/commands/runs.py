@@ -106,7 +106,7 @@ def describe(
     everything: Annotated[bool, typer.Option("--all", "-a", help="Of a sweep: all trials.")] = False,
     watch: Watch = False,
     plots: Plots = None,
-    as_page: AsPage = False,
+    as_page: AsPage = None,
     as_json: AsJson = False,
 ) -> None:
     """Show one run: state, attempts, metrics, timeline, checkpoints, model, cost; or a sweep and its trials."""
@@ -149,7 +149,7 @@ def _describe_run(
     terminal: Terminal,
     watch: bool,
     draws: bool,
-    as_page: bool,
+    as_page: Path | None,
 ) -> None:
     from spotkeep_cli.next_steps import steps_for_run
     from spotkeep_cli.rendering.curves import metric_curves
@@ -166,12 +166,12 @@ def _describe_run(
     terminal.remark_unreadable(unreadable)
     now, steps = invocation.seams.now(), steps_for_run(run, invocation=invocation, after="describe")
     page: Path | None = None
-    if as_page:
+    if as_page is not None:
         from spotkeep_cli.rendering.run_page import run_page
 
         source = f"{invocation.command(f'describe {run.run} --html')}, {moment(now)} UTC"
         commands = [(step.command, step.what) for step in steps]
-        page = write_page(run_page(story, now=now, steps=commands, footer=source), name=run.run)
+        page = write_page(run_page(story, now=now, steps=commands, footer=source), name=run.run, to=as_page)
     if terminal.as_json:
         terminal.give_json({**story.as_document(), **({} if page is None else {"page": str(page)})})
         return
@@ -198,7 +198,7 @@ def _describe_sweep(
     everything: bool,
     watch: bool,
     plots: Path | None,
-    as_page: bool,
+    as_page: Path | None,
 ) -> None:
     from spotkeep_cli.next_steps import steps_for_sweep
     from spotkeep_cli.sweeps.sweep_view import best_curve, sweep_page
@@ -214,7 +214,7 @@ def _describe_sweep(
     folder = None if plots == Path(IN_THE_TERMINAL) else plots
     drawn: list[Path] = []
     page: Path | None = None
-    if folder is not None or as_page:
+    if folder is not None or as_page is not None:
         from spotkeep_cli.sweeps.sweep_plots import save_plots
         from spotkeep_cli.sweeps.sweep_report import SweepStory, sweep_html
 
@@ -224,8 +224,8 @@ def _describe_sweep(
             status.update("drawing")
             if folder is not None:
                 drawn = save_plots(story.drawn, folder=folder)
-            if as_page:
-                page = write_page(sweep_html(story, invocation=invocation, now=now), name=sweep.sweep)
+            if as_page is not None:
+                page = write_page(sweep_html(story, invocation=invocation, now=now), name=sweep.sweep, to=as_page)
         terminal.remark_unreadable(unreadable)
     if terminal.as_json:
         terminal.give_json(

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spotkeep_cli.aws.connection import INSTALLED_FROM, app_to_deploy, project_directory
+from spotkeep_cli.aws.connection import INSTALLED_FROM, app_to_deploy, rehearsal_directory
 from spotkeep_cli.errors import LocalFailureError, MissingModuleError, RehearsalFailedError, UsageError
 from spotkeep_cli.failure_causes import hint_of_failure
 from spotkeep_cli.launching.answers import refused
@@ -144,7 +144,7 @@ def rehearse_job(
         if module := missing_module(error.failure):
             raise _not_installed(module) from error
         raise
-    path = report_path or project_directory() / ".spotkeep" / "rehearsal" / scenario.report_name
+    path = report_path or rehearsal_directory() / scenario.report_name
     report.write(path)
     write_permissions(report.permissions, path.with_name(FILE_NAME), judging=report.judging)
     output = path.with_name(OUTPUT_NAME)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import textwrap
 import time
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,7 @@ _SECONDS_OF = {stage: stage.name.lower() for stage in Stage} | {Stage.TRAINING: 
 PRICES = f"of {price_list.ORIGIN}"
 """The source of the dollars in a bill of the local AWS."""
 _LONGEST_TEXT = 44
+_WIDEST = 100
 _SHOWN_LINES = 3
 """The number of a script's first lines that a stage shows."""
 
@@ -125,8 +127,8 @@ class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
         if self._progress is not None and self._task is not None:
             self._progress.remove_task(self._task)
             self._task = None
-        text = "".join(outcome)
-        self._line(Text.assemble(("✓ ", "green"), (name, "bold"), f"  {seconds:5.1f} s  ", (text, "dim")))
+        start = Text.assemble(("✓ ", "green"), (name, "bold"), f"  {seconds:5.1f} s  ")
+        self._line(start, ("".join(outcome), "dim"))
 
     def progress(self, *, done: int, total: int | None, text: str) -> None:
         """Show the progress of the stage at work, as `done` of `total` and its present step.
@@ -149,7 +151,7 @@ class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
             self._progress.update(self._task, said=printable_line(line.strip(), longest=_LONGEST_TEXT))
         if self._shown_lines < _SHOWN_LINES:
             self._shown_lines += 1
-            self._below(line, style="dim")
+            self._show_line_of_script(line)
         else:
             self._unshown.append(line)
 
@@ -158,18 +160,30 @@ class RehearsalView(contextlib.AbstractContextManager["RehearsalView"]):
         if len(self._unshown) > 1:
             self._below(f"... {counted(len(self._unshown) - 1, 'line')}", style="dim")
         if self._unshown:
-            self._below(self._unshown[-1], style="dim")
+            self._show_line_of_script(self._unshown[-1])
         self._unshown.clear()
 
     def notification_received(self, notification: ReceivedNotification) -> None:
         """Show that the subscriber got a notification."""
         self._below(notification.subject, style="dim")
 
-    def _below(self, text: str, *, style: str) -> None:
-        self._line(Text.assemble("  ", " " * _STAGE_WIDTH, "  ", (text, style)))
+    def _show_line_of_script(self, line: str) -> None:
+        self._below(printable_line(line, longest=self._width - _STAGE_WIDTH - 4), style="dim")
 
-    def _line(self, line: Text) -> None:
-        self._console.print(line, highlight=False, soft_wrap=True)
+    def _below(self, text: str, *, style: str) -> None:
+        self._line(Text(" " * (_STAGE_WIDTH + 4)), (text, style))
+
+    @property
+    def _width(self) -> int:
+        return min(self._console.width, _WIDEST)
+
+    def _line(self, start: Text, more: tuple[str, str]) -> None:
+        """Print a line, with its rest below its text. A word that is longer, such as a path, stays whole."""
+        text, style = more
+        lines = textwrap.wrap(text, self._width - len(start), break_long_words=False, break_on_hyphens=False) or [""]
+        for number, line in enumerate(lines):
+            before = Text(" " * len(start)) if number else start
+            self._console.print(Text.assemble(before, (line, style)), highlight=False, soft_wrap=True)
 
 
 _SHOWN_CALLS = ("CreateTrainingJob", "SubmitServiceJob", "DescribeTrainingJob", "DescribeServiceJob")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from spotkeep_jobs.pools.matching import Difference, PoolMatch
-    from spotkeep_jobs.record.record import Notification, Pool, Run
+    from spotkeep_jobs.record.record import Cost, Notification, Pool, Run
     from spotkeep_jobs.record.schedule import Schedule
     from spotkeep_jobs.record.sweep import Sweep
 
@@ -118,13 +118,17 @@ def run_list(runs: Sequence[Run], *, now: datetime, width: int) -> Table:
         Column(heading="LOST", cells=[f"{run.interruptions}x" for run in runs], importance=3, justify="right"),
         Column(
             heading="SAVED",
-            cells=[quantities.percent(run.cost.saved_percent if run.cost else None) for run in runs],
+            cells=[_saved(run.cost) for run in runs],
             importance=2,
             justify="right",
         ),
         Column(heading="OWNER", cells=[run.owner or quantities.UNKNOWN for run in runs], importance=0),
     ]
     return table_that_fits(columns, width=width)
+
+
+def _saved(cost: Cost | None) -> str:
+    return quantities.UNKNOWN if cost is None else quantities.percent(cost.saved_percent, at_most=cost.saves_at_most)
 
 
 def notification_list(notifications: Sequence[Notification], *, width: int) -> Table:

@@ -389,24 +389,36 @@ def tick_formatter() -> Formatter:
 
 
 def tick_texts(values: Sequence[float]) -> list[str]:
-    """Return the texts of ticks, with as few digits as tell them apart and stand for them."""
+    """Return the texts of ticks in one form, with as few digits as tell them apart and stand for them."""
     if len(values) < 2:
         return [number_text(value) for value in values]
+    sizes = [abs(value) for value in values if value] or [1.0]
+    # 0.00009 beside 0.00012 is no power of ten, but 1e-9 beside 0.001 is.
+    plain = _is_plain(max(sizes)) and (_is_plain(min(sizes)) or max(sizes) <= _LOG_FROM * min(sizes))
     step = min(abs(after - before) for before, after in pairwise(values)) or 1.0
     for digits in range(1, _MOST_DIGITS):
-        texts = [number_text(value, digits=digits) for value in values]
+        texts = [number_text(value, digits=digits, plain=plain) for value in values]
         numbers = [float(text.replace(",", "")) for text in texts]
         if all(abs(number - value) < step / 50 for number, value in zip(numbers, values, strict=True)):
             return texts
-    return [number_text(value, digits=_MOST_DIGITS) for value in values]
+    return [number_text(value, digits=_MOST_DIGITS, plain=plain) for value in values]
 
 
-def number_text(value: float, *, digits: int = 4) -> str:
-    """Return a number as people write it, such as `0.001`, `1e-9`, `2,700` or `3e7`."""
+def _is_plain(size: float) -> bool:
+    return 1e-4 <= size < 1e6
+
+
+def number_text(value: float, *, digits: int = 4, plain: bool | None = None) -> str:
+    """Return a number as people write it, such as `0.001`, `1e-9`, `2,700` or `3e7`.
+
+    Args:
+        value: The number.
+        digits: The most digits.
+        plain: True for no power of ten, and False for one. By default its size decides.
+    """
     if value == 0:
         return "0"
-    size = abs(value)
-    if 1e-4 <= size < 1e6:
+    if _is_plain(abs(value)) if plain is None else plain:
         rounded = float(f"{value:.{digits}g}")
         text = f"{rounded:,.{_MOST_DIGITS}f}".rstrip("0").rstrip(".")
         return "0" if text == "-0" else text

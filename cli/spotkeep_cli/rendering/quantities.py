@@ -38,9 +38,9 @@ def dollars(amount: float | None) -> str:
     return f"{sign}${size:,.2f}"
 
 
-def percent(share: float | None) -> str:
-    """Return a percentage without decimals, such as `63%`."""
-    return UNKNOWN if share is None else f"{round(share)}%"
+def percent(share: float | None, *, at_most: bool = False) -> str:
+    """Return a percentage without decimals, such as `63%`, or `≤63%` where it is at most that."""
+    return UNKNOWN if share is None else f"{'≤' if at_most else ''}{round(share)}%"
 
 
 def size(count: int) -> str:

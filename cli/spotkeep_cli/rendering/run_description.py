@@ -49,6 +49,22 @@ _MARKS = {
 }
 
 
+def counted_facts(attempts: Sequence[Attempt], *, max_cost_usd: float | None) -> list[Fact]:
+    """Return the cost of a run whose job lives, as the controller last counted it. Empty where none is counted.
+
+    Args:
+        attempts: Its attempts.
+        max_cost_usd: Its limit, in US dollars.
+    """
+    counted = attempts[-1].counted_cost if attempts else None
+    if counted is None:
+        return []
+    of = "" if max_cost_usd is None else f" of {quantities.dollars(max_cost_usd)} (max_cost)"
+    remark = f", {counted.remark}" if counted.remark else ""
+    text = f"about {quantities.dollars(counted.usd)}{of} at {quantities.moment(counted.at)} UTC{remark}"
+    return [("so far", text)]
+
+
 def bill(run: Run, *, prices: str | None = None) -> RenderableType:
     """Return a run's bill, a line each. A line says so where a figure is not known.
 
@@ -102,23 +118,15 @@ def bill_facts(run: Run, cost: Cost, *, prices: str | None = None) -> list[Fact]
 def _saved(cost: Cost) -> str:
     if cost.saved_percent is None and cost.unknown_prices:
         return "not known without the prices below"
-    at_most = "at most " if _saves_at_most(cost) else ""
+    at_most = "at most " if cost.saves_at_most else ""
     return f"{at_most}{quantities.percent(cost.saved_percent)}, {_amount(cost.saved_seconds, cost.saved_usd)}"
 
 
 def saved_figures(cost: Cost) -> Iterator[tuple[str, str, str]]:
     """Yield the saving as a large figure of a page, or nothing where it is unknown."""
     if cost.saved_percent is not None:
-        at_most = "at most, " if _saves_at_most(cost) else ""
+        at_most = "at most, " if cost.saves_at_most else ""
         yield "Saved", quantities.percent(cost.saved_percent), f"{at_most}against a clean on-demand run"
-
-
-def _saves_at_most(cost: Cost) -> bool:
-    """Return True for a saving that is a ceiling.
-
-    A price that is missing where the saving is known is one of storage. Unknown repeated work saved nothing.
-    """
-    return cost.saved_percent is not None and (bool(cost.unknown_prices) or cost.redone_seconds is None)
 
 
 def _storage(cost: Cost) -> list[Fact]:
@@ -241,7 +249,10 @@ def run_description(
     if story.timeline:
         timeline = story.timeline if most_entries is None else story.timeline[-most_entries:]
         parts += [_heading("Timeline (UTC)"), timeline_table(timeline)]
-    parts += [_heading("Cost"), bill(run)]
+    counted = counted_facts(attempts, max_cost_usd=run.request.get("max_cost"))
+    parts += [_heading("Cost"), *([facts(counted)] if counted else [])]
+    if run.cost is not None or not counted:
+        parts.append(bill(run))
     return Group(*parts)
 
 

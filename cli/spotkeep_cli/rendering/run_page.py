@@ -15,6 +15,7 @@ from spotkeep_cli.rendering.pictures import can_draw
 from spotkeep_cli.rendering.run_description import (
     attempt_columns,
     bill_facts,
+    counted_facts,
     deadline_facts,
     no_bill,
     run_facts,
@@ -99,7 +100,7 @@ def run_page(story: RunStory, *, now: datetime, steps: Iterable[tuple[str, str]]
         sections=[
             *_timeline(story, now=now),
             *([metrics_section(metrics, steps=resumed_steps(story.timeline))] if metrics is not None else []),
-            Section("Bill", _bill(run)),
+            Section("Bill", _bill(story)),
             *_deadline(story, now=now),
             *_notifications(story.notifications),
             Section("Details", [page_facts(run_facts(run, page=story.page, now=now))]),
@@ -262,10 +263,12 @@ def metrics_section(metrics: ScriptMetrics, *, steps: Sequence[int]) -> Section:
     return Section("Metrics", content)
 
 
-def _bill(run: Run) -> list[Content]:
-    if run.cost is None:
-        return [paragraph(no_bill(run)[0].upper() + no_bill(run)[1:] + ".")]
-    return [page_facts(bill_facts(run, run.cost))]
+def _bill(story: RunStory) -> list[Content]:
+    run = story.run
+    rows = counted_facts(story.attempts, max_cost_usd=run.request.get("max_cost"))
+    if run.cost is not None:
+        rows += bill_facts(run, run.cost)
+    return [page_facts(rows)] if rows else [paragraph(no_bill(run)[0].upper() + no_bill(run)[1:] + ".")]
 
 
 def _deadline(story: RunStory, *, now: datetime) -> Iterator[Section]:

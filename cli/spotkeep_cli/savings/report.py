@@ -88,6 +88,8 @@ class SavingsTotal:
 
     It covers the volumes of runs on EC2, the snapshots that moved them and the instances' root volumes."""
     saved_percent: float | None
+    saved_at_most: bool
+    """True where `saved_percent` is a ceiling, because repeated work or a price of storage is not known."""
     aws_saved_percent: float | None
     billed_usd: float | None
     clean_on_demand_usd: float | None
@@ -131,6 +133,7 @@ class SavingsReport:
                 {
                     **line.run.model_dump(mode="json", include={"run", "state", "capacity", "instance_type"}),
                     **line.cost.model_dump(mode="json"),
+                    "saved_at_most": line.cost.saves_at_most,
                     "stored_bytes": None if line.storage is None else line.storage.stored_bytes,
                     "storage_usd": line.storage_usd,
                     "volume_usd": line.cost.storage_usd,
@@ -214,6 +217,7 @@ def _total(lines: Sequence[SavingsLine]) -> SavingsTotal:
         storage_usd=storage_usd,
         ebs_usd=_sum_known(usd for cost in costs for usd in _ebs_of(cost)),
         saved_percent=_share(saved_usd, clean_usd) if known and storage_usd is not None else _share(saved, clean),
+        saved_at_most=any(cost.saves_at_most for cost in costs),
         aws_saved_percent=None if training <= 0 else 100 * (1 - (billed - idle) / training),
         billed_usd=_sum_known(cost.billed_usd for cost in costs),
         clean_on_demand_usd=clean_usd,

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from spotkeep_cli.savings.report import SavingsReport, SavingsTotal
 
 
+_AT_MOST = "≤ means at most. Repeated work or a price of storage is not known there."
+
+
 def savings_table(report: SavingsReport, *, width: int) -> RenderableType:
     """Return one row a run, an owner or a week, and the sum. It has money where every figure has a price, else time."""
     total = report.total
@@ -37,8 +40,8 @@ def savings_table(report: SavingsReport, *, width: int) -> RenderableType:
     def usd_or_time(seconds: float, usd: float | None) -> str:
         return quantities.dollars(usd) if in_dollars else quantities.duration(seconds)
 
-    def percents(heading: str, shares: list[float | None], *, importance: int | None = None) -> Column:
-        *cells, footer = [quantities.percent(share) for share in shares]
+    def percents(heading: str, shares: list[str], *, importance: int | None = None) -> Column:
+        *cells, footer = shares
         return Column(heading=heading, cells=cells, footer=footer, importance=importance, justify="right")
 
     every = [*rows, total]
@@ -50,8 +53,8 @@ def savings_table(report: SavingsReport, *, width: int) -> RenderableType:
         amounts("BILLED", [(cost.billed_seconds, cost.billed_usd) for cost in every]),
         amounts("ON DEMAND", [(c.clean_on_demand_seconds, c.clean_on_demand_usd) for c in every], importance=0),
         amounts("SAVED", [(cost.saved_seconds, cost.saved_usd) for cost in every], importance=4),
-        percents("SAVED %", [cost.saved_percent for cost in every]),
-        percents("AWS SAYS", [cost.aws_saved_percent for cost in every], importance=3),
+        percents("SAVED %", [quantities.percent(each.saved_percent, at_most=each.saved_at_most) for each in every]),
+        percents("AWS SAYS", [quantities.percent(each.aws_saved_percent) for each in every], importance=3),
         Column(
             heading="TWICE",
             cells=redone_cells,
@@ -87,6 +90,8 @@ def _stored(rows: Sequence[SavingsTotal], *, in_dollars: bool) -> Column:
 def _remarks(report: SavingsReport, *, in_dollars: bool) -> list[str]:
     remarks = ["", "SAVED is against an on-demand run of the same work without interruptions."]
     total = report.total
+    if total.saved_at_most:
+        remarks.append(_AT_MOST)
     remarks += _difference(total, in_dollars=in_dollars)
     if not in_dollars:
         remarks.append(f"In instance time: the price is not known for {_runs(total.runs_without_price)}.")

@@ -27,6 +27,7 @@ from spotkeep_cli.rendering.pictures import (
     require_drawing,
     size_of,
     spans_powers_of_ten,
+    tick_texts,
     time_unit,
     value_axis,
 )
@@ -449,7 +450,7 @@ def scale_of(values: Sequence[object], parameter: Parameter | None = None) -> Sc
     )
     return Scale(
         heights=[(place(number) - least) / width for number in numbers],
-        ticks=[((place(tick) - least) / width, number_text(tick)) for tick in ticks],
+        ticks=[((place(tick) - least) / width, text) for tick, text in zip(ticks, tick_texts(ticks), strict=True)],
         log=log,
     )
 

@@ -185,7 +185,9 @@ def _tiles(story: SweepStory, *, now: datetime) -> Iterator[tuple[str, str, str]
     yield "Time", quantities.duration(length), "from launch to end" if sweep.ended_at else "since the launch"
     if sweep.cost is not None and sweep.cost.billed_usd is not None:
         saved = sweep.cost.saved_usd
-        remark = "" if saved is None else f"{quantities.percent(sweep.cost.saved_percent)} less than on demand"
+        at_most = "at most " if sweep.cost.saves_at_most else ""
+        less = f"{at_most}{quantities.percent(sweep.cost.saved_percent)} less than on demand"
+        remark = "" if saved is None else less
         yield "Cost", quantities.dollars(sweep.cost.billed_usd), remark
     taken = sum(story.interruptions.values())
     if taken:

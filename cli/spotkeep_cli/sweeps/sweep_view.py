@@ -261,7 +261,9 @@ def money_facts(cost: Cost | None, *, limit: object) -> list[Fact]:
         return [("cost", f"{billed} billed{of}; the price is not known")]
     rows: list[Fact] = [("cost", f"{quantities.dollars(cost.billed_usd)}{of} for {billed}, of trials that have ended")]
     if cost.saved_usd is not None:
-        rows.append(("saved", f"{quantities.percent(cost.saved_percent)}, {quantities.dollars(cost.saved_usd)}"))
+        at_most = "at most " if cost.saves_at_most else ""
+        saved = f"{at_most}{quantities.percent(cost.saved_percent)}, {quantities.dollars(cost.saved_usd)}"
+        rows.append(("saved", saved))
     return rows
 
 

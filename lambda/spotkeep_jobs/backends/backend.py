@@ -97,12 +97,14 @@ class CostSoFar:
         at_on_demand: The spot prices that EC2 does not give, such as `spot g5.xlarge in us-east-1a`. Such an instance
             counts at its on-demand price.
         not_counted: The prices that are missing in it, such as `io2 storage`.
+        prices_are_late: True while EC2 throttles the question for spot prices. All of spot then counts as on demand.
     """
 
     usd: float
     storage_usd_per_hour: float = 0.0
     at_on_demand: tuple[str, ...] = ()
     not_counted: tuple[str, ...] = ()
+    prices_are_late: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,10 +64,14 @@ TRAINING_TYPES: Final = tuple(
     f"ml.{family}.{size}" for family, sizes in TRAINING_SIZES.items() for size in sizes.split()
 )
 _GPUS: Final[Mapping[str, Mapping[str, int]]] = {
-    "g4dn": {"12xlarge": 4},
+    "g3": {"8xlarge": 2, "16xlarge": 4},
+    "g4ad": {"8xlarge": 2, "16xlarge": 4},
+    "g4dn": {"12xlarge": 4, "metal": 8},
     "g5": {"12xlarge": 4, "24xlarge": 4, "48xlarge": 8},
+    "g5g": {"16xlarge": 2, "metal": 2},
     "g6": {"12xlarge": 4, "24xlarge": 4, "48xlarge": 8},
     "g6e": {"12xlarge": 4, "24xlarge": 4, "48xlarge": 8},
+    "g7": {"12xlarge": 2, "24xlarge": 4, "48xlarge": 8},
     "g7e": {"12xlarge": 2, "24xlarge": 4, "48xlarge": 8},
     "p2": {"8xlarge": 8, "16xlarge": 16},
     "p3": {"8xlarge": 4, "16xlarge": 8},

@@ -143,6 +143,14 @@ class Cost(Record):
     unknown_prices: PriceNames = ()
     """The names of the missing prices in the figures of a run on EC2."""
 
+    @property
+    def saves_at_most(self) -> bool:
+        """True for a saving that is a ceiling.
+
+        A price that is missing where the saving is known is one of storage. Unknown repeated work saved nothing.
+        """
+        return self.saved_percent is not None and (bool(self.unknown_prices) or self.redone_seconds is None)
+
 
 class Charges(Record):
     """The cost of one attempt on a fleet, in the prices of the market."""
@@ -471,6 +479,17 @@ class LastReconciliation(Record):
     """The time of the next reconciliation when nothing happens to the job. For example, a wait gets too long."""
 
 
+class CountedCost(Record):
+    """The cost of a run with a max_cost while its job lives. The controller counts it at each pass."""
+
+    usd: float
+    """US dollars of the run until then, such as 2.41. The attempts before are in it."""
+    at: UtcTime
+    """The time of the count, such as `2026-11-22T02:00:00.000Z`."""
+    remark: Words = ""
+    """The prices that are missing in it, in a clause, such as `without io2 storage, as no price is known`."""
+
+
 class InstanceTime(Record):
     """The time for which the live job of a run has had instances, which AWS bills."""
 
@@ -754,6 +773,8 @@ class Attempt(WithEnding):
     """The notifications of it that are not sent twice."""
     last_reconciled: LastReconciliation | None = None
     """The controller's last reconciliation with the live job. None before the first, and after the attempt's end."""
+    counted_cost: CountedCost | None = None
+    """The cost of the run as it was last counted. None without a max_cost, and after the attempt's end."""
     recorded_transitions: int = 0
     """The number of the job's phases that the timeline shows, such as 5. The controller writes it."""
     log_read_at: UtcTime | None = None

@@ -268,6 +268,7 @@ def ended_with_job(facts: JobFacts) -> Attempt:
             paused_at_step=log.paused_at_step or pause_at_step if reason is EndReason.PAUSED else None,
         ),
         last_reconciled=None,
+        counted_cost=None,
         output_uri=job.model_uri if reason in _HAS_MODEL and job.training_seconds else None,
         usage=usage_of(job=job, log=log, earlier=facts.earlier, ended_at=ended_at),
     )

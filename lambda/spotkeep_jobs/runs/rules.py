@@ -43,7 +43,14 @@ from spotkeep_jobs.notifications.texts.on_the_way import (
 from spotkeep_jobs.progress.job_log import Extent, Hang, JobLog
 from spotkeep_jobs.progress.progress import Freshness, freshness_of
 from spotkeep_jobs.record.fields import with_changes
-from spotkeep_jobs.record.record import Attempt, Hangs, StaleCheckpointNotice, TimelineEntry, in_utc_milliseconds
+from spotkeep_jobs.record.record import (
+    Attempt,
+    CountedCost,
+    Hangs,
+    StaleCheckpointNotice,
+    TimelineEntry,
+    in_utc_milliseconds,
+)
 from spotkeep_jobs.record.states import EndReason, NotificationKind, TimelineKind
 
 if TYPE_CHECKING:
@@ -511,6 +518,10 @@ def hold_to_max_cost(facts: JobFacts) -> RuleResult:
     )
     if cost is None:
         return RuleResult(run=facts.run, attempt=attempt)
+    if job.cost_so_far is not None and job.cost_so_far.prices_are_late:
+        cost = _without_late_prices(facts, cost, known=attempt.counted_cost)
+    attempt = _with_counted_cost(attempt, cost, max_cost_usd=request.max_cost, now=now)
+    facts = replace(facts, attempt=attempt)
     near = max_cost_near(facts, spent_usd=cost.usd, about=True, remark=cost.remark)
     # So much may be spent before the job has to end: what it costs until it is gone is paid, too. The last bit of a
     # product is not to cost five more minutes.
@@ -535,6 +546,31 @@ def hold_to_max_cost(facts: JobFacts) -> RuleResult:
     return replace(near, due_again_at=min(due, default=None))
 
 
+_COUNTED_SHARE: Final = 0.01
+"""The part of max_cost by which a count has to differ from the recorded one to be recorded."""
+_PRICES_ARE_LATE: Final = "with the on-demand price while EC2 gives no prices of spot"
+
+
+def _without_late_prices(facts: JobFacts, cost: LiveCost, *, known: CountedCost | None) -> LiveCost:
+    """Return a ceiling of the cost while EC2 throttles the question for spot prices.
+
+    It is the cost at the last count, and since then the on-demand price.
+    """
+    if known is None:
+        return cost
+    hours = (facts.now - known.at).total_seconds() / 3_600
+    return replace(cost, usd=min(cost.usd, known.usd + hours * _most_usd_per_hour(facts)), remark=_PRICES_ARE_LATE)
+
+
+def _with_counted_cost(attempt: Attempt, cost: LiveCost, *, max_cost_usd: float, now: datetime) -> Attempt:
+    """Return the attempt with the cost of its run, where it is another one than the recorded."""
+    known, remark = attempt.counted_cost, cost.remark
+    if known is not None and known.remark == remark and abs(cost.usd - known.usd) < _COUNTED_SHARE * max_cost_usd:
+        return attempt
+    counted = CountedCost(usd=round(cost.usd, 6), at=in_utc_milliseconds(now), remark=remark)
+    return with_changes(attempt, counted_cost=counted)
+
+
 def _behind(remark: str) -> str:
     return f", {remark}" if remark else ""
 
@@ -550,9 +586,14 @@ def _until_gone_usd(facts: JobFacts, cost: LiveCost) -> float:
         return 0.0
     if attempt.place.backend != "ec2":
         return request.keep_alive * cost.usd_per_second
-    usd_per_hour = price_of(request.types, prices=facts.deployment.prices) or 0.0
-    if attempt.place.capacity == "spot" and request.max_price is not None:
+    return _most_usd_per_hour(facts) * FLEET_ENDS_WITHIN_SECONDS / 3_600
+
+
+def _most_usd_per_hour(facts: JobFacts) -> float:
+    """Return the most that a fleet may cost in an hour, in US dollars, with its storage."""
+    request, attempt = facts.request, facts.attempt
+    usd_per_hour = 0.0 if request is None else price_of(request.types, prices=facts.deployment.prices) or 0.0
+    if request is not None and attempt.place.capacity == "spot" and request.max_price is not None:
         usd_per_hour = min(usd_per_hour, request.max_price)
     so_far = facts.job.cost_so_far
-    usd_per_hour += 0.0 if so_far is None else so_far.storage_usd_per_hour
-    return usd_per_hour * FLEET_ENDS_WITHIN_SECONDS / 3_600
+    return usd_per_hour + (0.0 if so_far is None else so_far.storage_usd_per_hour)

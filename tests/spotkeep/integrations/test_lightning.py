@@ -535,11 +535,6 @@ def test_processes_that_cannot_be_resumed_are_refused(tmp_path, make, problem):
         run(tmp_path, strategy=make(), devices=2)
 
 
-def test_another_number_of_ranks_is_not_promised(tmp_path):
-    with pytest.raises(UsageError, match="leave it out"):
-        fit_resumably(pl.Trainer(accelerator="cpu", logger=False), Net(), allow_world_size_change=True)
-
-
 def test_a_second_fit_of_the_process_has_a_name_or_is_refused(tmp_path, new_process):
     first = run(tmp_path, max_epochs=1)
     with pytest.raises(UsageError, match=f"ended in this process, after step {BATCHES}"):

@@ -523,7 +523,9 @@ def test_a_fresh_machine_goes_on_from_s3_and_reads_the_checkpoint_once(
     expected = undisturbed()
     remote = f"s3://{bucket.name}/run"
     with pytest.raises(SystemExit):
-        train_resumably(trainer(tmp_path, DiesAt(5, signal.SIGTERM)), directory=tmp_path / "first", remote=remote)
+        train_resumably(
+            trainer(tmp_path, DiesAt(5, signal.SIGTERM)), directory=tmp_path / "first", remote=remote, every_steps=3
+        )
     read = []
     monkeypatch.setattr(
         checkpoint_directory,

@@ -87,7 +87,7 @@ def test_a_save_that_cannot_be_in_time_is_not_begun(tmp_path, job_events, monkey
 
     def at(checkpointer, step):
         if step == 3:
-            checkpointer.wait_until_durable()
+            checkpointer.wait()
             # As if it had taken so long.
             checkpointer._setup.schedule.extra_time._durable[-1] = 1000.0
         if step == 4:
@@ -103,7 +103,7 @@ def test_a_save_that_cannot_be_in_time_is_not_begun(tmp_path, job_events, monkey
 def test_a_step_that_outlasts_the_notice_is_reported_before_the_machine_is_gone(tmp_path, short_notice, job_events):
     def at(checkpointer, step):
         if step == 4:
-            checkpointer.wait_until_durable()
+            checkpointer.wait()
             interrupt()
             wait_until_logged(job_events, "save-failed")
 

@@ -79,9 +79,11 @@ def run_rank(rank: int, job: dict, port: int) -> None:
         "steps": train,
         "epochs": train_epochs,
         "shards": train_sharded,
+        "reshard": reshard,
         "apart": train_apart,
         "uneven": train_uneven,
         "free": train_free,
+        "back": go_back,
     }
     kinds[job.get("kind", "steps")](rank, job, port)
 
@@ -114,6 +116,8 @@ def train(rank: int, job: dict, port: int) -> None:
     rng = np.random.default_rng(rank)
     seen = {"batches": []}
     per_rank = {"torch": torch.default_generator, "rng": rng, "seen": seen} if job.get("per_rank", True) else {}
+    if "notes" in job:
+        per_rank["note"] = [job["notes"][rank]]
     directory = job["directory"][rank] if isinstance(job["directory"], list) else job["directory"]
     lay_traps(rank, job)
     distributed._ANSWER_SECONDS = job.get("answer_seconds", 60)
@@ -258,6 +262,61 @@ def train_sharded(rank: int, job: dict, port: int) -> None:
     dist.destroy_process_group()
 
 
+def reshard(rank: int, job: dict, port: int) -> None:
+    """Make two steps and a checkpoint, or go on from one, with a model that is divided in one of several ways."""
+    import torch
+    import torch.distributed as dist
+
+    from spotkeep import Checkpointer
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="stdout")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
+    torch.manual_seed(job["seed"])
+    model = torch.nn.Sequential(
+        torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 300), torch.nn.BatchNorm1d(300)
+    )
+    net = divided(model, job["division"], job["world_size"])
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    state = {"model": model, "optimizer": optimizer}
+    with Checkpointer(state, job["directory"], every_steps=2) as checkpointer:
+        began = checkpointer.step
+        for _ in checkpointer.steps(job["steps"]):
+            optimizer.zero_grad()
+            net(torch.randn(4, 6)).square().mean().backward()
+            optimizer.step()
+    wholes = dict(model.state_dict())
+    for number, own in optimizer.state_dict()["state"].items():
+        wholes |= {f"{number}.{name}": value for name, value in own.items()}
+    full = {name: getattr(value, "full_tensor", lambda value=value: value)() for name, value in wholes.items()}
+    digests = {name: hashlib.sha256(value.detach().numpy().tobytes()).hexdigest() for name, value in full.items()}
+    result = {"began": began, "weights": digests, "own": 0}
+    Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
+    dist.destroy_process_group()
+
+
+def divided(net, division: str, world_size: int):
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    if division == "replicas":
+        return torch.nn.parallel.DistributedDataParallel(net)
+    if division == "fully sharded":
+        mesh = init_device_mesh("cpu", (world_size,))
+    elif division == "replicas of shards":
+        mesh = init_device_mesh("cpu", (2, world_size // 2), mesh_dim_names=("replicas", "shards"))
+    elif division == "two dimensions":
+        both = init_device_mesh("cpu", (world_size // 2, 2), mesh_dim_names=("data", "tensor"))
+        parallelize_module(net, both["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        mesh = both["data"]
+    if division != "none":
+        for layer in (net[0], net[2], net):
+            fully_shard(layer, mesh=mesh)
+    return net
+
+
 def train_apart(rank: int, job: dict, port: int) -> None:
     """Ranks that go on with values of their own: a queue as MoCo has it, and weights that are averaged now and then."""
     import torch
@@ -315,6 +374,38 @@ def train_apart(rank: int, job: dict, port: int) -> None:
     own = hashlib.sha256(repr((history, generator.get_state().tolist())).encode()).hexdigest()
     result = {"began": began, "weights": weights, "own": own}
     Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
+    dist.destroy_process_group()
+
+
+def go_back(rank: int, job: dict, port: int) -> None:
+    """Ranks that restore an older checkpoint together, and remove newer ones."""
+    import torch
+    import torch.distributed as dist
+
+    from spotkeep import Best, Checkpointer, UsageError
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
+    weights = torch.zeros(4)
+    own = {"mine": 0}
+    options = {"every_steps": 1, "keep_every": 1, "keep_best": Best("loss")}
+    with Checkpointer({"weights": weights}, job["directory"], per_rank={"own": own}, **options) as checkpointer:
+        for step in checkpointer.steps(5):
+            weights += 1
+            own["mine"] = 100 * rank + step
+            checkpointer.log(loss=abs(step - 1))
+        found = [checkpointer.restore(4), own["mine"], checkpointer.restore("best"), own["mine"], weights[0].item()]
+        refused = ""
+        try:
+            checkpointer.save(3)
+        except UsageError as error:
+            refused = str(error)
+        for step in (3, 4, 5):
+            checkpointer.delete(step)
+        checkpointer.save(3)
+    Path(f"{job['out']}.{rank}.json").write_text(
+        json.dumps({"found": found, "refused": refused, "steps": checkpointer.all_steps()})
+    )
     dist.destroy_process_group()
 
 

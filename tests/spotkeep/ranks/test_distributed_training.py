@@ -144,7 +144,7 @@ def test_the_ranks_of_a_training_left_alone_write_one_checkpoint_prefix(undistur
     assert steps_in(directory) == [14, 12, 8]
     manifest = CheckpointDirectory(directory).read_manifest(12)
     assert manifest.world_size == 3
-    assert [share.file_count for share in manifest.ranks] == [1, 1, 1]
+    assert [len(stream) for stream in manifest.streams[1:]] == [1, 1, 1]
     assert {share.differences for share in manifest.ranks} == {None}, "the next step takes rank 0's buffers"
 
 
@@ -315,19 +315,28 @@ def test_a_rank_whose_disk_is_full_costs_that_checkpoint_and_nothing_else(train,
     assert run.state == undisturbed()[0].state
 
 
-def test_another_number_of_ranks_is_refused_or_takes_what_all_have_in_common(train, tmp_path):
-    train(tmp_path / "c", steps=8)
-    refused = train(tmp_path / "c", world_size=3)
+def test_another_number_of_ranks_takes_what_each_rank_had_by_rule(train, tmp_path):
+    two = train(tmp_path / "c", steps=8)
+    subprocess.run(["cp", "-r", tmp_path / "c", tmp_path / "again"], check=True)
+    run = train(tmp_path / "c", world_size=3, steps=8)
+    assert run.codes == [0, 0, 0], run.output
+    assert run.began == [8, 8, 8]
+    assert run.state[:2] == two.state, "the ranks that there were have their own back"
+    assert len({own for _, own in run.state}) == 3, "the new one has random numbers of its own"
+    assert train(tmp_path / "again", world_size=3, steps=8).state == run.state, "the same ones each time"
+    assert train(tmp_path / "c", world_size=1, steps=8).state == run.state[:1]
+
+
+def test_another_number_of_ranks_is_refused_where_no_rule_says_who_gets_what(train, tmp_path):
+    train(tmp_path / "c", steps=8, notes=["a", "b"])
+    refused = train(tmp_path / "c", world_size=3, notes=["c", "c", "c"])
     assert refused.codes == [1, 1, 1]
     for output in refused.output:
         assert "WorldSizeError" in output
         assert "was written by 2 ranks, and this training has 3 ranks" in output
-        assert "torch, rng, seen" in output
-    run = train(tmp_path / "c", world_size=3, options={"allow_world_size_change": True})
-    assert run.codes == [0, 0, 0], run.output
-    assert run.began == [8, 8, 8], "refusing changed nothing"
-    assert CheckpointDirectory(tmp_path / "c").read_manifest(14).world_size == 3
-    assert 8 in steps_in(tmp_path / "c"), "what the two ranks had for themselves is nowhere else"
+        assert "values of its own in note" in output
+    again = train(tmp_path / "c", steps=12, notes=["c", "c"])
+    assert again.began == [8, 8], "refusing changed nothing"
 
 
 def test_what_all_ranks_have_in_common_suits_any_number_of_them(train, tmp_path):
@@ -463,6 +472,15 @@ class TestFreeRanks:
         assert all("spotkeep-ranks" not in result["threads"] for result in run.results)
 
 
+def test_ranks_go_back_to_the_best_checkpoint_together_and_remove_newer_ones(train, tmp_path):
+    run = train(tmp_path / "back", kind="back")
+    assert run.codes == [0, 0], run.output
+    for rank, result in enumerate(run.results):
+        assert result["found"] == [4, 100 * rank + 3, 2, 100 * rank + 1, 2.0]
+        assert "those of the steps 3, 4, 5 are newer" in result["refused"]
+        assert result["steps"] == [1, 2, 3]
+
+
 class TestShards:
     """A model of which each rank holds a part."""
 
@@ -473,25 +491,48 @@ class TestShards:
         state = CheckpointDirectory(tmp_path / "whole").read(14).state
         shapes = [tuple(state[f"rank {rank}"]["shards"]["model"]["0.weight"].shape) for rank in (0, 1)]
         assert shapes == [(4, 6), (3, 6)], "each rank writes its part"
-        assert [share.file_count for share in manifest.ranks] == [1, 1] == [1] * len(manifest.files), "nothing twice"
+        assert [len(stream) for stream in manifest.streams[1:]] == [1, 1], "nothing twice"
 
         train(tmp_path / "c", kind="shards", kill_in_step=[1, 9])
         refused = train(tmp_path / "c", kind="shards", world_size=3)
         assert refused.codes == [1, 1, 1]
-        assert all("cannot be divided anew: shards, torch" in output for output in refused.output)
+        assert all("values of its own in shards" in output for output in refused.output)
         newest = steps_in(tmp_path / "c")[0]
-        allowed = train(tmp_path / "c", kind="shards", world_size=3, options={"allow_world_size_change": True})
-        assert allowed.codes == [1, 1, 1]
-        assert all("would lose what was trained in shards" in output for output in allowed.output)
         assert steps_in(tmp_path / "c")[0] == newest
         again = train(tmp_path / "c", kind="shards")
         assert again.codes == [0, 0], again.output
         assert again.began == [newest, newest]
         assert again.state == whole.state
 
-    def test_a_part_is_not_taken_for_the_whole(self, train, tmp_path):
-        refused = train(tmp_path / "c", kind="shards", unwrapped=True)
-        assert refused.codes == [1, 1]
-        for output in refused.output:
-            assert "state['model']['0.weight']: a DTensor is divided among the ranks" in output
-            assert "ShardedState(model, optimizer) in per_rank" in output
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (("fully sharded", 2), ("fully sharded", 3)),
+        (("fully sharded", 3), ("fully sharded", 1)),
+        (("fully sharded", 2), ("replicas", 2)),
+        (("replicas", 3), ("fully sharded", 2)),
+        (("fully sharded", 3), ("none", 1)),
+        (("none", 1), ("fully sharded", 2)),
+        (("replicas of shards", 4), ("fully sharded", 3)),
+        (("fully sharded", 3), ("replicas of shards", 4)),
+        (("two dimensions", 4), ("fully sharded", 2)),
+        (("fully sharded", 2), ("two dimensions", 4)),
+    ],
+    ids=str,
+)
+def test_a_model_goes_on_in_another_division(train, tmp_path, before, after):
+    """Each array is equal to the bit, in the model and in the optimizer, which has made no step yet."""
+
+    def run(division, *, seed, steps=2):
+        kind, world_size = division
+        ended = train(tmp_path / "c", kind="reshard", world_size=world_size, division=kind, seed=seed, steps=steps)
+        assert ended.codes == [0] * world_size, ended.output
+        return ended
+
+    saved, restored = run(before, seed=0), run(after, seed=1)
+    assert restored.began == [2] * after[1]
+    digests = [one for one, _ in restored.state]
+    assert digests == [saved.state[0][0]] * after[1]
+    assert len(digests[0]) == 9 + 3 * 6
+    assert set(run(after, seed=2, steps=4).began) == {2}, "it trains on"

@@ -13,6 +13,7 @@ from spotkeep import DamagedCheckpointError, RemoteError, UsageError
 from spotkeep.disk.retention import Retention
 from spotkeep.remote.background_upload import BackgroundUpload, switch_pays, upload_pace
 from spotkeep.remote.transfer import TransferCancelledError
+from spotkeep.remote.upload_share import UploadShare
 
 
 class Upload:
@@ -37,8 +38,9 @@ class Remote:
         self.pruned = 0
         self.damaged = set()
         self.superseded = []
+        self.share = UploadShare()
 
-    def open(self, step):
+    def open(self, step, *, whole=False):
         if step in self.damaged:
             raise DamagedCheckpointError(f"step-{step}", "gone")
         return Upload(step)
@@ -62,11 +64,11 @@ class Remote:
         if problems:
             raise problems.pop(0)
 
-    def prune(self, retention):
+    def prune(self, retention, *, uploading=()):
         self.pruned += 1
 
     def missing(self, retention):
-        return self.superseded.pop(0) if self.superseded else None
+        return [self.superseded.pop(0)] if self.superseded else []
 
 
 @pytest.fixture

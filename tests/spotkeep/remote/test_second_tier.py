@@ -129,7 +129,7 @@ def test_the_environment_may_name_the_place(tmp_path, remote, bucket, monkeypatc
 
 def test_both_places_keep_the_same(tmp_path, remote, bucket):
     def until_it_has_arrived(checkpointer, step):
-        checkpointer.wait_until_durable()
+        checkpointer.wait()
         checkpointer._session.tier.finish(lambda: 30.0)
 
     train(tmp_path, 12, at=until_it_has_arrived, remote=remote)
@@ -182,7 +182,7 @@ def test_a_damaged_local_checkpoint_comes_back_from_s3(tmp_path, bucket, remote,
 
 
 def test_a_damaged_one_in_s3_falls_back_to_an_older_one_there(tmp_path, bucket, remote, job_events):
-    train(tmp_path / "first", 4, remote=remote, at=lambda checkpointer, step: checkpointer.wait_until_durable())
+    train(tmp_path / "first", 4, remote=remote, at=lambda checkpointer, step: checkpointer.wait())
     bucket.Object("runs/digits/step-4/manifest.json").put(Body=b"?")
     for name in ("data-00000.bin", "manifest.json"):
         source = tmp_path / "first" / "step-2" / name
@@ -236,7 +236,7 @@ def test_a_notice_too_short_for_the_upload_says_what_has_arrived(tmp_path, remot
 
     def at(checkpointer, step):
         if step == 3:
-            checkpointer.wait_until_durable()
+            checkpointer.wait()
             checkpointer._session.tier.finish(lambda: 30.0)
             network.fault = lambda request: held.wait(30) and None
             os.kill(os.getpid(), signal.SIGTERM)

@@ -61,7 +61,7 @@ def train(
         for step in checkpointer.steps(steps):
             checkpointer.log(loss=LOSSES.get(step + 1, 1.0))
             if step in copied:
-                checkpointer.wait_until_durable()
+                checkpointer.wait()
                 copies.offer(step)
                 assert copies._upload.finish(lambda: 30.0, newest_only=True)
 

@@ -94,6 +94,15 @@ def test_an_instance_is_listed_heard_and_interrupted(spotkeep: Any, instance: st
     assert "is terminated" in again.stderr
 
 
+@pytest.mark.long
+def test_an_interruption_is_answered_in_json(spotkeep: Any, instance: str) -> None:
+    answer = spotkeep("local", "ec2", "interrupt", instance, "--without-notice", "--json")
+    document = json.loads(answer.stdout)
+    assert (document["instance"], document["notice"]) == (instance, False)
+    wait_until(lambda: listed(spotkeep, instance)["state"] == "terminated")
+    assert document["interrupted_at"] > 0
+
+
 def test_a_zones_capacity_is_taken_and_given_back(spotkeep: Any) -> None:
     try:
         taken = spotkeep("local", "ec2", "capacity", "us-east-1c", "0", "--type", "r5.large", "--without-notice")
@@ -112,7 +121,8 @@ def test_prices_and_recorded_markets(spotkeep: Any, local_aws: LocalAws, tmp_pat
         )
         return str(found["SpotPriceHistory"][0]["SpotPrice"])
 
-    spotkeep("local", "ec2", "price", "us-east-1b", "0.75", "--type", "p3.2xlarge")
+    set_to = spotkeep("local", "ec2", "price", "us-east-1b", "0.75", "--type", "p3.2xlarge", "--json")
+    assert json.loads(set_to.stdout)["price_usd"] == 0.75
     assert price() == "0.750000"
     trace = tmp_path / "zone.csv"
     trace.write_text("time,available,spot_price\na,1,0.9\nb,1,0.8\n")

@@ -155,6 +155,33 @@ def test_a_run_has_a_page_and_programs_get_its_notifications(
     assert refused.exit_code == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "page"),
+    [
+        (("seen-1", "--html", "shown/mine.html"), "shown/mine.html"),
+        (("--html", "shown/mine.html", "seen-1"), "shown/mine.html"),
+        (("seen-1", "--html=shown/mine"), "shown/mine"),
+        (("--html", "seen-1"), "seen-1.html"),
+        (("--html",), "seen-1.html"),
+    ],
+)
+def test_a_page_is_written_to_the_file_that_is_named(
+    deployment: Any,
+    spotkeep: Any,
+    make: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    page: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shown").mkdir()
+    deployment.dynamodb.add(make.completed("seen-1"))
+    result = spotkeep("describe", *arguments)
+    assert f"page: {page}" in result.stderr
+    assert {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()} == {Path(page)}
+
+
 def test_the_console_page_of_the_training_job_is_shown_except_on_the_local_aws(
     deployment: Any, spotkeep: Any, make: Any
 ) -> None:

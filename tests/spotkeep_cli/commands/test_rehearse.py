@@ -88,17 +88,10 @@ def test_a_job_without_a_command_is_not_rehearsed_and_the_way_to_run_it_is_named
 def test_a_package_that_is_not_installed_has_an_outcome_of_its_own(
     spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch, *, in_the_report: bool
 ) -> None:
-    class NotJudged(Report):
-        passed = False
-        missing_module = "sklearn"
-        headline = "This job could not begin on this machine:"
-
-        def findings(self) -> dict[str, Any]:
-            return {"missing_module": self.missing_module}
-
-    def rehearse(_: Any, **__: Any) -> NotJudged:
+    def rehearse(_: Any, **__: Any) -> Report:
         if in_the_report:
-            return NotJudged()
+            failing = _failing("ModuleNotFoundError: No module named 'sklearn'")
+            return replace(failing, verdict=replace(failing.verdict, missing_module="sklearn"))
         raise RehearsedRunFailedError(run="digits-1", failure="ModuleNotFoundError: No module named 'sklearn'")
 
     monkeypatch.setattr(engine, "rehearse", rehearse)
@@ -132,6 +125,18 @@ def _failing(failure: str) -> InterruptionReport:
         permissions=[IdentityReport(name="Spotkeep-Jobs-LauncherRole", granted=(), denied=(), unused=())],
         judging=JudgingTime(calls=1_583, seconds=0.54, slowest_seconds=0.04),
     )
+
+
+def test_the_report_is_beside_the_state_of_the_local_aws_that_is_named(
+    spotkeep: Any, job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "rehearse", lambda _, **__: _failing("Killed"))
+    monkeypatch.setenv("SPOTKEEP_LOCAL_STATE", str(tmp_path / "state"))
+    spotkeep("rehearse", str(job_file))
+    written = {path.name for path in (tmp_path / "state" / "rehearsal").iterdir()}
+    assert written >= {"report.json", "report.html", "permissions.json"}
+    assert not (job_file.parent / ".spotkeep").exists()
+    assert "Spotkeep-Jobs-LauncherRole" in spotkeep("doctor", "--permissions").stdout
 
 
 def test_a_failed_rehearsal_ends_with_its_verdict_on_one_screen_and_names_the_mistake_in_the_job_file(

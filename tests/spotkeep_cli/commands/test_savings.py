@@ -51,6 +51,20 @@ def test_json_has_them_by_run_and_in_the_sum(dear_week: Any, spotkeep: Any) -> N
     assert report["total"]["saved_seconds"] == sum(run["saved_seconds"] for run in report["runs"]) == 220
 
 
+def test_a_saving_that_is_a_ceiling_is_marked(deployment: Any, spotkeep: Any, make: Any) -> None:
+    silent = make.cost(redone_steps=None, redone_seconds=None)
+    for run in (make.completed("silent-1", cost=silent), make.completed("told-1")):
+        deployment.dynamodb.add(run)
+    percent = round(silent.saved_percent)
+    table = spotkeep("savings", columns=120).output
+    (row,) = [line for line in table.splitlines() if line.startswith("silent-1")]
+    assert f"≤{percent}%" in row
+    assert "≤ means at most." in table
+    assert f"≤{percent}%" in spotkeep("ps", "--all", columns=120).stdout
+    shown = {run["run"]: run["saved_at_most"] for run in json.loads(spotkeep("savings", "--json").stdout)["runs"]}
+    assert shown == {"silent-1": True, "told-1": False}
+
+
 def test_an_unknown_price_of_storage_is_said(dear_week: Any, spotkeep: Any, make: Any) -> None:
     dear_week.table.deployment.keep_price_book(PriceBook(region="eu-central-1", fetched_at=make.now))
     said = " ".join(spotkeep("savings", columns=120).output.split())

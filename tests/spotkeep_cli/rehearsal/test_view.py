@@ -106,6 +106,21 @@ def test_of_what_a_script_prints_the_first_and_the_last_lines_of_a_stage_are_sho
     assert view.said == [f"epoch {number}" for number in range(40)] + ["epoch 0"]
 
 
+@pytest.mark.parametrize(("columns", "widest"), [(80, 80), (180, 100)])
+def test_no_line_of_a_stage_is_wider_than_the_terminal_or_100_columns(columns: int, widest: int) -> None:
+    console = Console(file=io.StringIO(), width=columns)
+    with RehearsalView(console) as view, view.stage(Stage.TRAINING) as outcome:
+        view.job_said("epoch 1 " + "loss 0.5 " * 40)
+        view.note("the script reports no steps: once more; the capacity goes after 2 uploads, and again after 3 s " * 2)
+        outcome.append("digits-20261125-120000-1a2b3c, and digits-20261125-120000-1a2b3c-untouched to compare with")
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= widest
+    assert lines[0].endswith("…")
+    assert all(line.startswith(("✓ training", " " * 10)) for line in lines)
+    assert "untouched to compare with" in " ".join(" ".join(lines).split())
+
+
 def test_at_a_terminal_the_stage_at_work_has_a_bar_with_the_last_line_of_the_script() -> None:
     console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system=None)
     with RehearsalView(console) as view, view.stage(Stage.TRAINING):

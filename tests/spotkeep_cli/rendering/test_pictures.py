@@ -59,6 +59,19 @@ def test_ticks_have_as_many_digits_as_they_need(values: list[float], texts: list
     assert tick_texts(values) == texts
 
 
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([0.0, 3e-5, 6e-5, 9e-5, 1.2e-4], ["0", "0.00003", "0.00006", "0.00009", "0.00012"]),
+        ([0.0, 5e5, 1e6], ["0", "5e5", "1e6"]),
+        ([1e-6, 1e-5, 1e-4, 1e-3], ["1e-6", "1e-5", "1e-4", "1e-3"]),
+        ([1e-4, 1e-2, 1.0], ["0.0001", "0.01", "1"]),
+    ],
+)
+def test_the_ticks_of_an_axis_have_one_form(values: list[float], texts: list[str]) -> None:
+    assert tick_texts(values) == texts
+
+
 @given(st.lists(st.floats(min_value=-1e12, max_value=1e12), min_size=2, max_size=8, unique=True).map(sorted))
 def test_different_ticks_never_have_the_same_text_where_twelve_digits_tell_them_apart(values: list[float]) -> None:
     step = min(after - before for before, after in pairwise(values))

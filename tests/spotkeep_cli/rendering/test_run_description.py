@@ -9,7 +9,10 @@ import pytest
 from rich.console import Console
 
 from spotkeep_cli.rendering.run_description import RunStory, bill, run_description
-from spotkeep_jobs.record.record import Hangs
+from spotkeep_cli.rendering.run_page import run_page
+from spotkeep_jobs.record.fields import with_changes
+from spotkeep_jobs.record.record import CountedCost, Hangs
+from tests.html import Parsed
 
 NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
 OF_A_LIST = "of a list"
@@ -50,6 +53,28 @@ def test_the_saving_is_a_ceiling_where_the_repeated_work_is_unknown(make: Any) -
     assert "on demand, clean at most 10m 40s ($0.04) saved at most 62%, 6m 40s ($0.03)" in text
     nothing = make.cost(redone_steps=None, redone_seconds=None, saved_percent=None)
     assert "saved at most" not in " ".join(printed(make.completed(cost=nothing)).split())
+
+
+def test_a_run_at_work_with_a_max_cost_shows_its_cost_so_far(make: Any) -> None:
+    run = make.run("digits-1", request={"max_cost": 3.0})
+    counted = CountedCost(usd=2.41, at=NOON, remark="without io2 storage, as no price is known")
+
+    def shown(**changes: Any) -> str:
+        attempts = [make.attempt("digits-1", counted_cost=counted)]
+        story = RunStory(
+            run=with_changes(run, **changes), attempts=attempts, timeline=[], metrics=None, plan=None, page=None
+        )
+        console = Console(width=120)
+        with console.capture() as captured:
+            console.print(run_description(story, now=NOON, width=120))
+        page = Parsed(run_page(story, now=NOON, steps=[], footer="")).text
+        said = "about $2.41 of $3.00 (max_cost) at 2026-11-29 12:00:00 UTC, without io2 storage, as no price is known"
+        assert said in " ".join(page.split())
+        assert said in " ".join(captured.get().split())
+        return captured.get()
+
+    assert "not known before the attempt ends" not in shown()
+    assert "billed" in shown(cost=make.cost())
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,8 @@ def test_unknown_prices_and_unreported_steps_are_counted(make: Any) -> None:
     silent = make.cost(redone_steps=None, redone_seconds=None)
     total = report_savings([make.completed("a", cost=unknown), make.completed("b", cost=silent)]).total
     assert (total.runs_without_price, total.runs_without_redone_work) == (1, 1)
+    assert total.saved_at_most
+    assert not report_savings([make.completed("a")]).total.saved_at_most
     assert total.billed_usd == pytest.approx(0.0153)
     nothing_known = report_savings([make.completed("a", cost=unknown)]).total
     assert nothing_known.billed_usd is None

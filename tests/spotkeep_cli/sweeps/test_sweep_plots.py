@@ -213,7 +213,7 @@ def test_axes_are_logarithmic_where_the_space_is() -> None:
     labels = texts(drawn_by(side_by_side, 30))
     assert "lr" in labels
     assert labels[labels.index("lr") + 1] == "(log)"
-    assert {"0.001", "0.01", "adam", "sgd", "lion", "18", "34", "50"} <= set(labels)
+    assert {"1e-3", "1e-2", "adam", "sgd", "lion", "18", "34", "50"} <= set(labels)
     assert scale_of([1e-4, 1e-2, 1e-1], read_parameter({"log_uniform": [1e-5, 1e-1]})).heights == pytest.approx(
         [0.25, 0.75, 1]
     )

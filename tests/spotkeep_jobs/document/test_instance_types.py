@@ -67,6 +67,17 @@ def test_a_fleet_takes_types_of_ec2() -> None:
 def test_the_gpus_of_a_type_with_several_are_known() -> None:
     assert (several_gpus("ml.g5.12xlarge"), several_gpus("p4d.24xlarge"), several_gpus("ml.g5.xlarge")) == (4, 8, None)
     assert all(several_gpus(each) for each in TRAINING_TYPES if each.startswith(("ml.p4", "ml.p6")))
+    assert [several_gpus(f"ml.g7.{size}xlarge") for size in (8, 12, 24, 48)] == [None, 2, 4, 8]
+
+
+def test_each_family_with_gpus_that_sagemaker_trains_on_has_a_type_with_several() -> None:
+    """NVIDIA's families begin with g or p. A new one of botocore fails here until its figures are in the table."""
+    families = {each.split(".")[1] for each in TRAINING_TYPES if each[3] in "gp"}
+    assert {family for family in families if not any(map(several_gpus, _types_of(family)))} == set()
+
+
+def _types_of(family: str) -> list[str]:
+    return [each for each in TRAINING_TYPES if each.startswith(f"ml.{family}.")]
 
 
 @pytest.mark.parametrize("sweep", [{}, {"sweep": {"parameters": {"lr": [0.1, 0.2]}, "search": "grid"}}])

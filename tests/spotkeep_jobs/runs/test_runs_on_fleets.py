@@ -225,23 +225,49 @@ def test_a_price_of_storage_that_is_not_known_is_said(story: Story) -> None:
     assert story.said(TimelineKind.MAX_COST)[0].endswith("without io2 storage, as no price is known")
 
 
-def test_a_throttled_question_for_prices_ends_no_run_and_the_next_pass_counts(
+def throttled(**_query: Any) -> Any:
+    raise client_error("DescribeSpotPriceHistory", "RequestLimitExceeded")
+
+
+def test_while_the_question_for_prices_is_throttled_the_last_count_goes_on_at_the_on_demand_price(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     story.launched(**MAX_COST)
     story.has_instance()
-    story.passes(minutes=7 * 60)
+    story.passes(minutes=6 * 60)
+    known = story.attempts[0].counted_cost
+    assert known is not None
+    assert (known.usd, known.remark) == (pytest.approx(1.92, abs=0.03), "")
     ask = story.ec2.describe_spot_price_history
-
-    def throttled(**_query: Any) -> Any:
-        raise client_error("DescribeSpotPriceHistory", "RequestLimitExceeded")
-
     monkeypatch.setattr(story.ec2, "describe_spot_price_history", throttled)
-    story.passes(minutes=60)
-    assert (story.run.state, story.said(TimelineKind.MAX_COST)) == (RunState.TRAINING, [])
+    story.passes(minutes=30)
+    counted = story.attempts[0].counted_cost
+    assert counted is not None
+    assert counted.usd == pytest.approx(known.usd + 0.55, abs=0.08)
+    assert counted.remark == "with the on-demand price while EC2 gives no prices of spot"
+    assert story.said(TimelineKind.MAX_COST)[0].endswith(f"of max_cost (3.00 USD), {counted.remark}")
     monkeypatch.setattr(story.ec2, "describe_spot_price_history", ask)
     story.passes(minutes=5)
-    assert len(story.said(TimelineKind.MAX_COST)) == 1
+    counted = story.attempts[0].counted_cost
+    assert counted is not None
+    assert (counted.usd, counted.remark) == (pytest.approx(known.usd + 35 / 60 * 0.32, abs=0.03), "")
+    assert story.run.state is RunState.TRAINING
+
+
+def test_a_run_whose_prices_stay_unknown_ends_before_its_max_cost_is_exceeded(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(story.ec2, "describe_spot_price_history", throttled)
+    story.launched(**MAX_COST)
+    story.has_instance()
+    while story.attempts[0].asked_to_end is None:
+        story.passes(minutes=5)
+    ended = next(text for text in story.said(TimelineKind.MAX_COST) if "is spent: " in text)
+    assert "with the on-demand price" in ended
+    monkeypatch.undo()
+    story.passes(minutes=15)
+    assert (story.run.end_reason, story.billed_usd < 3.0) == (EndReason.MAX_COST, True)
+    assert story.attempts[0].counted_cost is None
 
 
 def test_a_run_without_a_max_cost_asks_for_no_price_while_it_trains(story: Story) -> None:

@@ -72,20 +72,28 @@ class Retention:
         older = [candidate for candidate in older if not candidate.damaged]
         spared = {candidate.step for candidate in older if self.every and candidate.step % self.every == 0}
         if self.best is not None:
-            sign = 1 if self.best.mode == "min" else -1
-            ranked = [
-                (sign * value, -candidate.step, candidate.step)
-                for candidate in (*newest, *older)
-                if not math.isnan(value := candidate.metrics.get(self.best.metric, math.nan))
-            ]
-            if ranked:
-                spared.add(min(ranked)[2])
+            best = best_step((*newest, *older), self.best)
+            spared |= set() if best is None else {best}
         newest_of: dict[int, int] = {}
         for candidate in sorted(older, key=lambda candidate: candidate.step):
             newest_of[candidate.own_ranks] = candidate.step
         superseded = {0, *(candidate.own_ranks for candidate in newest)}
         spared.update(step for ranks, step in newest_of.items() if ranks not in superseded)
         return spared - {candidate.step for candidate in newest}
+
+
+def best_step(candidates: Sequence[Candidate], best: Best) -> int | None:
+    """Find the best checkpoint by a metric, the newest of equal ones.
+
+    None where none has the metric. A damaged one has none.
+    """
+    sign = 1 if best.mode == "min" else -1
+    ranked = [
+        (sign * value, -candidate.step, candidate.step)
+        for candidate in candidates
+        if not math.isnan(value := candidate.metrics.get(best.metric, math.nan))
+    ]
+    return min(ranked)[2] if ranked else None
 
 
 def read_retention(document: object) -> Retention | None:

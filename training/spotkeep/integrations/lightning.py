@@ -100,11 +100,6 @@ def fit_resumably(
         UsageError: The Trainer trains in a way that cannot be resumed here.
         SystemExit: With code 75 after a notice, and with 0 after the step to pause at.
     """
-    if options.get("allow_world_size_change"):
-        raise UsageError(
-            "allow_world_size_change is given: each rank of a training of Lightning's keeps its own place, so only as "
-            "many ranks can go on; leave it out"
-        )
     if any(isinstance(one, _class_of_either_name("callbacks", "ModelPruning")) for one in trainer.callbacks):
         raise UsageError(
             "ModelPruning is among the callbacks: Lightning saves pruned weights without their masks, so a resumed run "

@@ -1,4 +1,7 @@
-"""Uploads one checkpoint at a time, beside the training. The newest is next, or on a notice one that can arrive."""
+"""Uploads one checkpoint at a time, beside the training. The newest is next, or on a notice one that can arrive.
+
+Each rank of a training has such uploads of its own files. All ranks leave out the same checkpoints, see `upload_share`.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from spotkeep.errors import CheckpointError, RemoteError, UsageError
 
 from .remote_checkpoints import RemoteCheckpoints, Upload
 from .transfer import Pace, TransferCancelledError
+from .upload_share import UploadNote, UploadQueue
 
 PACE_VARIABLE = "SPOTKEEP_UPLOAD_MB_PER_SECOND"
 
@@ -72,7 +76,7 @@ class BackgroundUpload:
         self._pace = pace
         self._on_outcome = on_outcome
         self._changed = threading.Condition()
-        self._waiting: int | None = None
+        self._queue = UploadQueue()
         self._running: Upload | None = None
         self._thread: threading.Thread | None = None
         self._superseded: int | None = None
@@ -84,10 +88,21 @@ class BackgroundUpload:
         """Set the rule for the checkpoints that stay there from now on."""
         self._retention = retention
 
+    def note(self) -> UploadNote:
+        """Give the news of this rank for the round of a save."""
+        with self._changed:
+            return self._queue.note()
+
     def offer(self, step: int) -> None:
         """Upload this checkpoint next. It is durable on this machine."""
+        share = self._remote.share
         with self._changed:
-            self._waiting = step
+            notes = [self.note()] if share.is_alone else [UploadNote.from_message(note) for note in share.notes()]
+            for old, problem in self._queue.add(step, notes).items():
+                if self._running is not None and self._running.step == old and not share.is_alone:
+                    self._running.cancelled.set()
+                if problem:
+                    _logger.warning("the checkpoint of step %d is left out for a newer one: %s", old, problem)
             self._failures = 0
             self._start()
             self._changed.notify_all()
@@ -135,14 +150,14 @@ class BackgroundUpload:
         """Begin nothing more, and break off the running upload."""
         with self._changed:
             self._stopped = True
-            self._waiting = None
+            self._queue.waiting.clear()
             if self._running is not None:
                 self._running.cancelled.set()
             self._changed.notify_all()
 
     @property
     def _idle(self) -> bool:
-        return self._waiting is None and self._running is None
+        return not self._queue.waiting and self._running is None
 
     def _start(self) -> bool:
         """Start the thread, unless there is one. Gives False when the system can start no more threads just now."""
@@ -151,7 +166,7 @@ class BackgroundUpload:
             try:
                 thread.start()
             except RuntimeError as error:
-                _logger.warning("the checkpoint of step %s is not being uploaded: %s", self._waiting, error)
+                _logger.warning("the checkpoint of step %d is not being uploaded: %s", self._queue.waiting[0], error)
                 return False
             self._thread = thread
         return True
@@ -159,15 +174,15 @@ class BackgroundUpload:
     def _choose(self, seconds: float) -> None:
         """Break the running upload off if the waiting one can arrive in time without it, and only then."""
         if self._newest_only and self._superseded is not None:
-            if self._waiting == self._superseded:
-                self._waiting = None
+            if self._superseded in self._queue.waiting:
+                self._queue.waiting.remove(self._superseded)
             if self._running is not None and self._running.step == self._superseded:
                 self._running.cancelled.set()
                 return
-        if self._running is None or self._waiting is None:
+        if self._running is None or not self._queue.waiting:
             return
         try:
-            waiting_bytes = self._remote.size(self._waiting)
+            waiting_bytes = self._remote.size(self._queue.waiting[-1])
         except CheckpointError:
             return
         # With a limit this is the limit: then the choice is a cautious one.
@@ -180,12 +195,12 @@ class BackgroundUpload:
         pause = _FIRST_PAUSE_SECONDS
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._stopped or self._waiting is not None)
-                if self._stopped or self._waiting is None:
+                self._changed.wait_for(lambda: self._stopped or self._queue.waiting)
+                if self._stopped:
                     return
-                step, self._waiting = self._waiting, None
+                step = self._queue.waiting.pop(0)
                 try:
-                    self._running = self._remote.open(step)
+                    self._running = self._remote.open(step, whole=step in self._queue.whole)
                 except CheckpointError as error:
                     # Not there any more, or damaged: nothing that trying again would change.
                     _logger.warning("the checkpoint of step %d cannot be uploaded: %s", step, error)
@@ -196,12 +211,14 @@ class BackgroundUpload:
             missing = self._prune() if outcome is not None and outcome.problem is None else None
             with self._changed:
                 self._running = None
-                if missing is not None and self._waiting is None and not (self._stopped or self._newest_only):
-                    self._waiting = self._superseded = missing
+                if missing is not None and not (self._queue.waiting or self._stopped or self._newest_only):
+                    self._superseded = missing
+                    self._queue.take_back(missing)
                 failed = outcome is not None and outcome.problem is not None
                 self._failures = self._failures + 1 if failed else 0
-                if failed and self._waiting is None and not self._stopped:
-                    self._waiting = step
+                self._queue.failed.pop(step, None)
+                if outcome is not None and outcome.problem is not None and self._is_tried_again(step):
+                    self._queue.try_again(step, str(outcome.problem))
                 self._changed.notify_all()
                 if failed:
                     # What needs it sooner (a newer checkpoint, a notice) changes something.
@@ -209,6 +226,12 @@ class BackgroundUpload:
                     pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
                 else:
                     pause = _FIRST_PAUSE_SECONDS
+
+    def _is_tried_again(self, step: int) -> bool:
+        """Say if a failed upload is tried again. Of several ranks a save decides that a newer one takes its place."""
+        if self._stopped or step in self._queue.left_out:
+            return False
+        return not self._queue.waiting or not self._remote.share.is_alone
 
     def _upload(self, upload: Upload) -> UploadOutcome | None:
         began = time.monotonic()
@@ -230,15 +253,25 @@ class BackgroundUpload:
         return outcome
 
     def _prune(self) -> int | None:
-        """Remove the checkpoints that need not stay. Gives a step that is to stay and is not there."""
+        """Remove the checkpoints that need not stay, as rank 0. Gives a step that is to stay and is not there."""
         if self._retention is None:
             return None
+        share = self._remote.share
+        if not share.is_first and not self._queue.left_out:
+            return None
         try:
-            self._remote.prune(self._retention)
-            return self._remote.missing(self._retention)
+            if share.is_first:
+                # Other ranks may have begun those already.
+                others = () if share.is_alone else self._remote.missing(self._retention)
+                self._remote.prune(self._retention, uploading=others)
+            missing = self._remote.missing(self._retention)
         except RemoteError as error:
             _logger.warning("old checkpoints in S3 could not be removed: %s", error)
             return None
+        # The other ranks have left out the same, and come to it at the same time. Of a checkpoint from before this
+        # process they know nothing, so that rank 0 uploads all of it.
+        alone = share.is_alone or (share.is_first and share.disk_has_all)
+        return next((step for step in missing if alone or step in self._queue.left_out), None)
 
 
 def switch_pays(*, running_bytes: int, waiting_bytes: int, bytes_per_second: float | None, seconds: float) -> bool:

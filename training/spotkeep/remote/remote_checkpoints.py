@@ -1,9 +1,10 @@
 """Checkpoints in S3, with the layout of their directory, each whole or invisible there too.
 
-Data files go first and the manifest last, so a manifest in S3 stands for bytes that are there. After a crash in the
-middle of a file, parts in S3 are not sent again. A download trusts nothing. Names come from a verified manifest, sizes
-must be those of the objects, every chunk is verified before it is written, and the local manifest comes last. After a
-crash in the middle of a download, the local bytes are verified and not fetched again.
+Data files go first and the manifest last, so a manifest in S3 stands for bytes that are there. Of several ranks each
+sends the files that it wrote, and rank 0 the manifest. The manifest replaces none that came from another writer. After
+a crash in the middle of a file, parts in S3 are not sent again. A download trusts nothing. Names come from a verified
+manifest, sizes must be those of the objects, every chunk is verified before it is written, and the local manifest comes
+last. After a crash in the middle of a download, the local bytes are verified and not fetched again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,8 +37,9 @@ from spotkeep.disk.retention import Candidate, Retention
 from spotkeep.disk.storage import LocalStorage, ReadableFile
 from spotkeep.errors import DamagedCheckpointError, NewerFormatError, RemoteError, SaveError
 
-from .s3_objects import Part, S3Objects, S3Place
-from .transfer import Pace, require_not_cancelled, transfer
+from .s3_objects import ALREADY_THERE, Part, S3Objects, S3Place
+from .transfer import Pace, TransferCancelledError, require_not_cancelled, transfer
+from .upload_share import UploadShare
 
 _KEY = re.compile(r"step-(0|[1-9][0-9]{0,17})/([^/]{1,200})")
 _LABEL = "spotkeep-content"
@@ -48,6 +50,14 @@ _FEWEST = 2
 _DOWNLOAD_ATTEMPTS = 5
 _FIRST_PAUSE_SECONDS = 0.2
 _DRAFT_SUFFIX = ".draft"
+_DRAFT_NAME = MANIFEST_NAME + _DRAFT_SUFFIX
+_FIRST_LOOK_SECONDS = 0.1
+_LONGEST_LOOK_SECONDS = 2.0
+_LOOK_FACTOR = 1.5
+_PARTS_AFTER_SECONDS = 10.0
+_TAKE_OVER_SECONDS = 60.0
+_GIVE_UP_SECONDS = 900.0
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -60,26 +70,43 @@ class _Span:
 
 
 class Upload:
-    """One local checkpoint on its way to S3. Its files are open, so that pruning cannot take them away.
+    """The files of one local checkpoint on their way to S3. They are open, so that pruning cannot take them away.
 
     Attributes:
         step: Completed steps.
-        total_bytes: The bytes of the checkpoint.
-        done_bytes: The bytes that S3 has of it.
+        files: The files to send.
+        awaited: The files of the checkpoint that other ranks send.
+        total_bytes: The bytes to send.
+        done_bytes: The bytes that S3 has of them.
         sent_bytes: The bytes that this process sent of that.
         cancelled: Set it to break off before the next part.
     """
 
-    def __init__(self, step: int, raw_manifest: bytes, manifest: Manifest, files: list[ReadableFile]) -> None:
+    def __init__(
+        self,
+        step: int,
+        files: Sequence[DataFile],
+        opened: Sequence[ReadableFile],
+        *,
+        raw_manifest: bytes | None,
+        manifest: Manifest | None,
+    ) -> None:
         self.step = step
+        self.files = tuple(files)
         self.raw_manifest = raw_manifest
         self.manifest = manifest
-        self.files = files
-        self.total_bytes = len(raw_manifest) + sum(file.size for file in manifest.files)
+        names = {file.name for file in files}
+        self.awaited = tuple(file for file in (manifest.files if manifest else ()) if file.name not in names)
+        self.total_bytes = len(raw_manifest or b"") + sum(file.size for file in files)
         self.done_bytes = 0
         self.sent_bytes = 0
         self.cancelled = threading.Event()
+        self._opened = list(opened)
         self._lock = threading.Lock()
+
+    def pairs(self) -> Iterator[tuple[DataFile, ReadableFile]]:
+        """Give the files to send, each with its open file."""
+        return zip(self.files, self._opened)
 
     def count(self, size: int, *, sent: bool) -> None:
         """Note that S3 has more of it."""
@@ -89,12 +116,39 @@ class Upload:
 
     def close(self) -> None:
         """Let go of the files."""
-        for file in self.files:
+        for file in self._opened:
             file.close()
+
+
+@dataclass(frozen=True)
+class RemoteManifest:
+    """The manifest of a checkpoint in S3.
+
+    Attributes:
+        raw: Its bytes.
+        manifest: Its content.
+    """
+
+    raw: bytes
+    manifest: Manifest
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of its bytes."""
+        return hashlib.sha256(self.raw).hexdigest()
+
+    @property
+    def total_bytes(self) -> int:
+        """The bytes of the whole checkpoint."""
+        return len(self.raw) + sum(file.size for file in self.manifest.files)
 
 
 class RemoteCheckpoints:
     """The checkpoints of one run in S3.
+
+    Attributes:
+        place: Their place in S3.
+        share: The part of this process in the uploads of its training.
 
     Args:
         place: Their place in S3.
@@ -115,11 +169,16 @@ class RemoteCheckpoints:
         storage: LocalStorage | None = None,
     ) -> None:
         self.place = place
+        self.share = UploadShare()
         self._directory = directory
         self._objects = objects or S3Objects(place.bucket)
         self._storage = storage or LocalStorage()
         self._known: dict[int, Candidate] = {}
         self._whole: frozenset[int] = frozenset()
+        # The manifests that this process may replace are its own, and those from before it looked.
+        self._before: dict[int, str | None] | None = None
+        self._own: dict[int, str] = {}
+        self._progress: dict[int, tuple[tuple[int, int], float]] = {}
 
     def steps(self) -> list[int]:
         """List the steps that are there whole, newest first. Nothing is verified.
@@ -130,57 +189,70 @@ class RemoteCheckpoints:
         return [step for step, names in self._found().items() if MANIFEST_NAME in names]
 
     def size(self, step: int) -> int:
-        """Give how many bytes of data a local checkpoint has.
+        """Give how many bytes of data this process has to send of a local checkpoint.
 
         Raises:
             DamagedCheckpointError: If it is not whole.
             NewerFormatError: If a newer library wrote it.
         """
-        return sum(file.size for file in self._directory.read_manifest(step).files)
+        written = self.share.written(step)
+        if written is None:
+            written = self._files_here(step, self._directory.read_manifest(step))
+        return sum(file.size for file in written)
 
-    def open(self, step: int) -> Upload:
-        """Open a local checkpoint to upload it.
+    def open(self, step: int, *, whole: bool = False) -> Upload:
+        """Open a local checkpoint to upload the part of this rank. On rank 0 the manifest belongs to it.
+
+        Args:
+            step: The step of the checkpoint.
+            whole: True to upload the files of all ranks, which must be on this disk.
 
         Raises:
             DamagedCheckpointError: If it is not whole.
         """
-        name = self._directory.name(step)
-        try:
-            raw = bytes(self._storage.read(self._local(step) / MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES))
-            manifest = parse_manifest(raw)
-        except (OSError, ValueError, MalformedManifestError) as error:
-            raise DamagedCheckpointError(f"{name}/{MANIFEST_NAME}", str(error)) from error
-        with contextlib.ExitStack() as opened:
-            files = []
-            for file in manifest.files:
-                files.append(self._directory.open_data(step, file))
-                opened.callback(files[-1].close)
-            opened.pop_all()
-        return Upload(step, raw, manifest, files)
+        raw, manifest, files = None, None, self.share.written(step)
+        if self.share.is_first or files is None:
+            raw, manifest = self._local_manifest(step)
+        if manifest is not None and (whole or files is None):
+            files = manifest.files if whole else self._files_here(step, manifest)
+        with contextlib.ExitStack() as opening:
+            opened = []
+            for file in files or ():
+                opened.append(self._directory.open_data(step, file))
+                opening.callback(opened[-1].close)
+            opening.pop_all()
+        if not self.share.is_first:
+            raw = manifest = None
+        return Upload(step, files or (), opened, raw_manifest=raw, manifest=manifest)
 
     def send(self, upload: Upload, *, pace: Pace) -> None:
-        """Upload a checkpoint, except for the parts that S3 has already. Its manifest appears last.
+        """Upload the part of this rank, except for the parts that S3 has already.
+
+        Rank 0 then waits for the files of the other ranks. The manifest appears last.
 
         Raises:
             TransferCancelledError: It was cancelled.
             DamagedCheckpointError: The local files have changed.
-            RemoteError: S3 refuses. Another send goes on where this one ended.
+            RemoteError: S3 refuses, the files of another rank do not come, or another writer has this step there.
+                Another send goes on where this one ended.
         """
+        raw, manifest = upload.raw_manifest, upload.manifest
+        if raw is None or manifest is None:
+            for file, opened in upload.pairs():
+                self._send_file(upload, file, opened, pace)
+            return
         key = self._key(upload.step, MANIFEST_NAME)
-        labels = {_LABEL: hashlib.sha256(upload.raw_manifest).hexdigest()}
-        there = self._objects.labels(key)
-        if there is not None:
-            if there == (len(upload.raw_manifest), labels):
-                upload.count(upload.total_bytes, sent=False)
-                return
-            # Another checkpoint of this step: it must not vouch for the new one's bytes.
-            self._objects.delete(key)
-        for file, opened in zip(upload.manifest.files, upload.files):
+        digest = hashlib.sha256(raw).hexdigest()
+        if self._is_there(key, len(raw), digest, step=upload.step):
+            upload.count(upload.total_bytes, sent=False)
+            return
+        for file, opened in upload.pairs():
             self._send_file(upload, file, opened, pace)
+        self._await(upload, pace)
         require_not_cancelled(upload.cancelled)
-        self._objects.write(key, upload.raw_manifest, labels=labels)
-        upload.count(len(upload.raw_manifest), sent=True)
-        self._known[upload.step] = _as_candidate(upload.manifest)
+        self._write_manifest(upload.step, raw, digest)
+        upload.count(len(raw), sent=True)
+        self._known[upload.step] = _as_candidate(manifest)
 
     def fetch(self, step: int, *, cancelled: threading.Event) -> int:
         """Download a checkpoint into the local directory, verified. Gives its size in bytes.
@@ -196,35 +268,124 @@ class RemoteCheckpoints:
             RemoteError: S3 cannot be read.
             SaveError: The disk refuses.
         """
+        found = self.read_manifest(step)
+        self.make_room(step)
+        self.fetch_files(step, found.manifest.files, cancelled=cancelled)
+        self.keep_manifest(step, found)
+        return found.total_bytes
+
+    def read_manifest(self, step: int) -> RemoteManifest:
+        """Read the manifest of a checkpoint, and see that S3 has all of its files.
+
+        Raises:
+            DamagedCheckpointError: The checkpoint in S3 is not whole.
+            NewerFormatError: A newer library wrote it.
+            RemoteError: S3 cannot be read.
+        """
         names = self._found().get(step, {})
-        raw, manifest = self._fetch_manifest(step, names)
-        total = len(raw) + sum(file.size for file in manifest.files)
-        for file in manifest.files:
+        found = self._fetch_manifest(step, names.get(MANIFEST_NAME, 0))
+        for file in found.manifest.files:
             if names.get(file.name) != file.size:
                 there = "missing" if file.name not in names else f"{names[file.name]:,} bytes instead of {file.size:,}"
                 raise DamagedCheckpointError(self._name(step, file.name), there)
+        return found
+
+    def show_manifest(self, step: int) -> RemoteManifest:
+        """Show the other ranks the local manifest of a checkpoint. No reader takes it for the manifest in S3.
+
+        Raises:
+            DamagedCheckpointError: It is missing or altered.
+            RemoteError: S3 refuses.
+        """
+        found = RemoteManifest(*self._local_manifest(step))
+        self._objects.write(self._key(step, _DRAFT_NAME), found.raw, labels={})
+        return found
+
+    def send_what_is_here(self, step: int, manifest: Manifest, *, cancelled: threading.Event, pace: Pace) -> None:
+        """Upload the files of a checkpoint that are on this disk. Ranks with the same disk share them.
+
+        Raises:
+            TransferCancelledError: It was cancelled.
+            RemoteError: S3 refuses.
+        """
+        for file in self._files_here(step, manifest):
+            # What is damaged here may be whole in S3.
+            with contextlib.suppress(DamagedCheckpointError):
+                opened = self._directory.open_data(step, file)
+                upload = Upload(step, [file], [opened], raw_manifest=None, manifest=None)
+                upload.cancelled = cancelled
+                with contextlib.closing(upload):
+                    self._send_file(upload, file, opened, pace)
+
+    def complete(self, step: int, found: RemoteManifest) -> bool:
+        """Upload a manifest, if S3 has all files. Gives True if it has."""
+        key = self._key(step, MANIFEST_NAME)
+        whole = not self._not_there(step, found.manifest.files)
+        if whole and not self._is_there(key, len(found.raw), found.digest, step=step):
+            self._write_manifest(step, found.raw, found.digest)
+        self._objects.delete(self._key(step, _DRAFT_NAME))
+        return whole
+
+    def read_same_manifest(self, step: int, *, size: int, digest: str, shown: bool = False) -> RemoteManifest:
+        """Read the manifest that another rank has read or shown.
+
+        Args:
+            step: The step of the checkpoint.
+            size: The length of the manifest in bytes.
+            digest: The SHA-256 of its bytes.
+            shown: True for one of `show_manifest`.
+
+        Raises:
+            DamagedCheckpointError: Another one is there.
+            RemoteError: S3 cannot be read.
+        """
+        found = self._fetch_manifest(step, size, name=_DRAFT_NAME if shown else MANIFEST_NAME)
+        if found.digest != digest:
+            raise DamagedCheckpointError(self._name(step, MANIFEST_NAME), "it was replaced while it was read")
+        return found
+
+    def make_room(self, step: int) -> None:
+        """Prepare the local directory for the files of a checkpoint. It is no checkpoint until its manifest is there.
+
+        Raises:
+            SaveError: The disk refuses.
+        """
         target = self._local(step)
-        try:
+        with self._refusals_of_the_disk(step):
             if not self._storage.is_directory(target):
                 self._storage.remove_tree(target)
             self._storage.make_directory(target)
             self._storage.remove_file(target / MANIFEST_NAME)
-            for file in manifest.files:
-                self._fetch_file(step, file, target / file.name, cancelled)
-            draft = target / (MANIFEST_NAME + _DRAFT_SUFFIX)
+
+    def fetch_files(self, step: int, files: Iterable[DataFile], *, cancelled: threading.Event) -> int:
+        """Download files of a checkpoint, except for those that are here whole. Gives the number of fetched bytes.
+
+        Raises:
+            TransferCancelledError: It was cancelled.
+            DamagedCheckpointError: A file in S3 is not whole.
+            RemoteError: S3 cannot be read.
+            SaveError: The disk refuses.
+        """
+        target = self._local(step)
+        with self._refusals_of_the_disk(step):
+            return sum(self._fetch_file(step, file, target / file.name, cancelled) for file in files)
+
+    def keep_manifest(self, step: int, found: RemoteManifest) -> None:
+        """Write the local manifest, once the files are here.
+
+        Raises:
+            SaveError: The disk refuses.
+        """
+        target = self._local(step)
+        with self._refusals_of_the_disk(step):
+            draft = target / _DRAFT_NAME
             self._storage.remove_file(draft)
-            self._storage.write(draft, raw)
+            self._storage.write(draft, found.raw)
             self._storage.sync_directory(target)
             self._storage.rename(draft, target / MANIFEST_NAME)
             self._storage.sync_directory(target)
             self._storage.sync_directory(self._directory.path)
-        except OSError as error:
-            raise SaveError(
-                f"the checkpoint of step {step} ({total:,} bytes) could not be downloaded from {self.place} to "
-                f"{self._directory.path}: {error.strerror or error}; is the disk large enough?"
-            ) from error
-        self._known[step] = _as_candidate(manifest)
-        return total
+        self._known[step] = _as_candidate(found.manifest)
 
     def send_note(self, name: str, raw: bytes) -> None:
         """Write a small file that belongs to the run and to no checkpoint.
@@ -240,10 +401,10 @@ class RemoteCheckpoints:
         Raises:
             RemoteError: S3 cannot be read.
         """
-        there = self._objects.labels(self.place.prefix + name)
-        if there is None or not 0 < there[0] <= max_bytes:
+        there = self._objects.head(self.place.prefix + name)
+        if there is None or not 0 < there.size <= max_bytes:
             return None
-        return self._download(self.place.prefix + name, 0, there[0])
+        return self._download(self.place.prefix + name, 0, there.size)
 
     def prune(self, retention: Retention, *, uploading: Collection[int] = ()) -> list[int]:
         """Remove old checkpoints and unfinished uploads. Gives the steps removed.
@@ -253,47 +414,170 @@ class RemoteCheckpoints:
         Raises:
             RemoteError: S3 refuses.
         """
-        for key, upload in self._objects.unfinished_uploads(self.place.prefix):
-            match = _KEY.fullmatch(key[len(self.place.prefix) :])
-            if match and int(match.group(1)) not in uploading:
-                self._objects.abort_upload(key, upload)
         found = self._found()
         whole = [step for step, names in found.items() if MANIFEST_NAME in names]
         self._whole = frozenset(whole)
+        for key, upload in self._objects.unfinished_uploads(self.place.prefix):
+            match = _KEY.fullmatch(key[len(self.place.prefix) :])
+            step = int(match.group(1)) if match else None
+            # Other ranks may be ahead of this one.
+            ahead = not self.share.is_alone and step is not None and step > max(whole, default=-1)
+            if step is not None and step not in uploading and not ahead:
+                self._objects.abort_upload(key, upload)
         kept = whole[: retention.newest]
         if len(kept) < _FEWEST:
             return []
         older = [step for step in whole if step < kept[-1]]
-        spared = retention.spared([self._candidate(step) for step in kept], [self._candidate(step) for step in older])
+        spared = retention.spared([self.candidate(step) for step in kept], [self.candidate(step) for step in older])
         removed = [step for step in found if step < kept[-1] and step not in spared and step not in uploading]
         for step in removed:
-            # The manifest goes first: whatever stops us then, no reader takes the rest for a checkpoint.
-            for name in sorted(found[step], key=lambda name: name != MANIFEST_NAME):
-                self._objects.delete(self._key(step, name))
-            self._known.pop(step, None)
+            self._remove(step, found[step])
         return removed
 
-    def missing(self, retention: Retention) -> int | None:
-        """Give the newest local checkpoint that is to stay beside the newest ones and was not there at the last prune.
+    def remove(self, step: int) -> None:
+        """Remove a checkpoint. A missing one is no error.
 
-        A newer one took its place while it waited. The newest ones are not given, because they may have to go soon.
+        Raises:
+            RemoteError: S3 refuses.
+        """
+        self._remove(step, self._found().get(step, {}))
+
+    def missing(self, retention: Retention) -> list[int]:
+        """List the local checkpoints that are to stay beside the newest ones and were not there at the last prune.
+
+        The newest comes first. A newer one took the place of each while it waited. The newest ones of all are not
+        given, because they may have to go soon.
         """
         local = self._directory.steps()
         newest, older = local[: retention.newest], local[retention.newest :]
         if not older:
-            return None
+            return []
         spared = retention.spared(
             [self._local_candidate(step) for step in newest], [self._local_candidate(step) for step in older]
         )
-        return max(spared - self._whole, default=None)
+        return sorted(spared - self._whole, reverse=True)
+
+    def _is_there(self, key: str, size: int, digest: str, *, step: int) -> bool:
+        """Say whether a manifest is there. Another one of this step goes, if this process may replace it."""
+        there = self._objects.head(key)
+        if there is None:
+            return False
+        found = there.labels.get(_LABEL)
+        if there.size == size and found == digest:
+            return True
+        is_own = found is not None and self._own.get(step) == found
+        if not is_own and self._before is not None and self._before.get(step, "") != there.etag:
+            raise RemoteError(
+                f"{self._name(step, MANIFEST_NAME)} is there, and neither this training nor one before it wrote it: "
+                "another process writes to the same place. Give each training its own remote=, and end the other one",
+                code=ALREADY_THERE[0],
+            )
+        # It must not vouch for the new one's bytes.
+        self._objects.delete(key, etag=there.etag)
+        return False
+
+    def _write_manifest(self, step: int, raw: bytes, digest: str) -> None:
+        key = self._key(step, MANIFEST_NAME)
+        try:
+            self._objects.write(key, raw, labels={_LABEL: digest}, replace=False)
+        except RemoteError as error:
+            # An answer may have been lost on its way, after which the SDK asks again.
+            if error.code not in ALREADY_THERE or not self._has(key, len(raw), digest):
+                raise
+        self._own[step] = digest
+
+    def _not_there(self, step: int, files: Iterable[DataFile]) -> list[DataFile]:
+        """Choose the files that S3 does not have."""
+        folder = self._key(step, "")
+        sizes = {stored.key[len(folder) :]: stored.size for stored in self._objects.listing(folder)}
+        return [
+            file
+            for file in files
+            if sizes.get(file.name) != file.size or not self._has(folder + file.name, file.size, _digest(file))
+        ]
+
+    def _has(self, key: str, size: int, digest: str) -> bool:
+        there = self._objects.head(key)
+        return there is not None and there.size == size and there.labels.get(_LABEL) == digest
+
+    def _await(self, upload: Upload, pace: Pace) -> None:
+        """Wait until S3 has the files that other ranks send. This rank takes over where they do not come."""
+        waiting = list(upload.awaited)
+        pause = _FIRST_LOOK_SECONDS
+        while waiting and (waiting := self._not_there(upload.step, waiting)):
+            still = self._seconds_without_progress(upload.step, len(waiting))
+            lost = self.share.rank_lost.is_set()
+            if self.share.disk_has_all and (lost or still > _TAKE_OVER_SECONDS):
+                for file in waiting:
+                    with contextlib.closing(self._directory.open_data(upload.step, file)) as opened:
+                        self._send_file(upload, file, opened, pace)
+                return
+            if lost or still > _GIVE_UP_SECONDS:
+                names = ", ".join(file.name for file in waiting[:_MOST_NAMED])
+                why = "a rank is gone" if lost else f"nothing has come for {still:.0f} s"
+                raise RemoteError(
+                    f"the checkpoint of step {upload.step} is not whole in {self.place}: {names} of other ranks are "
+                    f"missing, and {why}"
+                )
+            if upload.cancelled.wait(pause):
+                raise TransferCancelledError
+            pause = min(_LOOK_FACTOR * pause, _LONGEST_LOOK_SECONDS)
+
+    def _seconds_without_progress(self, step: int, missing: int) -> float:
+        """Give the time since anything more of the missing files of a checkpoint has come to S3."""
+        now = time.monotonic()
+        before, since = self._progress.get(step, ((0, 0), now))
+        parts = before[1]
+        if now - since > _PARTS_AFTER_SECONDS:
+            # Large files are seen to come by their parts.
+            with contextlib.suppress(RemoteError):
+                uploads = self._objects.unfinished_uploads(self._key(step, ""))[:_MOST_NAMED]
+                parts = sum(len(self._objects.parts(key, upload)) for key, upload in uploads)
+        since = since if (missing, parts) == before else now
+        self._progress = {step: ((missing, parts), since)}
+        return now - since
+
+    def _files_here(self, step: int, manifest: Manifest) -> list[DataFile]:
+        """Choose the files of a checkpoint that this rank sends, where it did not write it."""
+        if self.share.disk_has_all:
+            return self.share.of(manifest.files)
+        names = self._storage.names(self._local(step))
+        return self.share.of([file for file in manifest.files if file.name in names])
+
+    def _local_manifest(self, step: int) -> tuple[bytes, Manifest]:
+        try:
+            raw = bytes(self._storage.read(self._local(step) / MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES))
+            return raw, parse_manifest(raw)
+        except (OSError, ValueError, MalformedManifestError) as error:
+            name = f"{self._directory.name(step)}/{MANIFEST_NAME}"
+            raise DamagedCheckpointError(name, str(error)) from error
+
+    @contextlib.contextmanager
+    def _refusals_of_the_disk(self, step: int) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise SaveError(
+                f"the checkpoint of step {step} could not be downloaded from {self.place} to {self._directory.path}: "
+                f"{error.strerror or error}; is the disk large enough?"
+            ) from error
+
+    def _remove(self, step: int, names: Collection[str]) -> None:
+        # The manifest goes first: whatever stops us then, no reader takes the rest for a checkpoint.
+        for name in sorted(names, key=lambda name: name != MANIFEST_NAME):
+            self._objects.delete(self._key(step, name))
+        self._known.pop(step, None)
 
     def _send_file(self, upload: Upload, file: DataFile, opened: ReadableFile, pace: Pace) -> None:
         key = self._key(upload.step, file.name)
-        document = json.dumps([file.name, file.size, list(file.chunks)], separators=(",", ":"))
-        labels = {_LABEL: hashlib.sha256(document.encode("ascii")).hexdigest()}
-        if self._objects.labels(key) == (file.size, labels):
-            upload.count(file.size, sent=False)
-            return
+        labels = {_LABEL: _digest(file)}
+        there = self._objects.head(key)
+        if there is not None:
+            if (there.size, there.labels) == (file.size, labels):
+                upload.count(file.size, sent=False)
+                return
+            if not self.share.is_first:
+                self._await_removal(upload)
         spans = list(_spans(file.size))
         if len(spans) <= 1:
             require_not_cancelled(upload.cancelled)
@@ -318,6 +602,17 @@ class RemoteCheckpoints:
         transfer(spans, send, cancelled=upload.cancelled)
         self._objects.finish_upload(key, upload_id, parts)
 
+    def _await_removal(self, upload: Upload) -> None:
+        """Wait until rank 0 has removed another manifest of this step, which vouches for the file that is there."""
+        key, ends = self._key(upload.step, MANIFEST_NAME), time.monotonic() + _TAKE_OVER_SECONDS
+        pause = _FIRST_LOOK_SECONDS
+        while self._objects.head(key) is not None:
+            if time.monotonic() > ends:
+                raise RemoteError(f"another checkpoint of step {upload.step} is in {self.place}, and rank 0 keeps it")
+            if upload.cancelled.wait(pause):
+                raise TransferCancelledError
+            pause = min(_LOOK_FACTOR * pause, _LONGEST_LOOK_SECONDS)
+
     def _begun(self, key: str) -> tuple[str, dict[int, Part]] | None:
         """Find the parts of an upload that a crash cut off."""
         try:
@@ -339,24 +634,23 @@ class RemoteCheckpoints:
         except OSError as error:
             raise DamagedCheckpointError(name, f"cannot be read: {error}") from error
 
-    def _fetch_manifest(self, step: int, names: Mapping[str, int]) -> tuple[bytes, Manifest]:
-        name = self._name(step, MANIFEST_NAME)
-        size = names.get(MANIFEST_NAME, 0)
+    def _fetch_manifest(self, step: int, size: int, *, name: str = MANIFEST_NAME) -> RemoteManifest:
+        key, name = self._key(step, name), self._name(step, name)
         if not 0 < size <= MAX_MANIFEST_BYTES:
             raise DamagedCheckpointError(name, f"{size:,} bytes" if size else "missing or empty")
         try:
-            raw = self._download(self._key(step, MANIFEST_NAME), 0, size)
+            raw = self._download(key, 0, size)
             manifest = parse_manifest(raw)
         except MalformedManifestError as error:
             raise DamagedCheckpointError(name, str(error)) from error
         if manifest.step != step:
             raise DamagedCheckpointError(name, f"it belongs to step {manifest.step}")
-        return raw, manifest
+        return RemoteManifest(raw, manifest)
 
-    def _fetch_file(self, step: int, file: DataFile, path: Path, cancelled: threading.Event) -> None:
+    def _fetch_file(self, step: int, file: DataFile, path: Path, cancelled: threading.Event) -> int:
         """Download a data file. It gets its name when it is whole, so nothing is written to one that has been read."""
         if self._is_whole(path, file):
-            return
+            return 0
         key = self._key(step, file.name)
         draft = path.with_name(path.name + _DRAFT_SUFFIX)
         with self._writable(draft, file.size) as (descriptor, filled):
@@ -382,6 +676,7 @@ class RemoteCheckpoints:
             self._storage.sync(descriptor)
         self._storage.remove_tree(path)
         self._storage.rename(draft, path)
+        return file.size
 
     @contextlib.contextmanager
     def _writable(self, path: Path, size: int) -> Iterator[tuple[int, bool]]:
@@ -422,6 +717,7 @@ class RemoteCheckpoints:
     def _found(self) -> dict[int, dict[str, int]]:
         """List the steps in S3, newest first, with the names and sizes of their files."""
         found: dict[int, dict[str, int]] = {}
+        manifests: dict[int, str | None] = {}
         for count, stored in enumerate(self._objects.listing(self.place.prefix)):
             if count >= _MOST_OBJECTS:
                 raise RemoteError(
@@ -430,12 +726,22 @@ class RemoteCheckpoints:
             match = _KEY.fullmatch(stored.key[len(self.place.prefix) :])
             if match:
                 found.setdefault(int(match.group(1)), {})[match.group(2)] = stored.size
+                if match.group(2) == MANIFEST_NAME:
+                    manifests[int(match.group(1))] = stored.etag
+        self._before = manifests if self._before is None else self._before
         return dict(sorted(found.items(), reverse=True))
 
-    def _candidate(self, step: int) -> Candidate:
+    def candidate(self, step: int) -> Candidate:
+        """Give the facts of a checkpoint by which it may be kept or chosen.
+
+        Raises:
+            RemoteError: S3 cannot be read.
+        """
         if step not in self._known:
             try:
-                self._known[step] = _as_candidate(self._fetch_manifest(step, self._sizes(step))[1])
+                there = self._objects.head(self._key(step, MANIFEST_NAME))
+                found = self._fetch_manifest(step, 0 if there is None else there.size)
+                self._known[step] = _as_candidate(found.manifest)
             except (DamagedCheckpointError, NewerFormatError):
                 return Candidate(step=step, damaged=True)
         return self._known[step]
@@ -446,10 +752,6 @@ class RemoteCheckpoints:
         except (DamagedCheckpointError, NewerFormatError):
             return Candidate(step=step, damaged=True)
 
-    def _sizes(self, step: int) -> dict[str, int]:
-        there = self._objects.labels(self._key(step, MANIFEST_NAME))
-        return {} if there is None else {MANIFEST_NAME: there[0]}
-
     def _local(self, step: int) -> Path:
         return self._directory.path / self._directory.name(step)
 
@@ -458,6 +760,12 @@ class RemoteCheckpoints:
 
     def _name(self, step: int, name: str) -> str:
         return f"s3://{self.place.bucket}/{self._key(step, name)}"
+
+
+def _digest(file: DataFile) -> str:
+    """Give a digest of a file's content, from the checksums of its chunks."""
+    document = json.dumps([file.name, file.size, list(file.chunks)], separators=(",", ":"))
+    return hashlib.sha256(document.encode("ascii")).hexdigest()
 
 
 def _as_candidate(manifest: Manifest) -> Candidate:

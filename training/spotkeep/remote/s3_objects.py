@@ -13,7 +13,7 @@ import importlib
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -28,6 +28,8 @@ _MOST_LISTED = 10_000
 """The most parts of an upload that S3 has, and the most unfinished uploads that are listed at a time."""
 _NOT_FOUND = ("404", "NoSuchKey", "NotFound")
 _GONE = ("NoSuchUpload", *_NOT_FOUND)
+ALREADY_THERE = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
+"""S3's answers to a write that must not replace an object. The second one is another such write under way."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,19 @@ class S3Place:
 
 @dataclass(frozen=True)
 class S3Object:
-    """An object in a listing, with its key, its size in bytes, and the tag of its content if S3 names one."""
+    """An object in S3.
+
+    Attributes:
+        key: Its key.
+        size: Its size in bytes.
+        etag: S3's tag of its content, if S3 names one.
+        labels: The labels it was written with. A listing does not name them.
+    """
 
     key: str
     size: int
     etag: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -114,8 +124,8 @@ class S3Objects:
                 for found in page.get("Contents", ()):
                     yield S3Object(key=found["Key"], size=found["Size"], etag=found.get("ETag"))
 
-    def labels(self, key: str) -> tuple[int, Mapping[str, str]] | None:
-        """Give an object's size and the labels it was written with, None when there is no such object."""
+    def head(self, key: str) -> S3Object | None:
+        """Give an object with its labels, None when there is no such object."""
         with _telling(f"{self._name(key)} cannot be looked at"):
             try:
                 found = self._client.head_object(Bucket=self._bucket, Key=key)
@@ -123,7 +133,7 @@ class S3Objects:
                 if error.response["Error"]["Code"] in _NOT_FOUND:
                     return None
                 raise
-            return found["ContentLength"], found.get("Metadata", {})
+            return S3Object(key, found["ContentLength"], found.get("ETag"), found.get("Metadata", {}))
 
     def read(self, key: str, *, start: int, size: int, etag: str | None = None) -> bytes:
         """Read a range of an object. It gives fewer bytes only at the object's end.
@@ -145,17 +155,39 @@ class S3Objects:
             raw: bytes = body.read(size)
             return raw
 
-    def write(self, key: str, raw: Buffer, *, labels: Mapping[str, str]) -> None:
-        """Write a whole object."""
+    def write(self, key: str, raw: Buffer, *, labels: Mapping[str, str], replace: bool = True) -> None:
+        """Write a whole object.
+
+        Args:
+            key: Its key.
+            raw: Its bytes.
+            labels: Its labels.
+            replace: False to write it only where there is none.
+
+        Raises:
+            RemoteError: S3 refuses. Its code is one of `ALREADY_THERE` where there is one that must not be replaced.
+        """
+        condition = {} if replace else {"IfNoneMatch": "*"}
         with _telling(f"{self._name(key)} cannot be written"):
             self._client.put_object(
-                Bucket=self._bucket, Key=key, Body=bytes(raw), Metadata=dict(labels), ChecksumCRC32=crc32(raw)
+                Bucket=self._bucket,
+                Key=key,
+                Body=sendable(raw),
+                Metadata=dict(labels),
+                ChecksumCRC32=crc32(raw),
+                **condition,
             )
 
-    def delete(self, key: str) -> None:
-        """Delete an object. A missing one is no error."""
+    def delete(self, key: str, *, etag: str | None = None) -> None:
+        """Delete an object. A missing one is no error.
+
+        Args:
+            key: Its key.
+            etag: The tag of the content that is to go. None for any content.
+        """
+        condition = {} if etag is None else {"IfMatch": etag}
         with _telling(f"{self._name(key)} cannot be deleted"):
-            self._client.delete_object(Bucket=self._bucket, Key=key)
+            self._client.delete_object(Bucket=self._bucket, Key=key, **condition)
 
     def begin_upload(self, key: str, *, labels: Mapping[str, str]) -> str:
         """Begin an object that is sent in parts. Gives the upload's id."""
@@ -197,7 +229,7 @@ class S3Objects:
                 Key=key,
                 UploadId=upload,
                 PartNumber=number,
-                Body=bytes(raw),
+                Body=sendable(raw),
                 ChecksumCRC32=checksum,
             )
             return Part(number=number, etag=sent["ETag"], crc32=checksum, size=len(raw))
@@ -235,6 +267,11 @@ class S3Objects:
 def crc32(raw: Buffer) -> str:
     """Give the CRC-32 in S3's form, four big-endian bytes in Base64."""
     return base64.b64encode(zlib.crc32(raw).to_bytes(4, "big")).decode("ascii")
+
+
+def sendable(raw: Buffer) -> bytes | bytearray:
+    """Give bytes in a form that the SDK sends without a copy of its own."""
+    return raw if isinstance(raw, (bytes, bytearray)) else bytes(raw)
 
 
 def _client() -> Any:

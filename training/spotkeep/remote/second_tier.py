@@ -23,6 +23,7 @@ from spotkeep.schedule.interruption_history import HISTORY_NAME, MAX_HISTORY_BYT
 from .background_upload import BackgroundUpload, UploadOutcome, upload_pace
 from .remote_checkpoints import RemoteCheckpoints
 from .s3_objects import S3Place
+from .upload_share import UploadShare
 
 URI_VARIABLE = "SPOTKEEP_CHECKPOINT_URI"
 _CHECK_SECONDS = 30.0
@@ -38,7 +39,7 @@ class SecondTier:
         remote: The checkpoints in S3, or None where the library uploads nothing.
         retention: The rule for old checkpoints there.
         events: Reports of the training.
-        watches_platform: False on a rank that leaves the uploads of the platform to another rank.
+        share: The part of this process in the uploads.
     """
 
     def __init__(
@@ -48,13 +49,14 @@ class SecondTier:
         remote: RemoteCheckpoints | None,
         retention: Retention,
         events: TrainingEvents,
-        watches_platform: bool = True,
+        share: UploadShare | None = None,
     ) -> None:
         self.remote = remote
+        self._share = share or UploadShare()
         self._events = events
         self._directory = directory
         self._storage = LocalStorage()
-        self._markers = UploadWatch.for_this_job() if watches_platform else UploadWatch(platform_copies=False)
+        self._markers = UploadWatch.for_this_job() if self._share.is_first else UploadWatch(platform_copies=False)
         self._alarm = LateUploadAlarm()
         self._alarm_lock = threading.Lock()
         self._checked_at = float("-inf")
@@ -64,6 +66,21 @@ class SecondTier:
             if remote is None
             else BackgroundUpload(remote, retention=retention, pace=upload_pace(), on_outcome=self._on_outcome)
         )
+        if remote is not None:
+            remote.share = self._share
+
+    @property
+    def gathers_hosts(self) -> bool:
+        """True where S3 alone has the files of all ranks, because the hosts have folders of their own."""
+        return self.remote is not None and not self._share.disk_has_all
+
+    def note(self) -> object:
+        """Give the news of this rank's uploads as JSON, for the round of a save."""
+        return None if self._upload is None else self._upload.note().as_message()
+
+    def give_up_other_ranks(self) -> None:
+        """Wait for no file of another rank any more, because a rank is gone."""
+        self._share.rank_lost.set()
 
     def saved(self, step: int) -> None:
         """Take a checkpoint that has become durable on this machine. Taking it twice does nothing."""
@@ -76,6 +93,12 @@ class SecondTier:
         if self._upload is not None or self._markers.platform_copies:
             with self._alarm_lock:
                 self._alarm.saved(step, time.monotonic())
+
+    def forget(self, step: int) -> None:
+        """Note that a checkpoint was removed. It is taken again once it is saved again."""
+        with self._alarm_lock:
+            if step == self._taken:
+                self._taken = None
 
     def warn_when_late(self) -> None:
         """Warn when a checkpoint is late. Cheap, since it checks twice a minute."""
@@ -156,7 +179,11 @@ class SecondTier:
 
     def send_history(self) -> None:
         """Bring the history of interruptions to S3, if there is one."""
-        if self.remote is None or HISTORY_NAME not in self._storage.names(self._directory.path):
+        if (
+            self.remote is None
+            or not self._share.is_first
+            or HISTORY_NAME not in self._storage.names(self._directory.path)
+        ):
             return
         try:
             path = self._directory.path / HISTORY_NAME

@@ -62,10 +62,10 @@ class EnvironmentCache:
             OSError: If the disk refuses.
         """
         name = self._name(key)
-        found = self._objects.labels(name)
+        found = self._objects.head(name)
         if found is None:
             return False
-        size, labels = found
+        size, labels = found.size, found.labels
         if size > _MAX_BYTES:
             raise RemoteError(f"{name} has {size:,} bytes, more than {_MAX_BYTES:,}")
         packed = _beside(directory)

@@ -73,7 +73,9 @@ class S3Client:
             for name, value in answer.headers.items()
             if name.startswith(_METADATA_PREFIX)
         }
-        return {"ContentLength": int(answer.headers.get("content-length", 0)), "Metadata": metadata}
+        found = {"ContentLength": int(answer.headers.get("content-length", 0)), "Metadata": metadata}
+        tag = answer.headers.get("etag")
+        return {**found, "ETag": tag} if tag else found
 
     def get_object(
         self,
@@ -98,16 +100,19 @@ class S3Client:
         Body: bytes,  # noqa: N803
         Metadata: Mapping[str, str],  # noqa: N803
         ChecksumCRC32: str,  # noqa: N803
+        IfNoneMatch: str | None = None,  # noqa: N803
     ) -> None:
         """Write an object."""
         headers = {_METADATA_PREFIX + name: value for name, value in Metadata.items()}
+        headers |= {} if IfNoneMatch is None else {"if-none-match": IfNoneMatch}
         self._send(
             "PutObject", "PUT", Bucket, Key, headers={**headers, "x-amz-checksum-crc32": ChecksumCRC32}, body=Body
         )
 
-    def delete_object(self, *, Bucket: str, Key: str) -> None:  # noqa: N803
+    def delete_object(self, *, Bucket: str, Key: str, IfMatch: str | None = None) -> None:  # noqa: N803
         """Delete an object."""
-        self._send("DeleteObject", "DELETE", Bucket, Key)
+        headers = {} if IfMatch is None else {"if-match": IfMatch}
+        self._send("DeleteObject", "DELETE", Bucket, Key, headers=headers)
 
     def create_multipart_upload(
         self,

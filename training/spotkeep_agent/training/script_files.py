@@ -203,8 +203,8 @@ class ScriptFiles:
 
     def _modified_ns(self, name: str) -> int | None:
         """Return the time of the last write that a copy was sent with, or None without one."""
-        labels = self._fetching.labels(self._place.prefix + name)
-        modified = "" if labels is None else labels[1].get(_MODIFIED_LABEL, "")
+        found = self._fetching.head(self._place.prefix + name)
+        modified = "" if found is None else found.labels.get(_MODIFIED_LABEL, "")
         return int(modified) if re.fullmatch("[0-9]{1,19}", modified) else None
 
     def start(self) -> None:

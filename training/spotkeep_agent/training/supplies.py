@@ -163,8 +163,8 @@ class Supplies:
                 require_sha256(io.BytesIO(raw), source.sha256, name=name)
                 self._files.write(path, raw)
                 return
-            found = objects.labels(key)
-            size = 0 if found is None else found[0]
+            found = objects.head(key)
+            size = 0 if found is None else found.size
             if size > _LARGEST_SOURCE_BYTES:
                 raise DataRefusedError(
                     f"the source {source.uri} has {size:,} bytes, more than {_LARGEST_SOURCE_BYTES:,}: bring what is "

@@ -503,16 +503,17 @@ class FleetJobs:
         )
 
     def _cost_so_far(self, history: FleetHistory, record: FleetRecord | None, *, now: datetime) -> CostSoFar | None:
-        """Count the cost of a live attempt whose run has a max_cost. None for others, and where EC2 is busy."""
+        """Count the cost of a live attempt whose run has a max_cost. None for others."""
         if not history.has_max_cost or history.ending is not None:
             return None
+        prices, late = (), False
         try:
             prices = self._spot_prices(history.lives, until=now)
         except AwsBusyError:
-            return None  # The next pass asks again.
+            late = True  # The next pass asks again.
         except AwsRefusedError:
-            prices = ()
-        return cost_so_far(
+            pass  # The on-demand price is a ceiling.
+        counted = cost_so_far(
             history.lives,
             spot_prices=prices,
             on_demand_usd_per_hour=self.prices,
@@ -520,6 +521,7 @@ class FleetJobs:
             storage=self._storage(history, record, until=now),
             earlier=history.earlier_instances,
         )
+        return replace(counted, prices_are_late=late)
 
     def _storage(self, history: FleetHistory, record: FleetRecord | None, *, until: datetime) -> AttemptStorage:
         """Return the storage of an attempt, from the record and the job that instances work on."""
