@@ -83,12 +83,10 @@ class Checkpointer:
             the platform does not copy. A thread uploads them, and the newest checkpoint of both places is restored. It
             needs boto3. The default is SPOTKEEP_CHECKPOINT_URI.
         per_rank: More names and objects, those that each rank of a distributed training has for itself. Examples are
-            random generators and places in the data. The training then goes on with the same number of ranks only.
+            random generators and places in the data. `spotkeep help distributed-training` has the rule by which
+            another number of ranks takes them.
         name: Name of the training, for a script with several of them. Its checkpoints lie in a folder of this name,
             here and in S3. It has letters, digits, `.`, `_` and `-`.
-        allow_world_size_change: True lets another number of ranks take the common state. `per_rank` then stays as the
-            script made it, and the run does not end as an uninterrupted one would. Floating-point arrays in `per_rank`
-            are refused. They are parts of a model or of an optimizer that would be lost.
         on_restore: Function for a training that adds a parameter group or layers, or resizes an embedding, on its way.
             It gives the state its earlier form before a checkpoint is put back. All ranks call it once, with the
             completed steps and the completed epochs of the checkpoint (None for a training that counts none). An
@@ -113,7 +111,6 @@ class Checkpointer:
         *,
         per_rank: Mapping[str, Any] | None = None,
         name: str | None = None,
-        allow_world_size_change: bool = False,
         on_restore: Callable[[int, int | None], object] | None = None,
     ) -> None:
         require_name(name)
@@ -153,7 +150,6 @@ class Checkpointer:
             watch=NoticeWatch(on_change=self._on_notice_change),
             pause_at_step=pause_at_step,
             on_restore=on_restore,
-            allow_world_size_change=allow_world_size_change,
         )
         self._progress = TrainingProgress()
         self._facts: dict[str, str] = {} if name is None else {"name": name}

@@ -56,7 +56,6 @@ class Setup:
         watch: The watch for notices, which the Checkpointer starts and stops.
         pause_at_step: Completed steps at which the run pauses. None for no pause.
         on_restore: Gives the state the form that it had.
-        allow_world_size_change: True where another number of ranks may take the common part.
     """
 
     state: TrainingState
@@ -69,7 +68,6 @@ class Setup:
     watch: NoticeWatch
     pause_at_step: int | None
     on_restore: Callable[[int, int | None], object] | None
-    allow_world_size_change: bool
 
 
 class Session:
@@ -171,7 +169,6 @@ class Session:
             events=self._events,
             cancelled=setup.watch.came,
             on_restore=setup.on_restore,
-            allow_world_size_change=setup.allow_world_size_change,
             strict=strict,
         )
         manifest = restore.run(step=chosen)

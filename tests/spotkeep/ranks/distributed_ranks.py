@@ -113,6 +113,8 @@ def train(rank: int, job: dict, port: int) -> None:
     rng = np.random.default_rng(rank)
     seen = {"batches": []}
     per_rank = {"torch": torch.default_generator, "rng": rng, "seen": seen} if job.get("per_rank", True) else {}
+    if "notes" in job:
+        per_rank["note"] = [job["notes"][rank]]
     directory = job["directory"][rank] if isinstance(job["directory"], list) else job["directory"]
     lay_traps(rank, job)
     distributed._ANSWER_SECONDS = job.get("answer_seconds", 60)

@@ -272,19 +272,28 @@ def test_a_rank_whose_disk_is_full_costs_that_checkpoint_and_nothing_else(train,
     assert run.state == undisturbed()[0].state
 
 
-def test_another_number_of_ranks_is_refused_or_takes_what_all_have_in_common(train, tmp_path):
-    train(tmp_path / "c", steps=8)
-    refused = train(tmp_path / "c", world_size=3)
+def test_another_number_of_ranks_takes_what_each_rank_had_by_rule(train, tmp_path):
+    two = train(tmp_path / "c", steps=8)
+    subprocess.run(["cp", "-r", tmp_path / "c", tmp_path / "again"], check=True)
+    run = train(tmp_path / "c", world_size=3, steps=8)
+    assert run.codes == [0, 0, 0], run.output
+    assert run.began == [8, 8, 8]
+    assert run.state[:2] == two.state, "the ranks that there were have their own back"
+    assert len({own for _, own in run.state}) == 3, "the new one has random numbers of its own"
+    assert train(tmp_path / "again", world_size=3, steps=8).state == run.state, "the same ones each time"
+    assert train(tmp_path / "c", world_size=1, steps=8).state == run.state[:1]
+
+
+def test_another_number_of_ranks_is_refused_where_no_rule_says_who_gets_what(train, tmp_path):
+    train(tmp_path / "c", steps=8, notes=["a", "b"])
+    refused = train(tmp_path / "c", world_size=3, notes=["c", "c", "c"])
     assert refused.codes == [1, 1, 1]
     for output in refused.output:
         assert "WorldSizeError" in output
         assert "was written by 2 ranks, and this training has 3 ranks" in output
-        assert "torch, rng, seen" in output
-    run = train(tmp_path / "c", world_size=3, options={"allow_world_size_change": True})
-    assert run.codes == [0, 0, 0], run.output
-    assert run.began == [8, 8, 8], "refusing changed nothing"
-    assert CheckpointDirectory(tmp_path / "c").read_manifest(14).world_size == 3
-    assert 8 in steps_in(tmp_path / "c"), "what the two ranks had for themselves is nowhere else"
+        assert "values of its own in note" in output
+    again = train(tmp_path / "c", steps=12, notes=["c", "c"])
+    assert again.began == [8, 8], "refusing changed nothing"
 
 
 def test_what_all_ranks_have_in_common_suits_any_number_of_them(train, tmp_path):
@@ -401,20 +410,10 @@ class TestShards:
         train(tmp_path / "c", kind="shards", kill_in_step=[1, 9])
         refused = train(tmp_path / "c", kind="shards", world_size=3)
         assert refused.codes == [1, 1, 1]
-        assert all("cannot be divided anew: shards, torch" in output for output in refused.output)
+        assert all("values of its own in shards" in output for output in refused.output)
         newest = steps_in(tmp_path / "c")[0]
-        allowed = train(tmp_path / "c", kind="shards", world_size=3, options={"allow_world_size_change": True})
-        assert allowed.codes == [1, 1, 1]
-        assert all("would lose what was trained in shards" in output for output in allowed.output)
         assert steps_in(tmp_path / "c")[0] == newest
         again = train(tmp_path / "c", kind="shards")
         assert again.codes == [0, 0], again.output
         assert again.began == [newest, newest]
         assert again.state == whole.state
-
-    def test_a_part_is_not_taken_for_the_whole(self, train, tmp_path):
-        refused = train(tmp_path / "c", kind="shards", unwrapped=True)
-        assert refused.codes == [1, 1]
-        for output in refused.output:
-            assert "state['model']['0.weight']: a DTensor is divided among the ranks" in output
-            assert "ShardedState(model, optimizer) in per_rank" in output
