@@ -542,6 +542,19 @@ def test_a_fresh_machine_goes_on_from_s3_and_reads_the_checkpoint_once(
     assert len(read) == len(list((tmp_path / "first" / "step-5").glob("data-*"))), "each file once"
 
 
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_it_goes_on_with_as_many_ranks_and_with_others(tmp_path, kind):
+    """From two ranks to three and to one, with the saved state and the rows that are left, divided or whole."""
+    script = Path(__file__).with_name("trainer_on_other_ranks.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path), kind],
+        env=environment_of_script(), capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = [line for line in done.stdout.splitlines() if line and not line.startswith(("{", "spotkeep-event"))]
+    assert said == [f"{kind} is through"], done.stderr[-3000:]
+
+
 def test_a_checkpoint_of_another_model_is_refused_by_name(tmp_path):
     train = {"directory": tmp_path / "checkpoints"}
     with pytest.raises(SystemExit):

@@ -130,26 +130,26 @@ def rows_of_epochs(folder):
     return [sorted(row) for row in rows]
 
 
-def interrupted(kind, folder, ranks_and_steps, last):
-    """Train on so many ranks up to a notice after a step, and so on, and to the end on the last ones."""
-    begun = False
-    for ranks, step in [*ranks_and_steps, (last, None)]:
-        callbacks = [Compares(folder)] * begun + ([] if step is None else [Notice(folder, step)])
+def interrupted(folder, *parts):
+    """Train with so many ranks up to a notice after a step, and so on, and to the end where there is none."""
+    for number, (kind, ranks, step) in enumerate(parts):
+        callbacks = [*([Compares(folder)] if number else []), *([] if step is None else [Notice(folder, step)])]
         codes = run_on_ranks(ranks, partial(train, kind, folder, *callbacks))
         if set(codes) != {0 if step is None else 75}:
             say(f"{ranks} ranks up to step {step} ended with {codes}")
-        begun = True
 
 
 def main(folder, kind):
     alone, again, others = (folder / name for name in ("alone", "again", "others"))
     run_on_ranks(2, partial(train, kind, alone))
     # An epoch has six steps on two ranks.
-    interrupted(kind, again, [(2, 3), (2, 7)], 2)
+    interrupted(again, (kind, 2, 3), (kind, 2, 7), (kind, 2, None))
     if any(not torch.equal(value, ended(again)[name]) for name, value in ended(alone).items()):
         say("on as many ranks it ends differently")
     # 24 rows of the first epoch are two steps of three ranks. Two more end it, and the sixth is in the next one.
-    interrupted(kind, others, [(2, 3), (3, 6)], 1)
+    # The last rank divides the model where the others do not, and the other way around.
+    other = "ddp" if kind == "fsdp" else "fsdp"
+    interrupted(others, (kind, 2, 3), (kind, 3, 6), (other, 1, None))
     if rows_of_epochs(others) != [[*range(ROWS)]] * EPOCHS:
         say(f"on other ranks the epochs have {rows_of_epochs(others)}")
     facts = {name: float(ended(others)[name]) for name in ("step", "of", "lr")}
