@@ -78,6 +78,7 @@ def run_rank(rank: int, job: dict, port: int) -> None:
         "steps": train,
         "epochs": train_epochs,
         "shards": train_sharded,
+        "reshard": reshard,
         "apart": train_apart,
         "uneven": train_uneven,
         "back": go_back,
@@ -254,6 +255,61 @@ def train_sharded(rank: int, job: dict, port: int) -> None:
     result = {"began": began, "weights": digest, "own": sum(part.numel() for part in net.parameters())}
     Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
     dist.destroy_process_group()
+
+
+def reshard(rank: int, job: dict, port: int) -> None:
+    """Make two steps and a checkpoint, or go on from one, with a model that is divided in one of several ways."""
+    import torch
+    import torch.distributed as dist
+
+    from spotkeep import Checkpointer
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="stdout")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
+    torch.manual_seed(job["seed"])
+    model = torch.nn.Sequential(
+        torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 300), torch.nn.BatchNorm1d(300)
+    )
+    net = divided(model, job["division"], job["world_size"])
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    state = {"model": model, "optimizer": optimizer}
+    with Checkpointer(state, job["directory"], every_steps=2) as checkpointer:
+        began = checkpointer.step
+        for _ in checkpointer.steps(job["steps"]):
+            optimizer.zero_grad()
+            net(torch.randn(4, 6)).square().mean().backward()
+            optimizer.step()
+    wholes = dict(model.state_dict())
+    for number, own in optimizer.state_dict()["state"].items():
+        wholes |= {f"{number}.{name}": value for name, value in own.items()}
+    full = {name: getattr(value, "full_tensor", lambda value=value: value)() for name, value in wholes.items()}
+    digests = {name: hashlib.sha256(value.detach().numpy().tobytes()).hexdigest() for name, value in full.items()}
+    result = {"began": began, "weights": digests, "own": 0}
+    Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
+    dist.destroy_process_group()
+
+
+def divided(net, division: str, world_size: int):
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    if division == "replicas":
+        return torch.nn.parallel.DistributedDataParallel(net)
+    if division == "fully sharded":
+        mesh = init_device_mesh("cpu", (world_size,))
+    elif division == "replicas of shards":
+        mesh = init_device_mesh("cpu", (2, world_size // 2), mesh_dim_names=("replicas", "shards"))
+    elif division == "two dimensions":
+        both = init_device_mesh("cpu", (world_size // 2, 2), mesh_dim_names=("data", "tensor"))
+        parallelize_module(net, both["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        mesh = both["data"]
+    if division != "none":
+        for layer in (net[0], net[2], net):
+            fully_shard(layer, mesh=mesh)
+    return net
 
 
 def train_apart(rank: int, job: dict, port: int) -> None:

@@ -417,3 +417,36 @@ class TestShards:
         assert again.codes == [0, 0], again.output
         assert again.began == [newest, newest]
         assert again.state == whole.state
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (("fully sharded", 2), ("fully sharded", 3)),
+        (("fully sharded", 3), ("fully sharded", 1)),
+        (("fully sharded", 2), ("replicas", 2)),
+        (("replicas", 3), ("fully sharded", 2)),
+        (("fully sharded", 3), ("none", 1)),
+        (("none", 1), ("fully sharded", 2)),
+        (("replicas of shards", 4), ("fully sharded", 3)),
+        (("fully sharded", 3), ("replicas of shards", 4)),
+        (("two dimensions", 4), ("fully sharded", 2)),
+        (("fully sharded", 2), ("two dimensions", 4)),
+    ],
+    ids=str,
+)
+def test_a_model_goes_on_in_another_division(train, tmp_path, before, after):
+    """Each array is equal to the bit, in the model and in the optimizer, which has made no step yet."""
+
+    def run(division, *, seed, steps=2):
+        kind, world_size = division
+        ended = train(tmp_path / "c", kind="reshard", world_size=world_size, division=kind, seed=seed, steps=steps)
+        assert ended.codes == [0] * world_size, ended.output
+        return ended
+
+    saved, restored = run(before, seed=0), run(after, seed=1)
+    assert restored.began == [2] * after[1]
+    digests = [one for one, _ in restored.state]
+    assert digests == [saved.state[0][0]] * after[1]
+    assert len(digests[0]) == 9 + 3 * 6
+    assert set(run(after, seed=2, steps=4).began) == {2}, "it trains on"
