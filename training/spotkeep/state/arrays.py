@@ -175,6 +175,13 @@ def bytes_in_c_order(array: Any) -> Buffer:
     return memoryview(numpy_for("arrays").ascontiguousarray(array).reshape(-1).view("u1").data)
 
 
+def numpy_order(order: Sequence[int] | None) -> str | list[int]:
+    """Give the order of dimensions as `dump_numpy` describes it."""
+    if order is None or list(order) == sorted(order):
+        return "C"
+    return "F" if list(order) == sorted(order, reverse=True) else list(order)
+
+
 def numpy_for(purpose: str) -> Any:
     """Give the library NumPy.
 

@@ -418,7 +418,9 @@ class _Encoder:
         if self._one_process and array.boxes == (Box.whole(array.shape),):
             return self._encode_array(array.kind, array.parts[0].local, path)
         meta: dict[str, Json] = {"dtype": array.dtype, "shape": list(array.shape)}
-        if array.order is not None:
+        if array.kind == "ndarray":
+            meta["order"] = arrays.numpy_order(array.order)
+        elif array.order is not None:
             meta["order"] = list(array.order)
         if live and array.requires_grad:
             meta["requires_grad"] = True
@@ -625,7 +627,7 @@ class _Decoder:
             if kind == "tensor":
                 value = arrays.new_torch(body, size, like=like)
             else:
-                value = arrays.new_numpy({"order": "C", **body}, size)
+                value = arrays.new_numpy({"order": "C", **body}, size, like=like)
             parts = (Part(Box.whole(shape), value),) if size else ()
         here = []
         for part in parts:
