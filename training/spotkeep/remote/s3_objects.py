@@ -12,13 +12,13 @@ import contextlib
 import hashlib
 import importlib
 import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from spotkeep.errors import MissingLibraryError, RemoteError, UsageError
+from spotkeep.native.crc32 import crc32 as fast_crc32
 from spotkeep.state.arrays import Buffer
 
 _URI = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?", re.DOTALL)
@@ -273,7 +273,7 @@ class S3Objects:
 
 def crc32(raw: Buffer) -> str:
     """Give the CRC-32 in S3's form, four big-endian bytes in Base64."""
-    return base64.b64encode(zlib.crc32(raw).to_bytes(4, "big")).decode("ascii")
+    return base64.b64encode(fast_crc32(raw).to_bytes(4, "big")).decode("ascii")
 
 
 def sendable(raw: Buffer) -> bytes | bytearray:
