@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from spotkeep_cli.account.check import AccountCheck, in_order
+from spotkeep_jobs.document.request import validate
 from spotkeep_jobs.record.deployment_records import OrphanKind, OrphanReport
 from spotkeep_jobs.record.record import Metric, ScriptMetrics, TrialPlace
 from spotkeep_jobs.record.run_table import RunTable
@@ -90,6 +91,49 @@ def measured(deployment: Any, make: Any) -> None:
         goal="minimize", last=points[-1][1], last_step=60, best=best, best_step=best_step, points=points,
     )  # fmt: skip
     deployment.dynamodb.add(make.completed(), metrics=ScriptMetrics(metrics={"loss": loss}))
+
+
+@pytest.fixture
+def two_metrics(deployment: Any, make: Any) -> None:
+    """A run with a metric that its script logged, and one that it printed."""
+    accuracy = tuple((step, 0.5 + 0.48 * (1 - abs(850 - step) / 850) ** 0.5) for step in range(50, 901, 50))
+    losses = tuple((step, round(0.219 + (step - 7) ** 2 / 60, 3)) for step in range(1, 9)) + ((9, 0.231),)
+    metrics = {
+        "accuracy": Metric(
+            goal="maximize", last=0.97, last_step=900, best=0.98, best_step=850,
+            points=(*((step, round(value, 3)) for step, value in accuracy[:-1]), (900, 0.97)),
+        ),
+        "validation_loss": Metric(
+            goal="minimize", last=0.231, last_step=9, best=0.219, best_step=7, points=losses,
+        ),
+    }  # fmt: skip
+    deployment.dynamodb.add(make.completed(), metrics=ScriptMetrics(metrics=metrics))
+
+
+@pytest.fixture
+def unexpanded(deployment: Any, job_file: Path) -> None:
+    """A job file whose command needs a shell, and the launcher's judgement of it."""
+    command = "python prepare.py --out $SM_MODEL_DIR && python train.py"
+    job_file.write_text(f"name: digits\nsource: .\ninstance_type: ml.m5.large\ncommand: {command}\n")
+    problems = validate({"name": "digits", "instance_type": "ml.m5.large", "command": command}).problems
+    deployment.answers["validate"] = {
+        "ok": False, "error": "refused", "problems": [problem.as_document() for problem in problems], "warnings": [],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def launched(deployment: Any, make: Any, job_file: Path) -> None:
+    """A job file with a channel, a run that a follower sees end at once, and a launcher that takes everything."""
+    job_file.write_text(job_file.read_text() + "channels: [{name: train, uri: s3://my-data/train/}]\n")
+    deployment.dynamodb.add(make.completed())
+    request = {"name": "digits", "command": ["python", "train.py"], "instance_type": "ml.m5.xlarge", "max_run": 7_200}
+    deployment.answers["validate"] = {
+        "ok": True, "request": request, "warnings": [], "usd_per_hour": 0.23, "worst_case_usd": 0.46,
+    }  # fmt: skip
+    started = {"ok": True, "run": RUN, "state": "LAUNCHING", "job_name": f"{RUN}-1", "attempt": 1, "warnings": []}
+    deployment.answers["launch"] = {**started, "replayed": False, "next": []}
+    deployment.answers["resume"] = started
+    deployment.answers["stop"] = {"ok": True, "run": RUN, "state": "STOPPING", "warnings": []}
 
 
 @pytest.fixture

@@ -27,16 +27,17 @@ SAGEMAKER = UploadWatch(platform_copies=True)
 def write(directory, ranks, step, *, metrics=None):
     state = {"weights": np.full(5000, step), "count": step}
     own = {"rng": np.full(3, 10 * step + ranks.rank)}
-    encoded = encode_share(encode_state(state), encode_state(own), rank=ranks.rank)
+    sizes = [24] * ranks.world_size
+    encoded = encode_share(encode_state(state), encode_state(own), rank=ranks.rank, own_bytes=sizes)
     staged = StagedState()
-    images = staged.arrange(encoded.blobs)
-    staged.copy(encoded.blobs, images)
+    images = staged.arrange(encoded.parts)
+    staged.copy(images)
     return directory.write_images(images, encoded.document, step=step, progress=Progress(metrics=metrics or {}))
 
 
 def read(path, step, rank, world_size):
     found = CheckpointDirectory(path).open(
-        step, view=lambda one: view_for(one, rank=rank, world_size=world_size, per_rank=["rng"], change_allowed=False)
+        step, view=lambda one: view_for(one, rank=rank, world_size=world_size, per_rank=["rng"])
     )
     found.fill()
     return found.state

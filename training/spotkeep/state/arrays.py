@@ -105,13 +105,7 @@ def new_numpy(meta: dict[str, Any], size: int, *, like: Any = None) -> Any:
     order = meta.get("order")
     if order not in ("C", "F"):
         order = _permutation(order, len(shape))
-    try:
-        description = meta["dtype"]
-        dtype = np.dtype(_spelling(description) if isinstance(description, str) else _descr(description))
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise InvalidArrayError(f"an array's dtype cannot be read: {error}") from error
-    if dtype.hasobject:
-        raise InvalidArrayError("an array's dtype holds Python objects, which a checkpoint never does")
+    dtype = _numpy_dtype(meta)
     if math.prod(shape) * dtype.itemsize != size:
         raise InvalidArrayError(f"an array of shape {shape} and dtype {dtype} does not have {size} bytes")
     alike = is_numpy_array(like) and like.dtype == dtype and list(like.shape) == shape and like.flags.writeable
@@ -125,11 +119,107 @@ def new_numpy(meta: dict[str, Any], size: int, *, like: Any = None) -> Any:
         raise InvalidArrayError(f"an array of shape {shape} cannot be made: {error}") from error
 
 
+def item_bytes(kind: str, meta: dict[str, Any]) -> int:
+    """Give the size of an element, for a description of `dump_numpy` or `dump_torch`.
+
+    Raises:
+        InvalidArrayError: The description makes no sense.
+    """
+    size: int = (_torch_dtype(meta) if kind == "tensor" else _numpy_dtype(meta)).itemsize
+    return size
+
+
+def array_shape(meta: dict[str, Any]) -> tuple[int, ...]:
+    """Give the shape that a description says.
+
+    Raises:
+        InvalidArrayError: It makes no sense.
+    """
+    return tuple(_shape(meta))
+
+
+def array_order(meta: dict[str, Any]) -> list[int] | None:
+    """Give the dimensions as they lie in memory, the outermost first. None for C order.
+
+    Raises:
+        InvalidArrayError: The description makes no sense.
+    """
+    order = meta.get("order", "C")
+    dimensions = len(_shape(meta))
+    if order == "F":
+        return list(reversed(range(dimensions)))
+    return None if order == "C" else _permutation(order, dimensions)
+
+
+def array_over(kind: str, meta: dict[str, Any], raw: Buffer) -> Any:
+    """Give an array or tensor with these bytes as its memory, for a description of `dump_numpy` or `dump_torch`."""
+    shape, order = _shape(meta), array_order(meta)
+    there = shape if order is None else [shape[axis] for axis in order]
+    if kind == "tensor":
+        torch = _import("torch", needed_for="tensors")
+        found = torch.frombuffer(raw, dtype=torch.uint8).view(_torch_dtype(meta)).view(there)
+        return found if order is None else found.permute(_inverse(order))
+    found = numpy_for("arrays").frombuffer(raw, dtype=_numpy_dtype(meta)).reshape(there)
+    return found if order is None else found.transpose(_inverse(order))
+
+
+def here(array: Any) -> Any:
+    """Give an array or tensor on the CPU. One that is there already is given itself."""
+    return array.cpu() if is_torch_tensor(array) else array
+
+
+def bytes_in_c_order(array: Any) -> Buffer:
+    """Give the elements of an array or tensor in C order, on the CPU."""
+    if is_torch_tensor(array):
+        return torch_bytes(here(array.detach()).contiguous())
+    return memoryview(numpy_for("arrays").ascontiguousarray(array).reshape(-1).view("u1").data)
+
+
+def new_empty(kind: str, dtype: str, shape: Sequence[int]) -> Any:
+    """Give an array or tensor on the CPU, with memory that is not filled."""
+    if kind == "tensor":
+        return _import("torch", needed_for="tensors").empty(tuple(shape), dtype=_torch_dtype({"dtype": dtype}))
+    return numpy_for("arrays").empty(tuple(shape), dtype=dtype)
+
+
+def numpy_order(order: Sequence[int] | None) -> str | list[int]:
+    """Give the order of dimensions as `dump_numpy` describes it."""
+    if order is None or list(order) == sorted(order):
+        return "C"
+    return "F" if list(order) == sorted(order, reverse=True) else list(order)
+
+
+def numpy_for(purpose: str) -> Any:
+    """Give the library NumPy.
+
+    Raises:
+        MissingLibraryError: It is not installed.
+    """
+    return _import("numpy", needed_for=purpose)
+
+
+def empty_like(array: Any) -> Any:
+    """Give a new array of NumPy with the form of another one, in C order."""
+    return sys.modules["numpy"].empty(array.shape, array.dtype)
+
+
 def numpy_bytes(array: Any, order: str | list[int]) -> memoryview:
     """Give the memory of an array that `new_numpy` gave, to be filled."""
     np = sys.modules["numpy"]
     flat = _in_order(array, order).reshape(-1)
     return memoryview(flat.view(np.uint8).data if array.nbytes else b"")
+
+
+def _numpy_dtype(meta: dict[str, Any]) -> Any:
+    np = _import("numpy", needed_for="arrays")
+    try:
+        description = meta["dtype"]
+        dtype = np.dtype(_spelling(description) if isinstance(description, str) else _descr(description))
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise InvalidArrayError(f"an array's dtype cannot be read: {error}") from error
+    if dtype.hasobject:
+        raise InvalidArrayError("an array's dtype holds Python objects, which a checkpoint never does")
+    return dtype
 
 
 def _numpy_order(array: Any) -> str | list[int]:
@@ -180,6 +270,15 @@ class DeviceBytes:
     def __init__(self, tensor: Any) -> None:
         self._tensor = tensor
 
+    def part(self, start: int, end: int) -> DeviceBytes:
+        """Give the bytes between two places."""
+        return DeviceBytes(self.flat()[start:end])
+
+    def flat(self) -> Any:
+        """Give them as a tensor of bytes."""
+        torch: Any = sys.modules["torch"]
+        return self._tensor.reshape(-1).view(torch.uint8)
+
     def __len__(self) -> int:
         size: int = self._tensor.numel() * self._tensor.element_size()
         return size
@@ -224,6 +323,11 @@ class DeviceBytes:
         return torch.cat([table.view(torch.int64).sum(0).view(torch.uint8), raw[rows * row_bytes :]])
 
 
+def part_of(raw: Buffer | DeviceBytes, start: int, end: int) -> Buffer | DeviceBytes:
+    """Give the bytes between two places. Nothing is copied."""
+    return raw.part(start, end) if isinstance(raw, DeviceBytes) else memoryview(raw)[start:end]
+
+
 def host_bytes(raw: Buffer | DeviceBytes) -> Buffer:
     """Give bytes that may be on a GPU as bytes that are here."""
     return raw.fetch() if isinstance(raw, DeviceBytes) else raw
@@ -231,6 +335,26 @@ def host_bytes(raw: Buffer | DeviceBytes) -> Buffer:
 
 _WORDS_IN_A_ROW = 511
 """No power of two, so that a value that moves among equal ones changes another sum."""
+
+
+_JOINED_BYTES = 64 * 2**20
+"""So many bytes are copied into one piece on a GPU."""
+
+
+def joined_device_digests(raws: Sequence[DeviceBytes]) -> list[str]:
+    """Give digests of many small pieces, joined on their GPU. A kernel for each piece would take longer."""
+    if not raws:
+        return []
+    torch: Any = sys.modules["torch"]
+    groups: list[list[DeviceBytes]] = []
+    room = 0
+    for raw in raws:
+        if not groups or raw.device != groups[-1][0].device or len(raw) > room:
+            groups.append([])
+            room = _JOINED_BYTES
+        groups[-1].append(raw)
+        room -= len(raw)
+    return device_digests([DeviceBytes(torch.cat([raw.flat() for raw in group])) for group in groups])
 
 
 def device_digests(raws: Sequence[DeviceBytes]) -> list[str]:
@@ -258,6 +382,7 @@ def address_of(value: Any) -> tuple[str, int] | None:
         return value.address
     if isinstance(value, memoryview):
         return None if value.readonly or not value.nbytes else ("cpu", ctypes.addressof(_first_byte(value)))
+    value = getattr(value, "_local_tensor", value)  # of a tensor that is divided among ranks
     if not is_torch_tensor(value) or not value.numel() or not (value.is_cpu or value.is_cuda):
         return None
     return (str(value.device), value.data_ptr())
@@ -275,7 +400,7 @@ def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer | DeviceBytes]:
             an unknown dtype, or without own memory.
     """
     torch = sys.modules["torch"]
-    dtype = _dtype_name(tensor.dtype)
+    dtype = dtype_name(tensor.dtype)
     dense, order = tensor, None
     # Nearly all are plain. A state has thousands of them, and describing each holds the training up.
     if dtype not in _TORCH_DTYPES or not _is_plain(tensor, torch):
@@ -286,7 +411,7 @@ def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer | DeviceBytes]:
             )
         _refuse_what_is_not_dense(tensor, dtype, torch)
         dense = tensor.detach().resolve_conj().resolve_neg()
-        order = _torch_order(dense)
+        order = torch_order(dense)
         dense = dense.contiguous() if order is None else dense.permute(order)
     meta: dict[str, Any] = {"dtype": dtype, "shape": list(tensor.shape)}
     if order is not None:
@@ -305,11 +430,12 @@ def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer | DeviceBytes]:
 
 def same_form(one: Any, other: Any) -> bool:
     """Say whether two tensors of one shape have the same type, and lie alike in memory."""
-    return bool(one.dtype == other.dtype and _torch_order(one) == _torch_order(other))
+    return bool(one.dtype == other.dtype and torch_order(one) == torch_order(other))
 
 
 @functools.cache
-def _dtype_name(dtype: Any) -> str:
+def dtype_name(dtype: Any) -> str:
+    """Name the type of a torch tensor's elements, as documents do."""
     return str(dtype).replace("torch.", "", 1)
 
 
@@ -359,9 +485,7 @@ def new_torch(meta: dict[str, Any], size: int, *, like: Any = None) -> Any:
     torch = _import("torch", needed_for="tensors")
     _require_little_endian()
     shape, name = _shape(meta), meta.get("dtype")
-    dtype = getattr(torch, name, None) if isinstance(name, str) and name in _TORCH_DTYPES else None
-    if dtype is None:
-        raise InvalidArrayError(f"a tensor's dtype is {name!r}, which this torch does not know")
+    dtype = _torch_dtype(meta)
     if math.prod(shape) * dtype.itemsize != size:
         raise InvalidArrayError(f"a tensor of shape {shape} and dtype {name} does not have {size} bytes")
     order = None if meta.get("order") is None else _permutation(meta["order"], len(shape))
@@ -375,7 +499,21 @@ def new_torch(meta: dict[str, Any], size: int, *, like: Any = None) -> Any:
         raise InvalidArrayError(f"a tensor of shape {shape} cannot be made: {error}") from error
 
 
-def _torch_order(tensor: Any) -> list[int] | None:
+def empty_here(tensor: Any) -> Any:
+    """Give a tensor on the CPU of the form of another one, with memory that is not filled yet."""
+    return sys.modules["torch"].empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+
+
+def _torch_dtype(meta: dict[str, Any]) -> Any:
+    torch, name = _import("torch", needed_for="tensors"), meta.get("dtype")
+    dtype = getattr(torch, name, None) if isinstance(name, str) and name in _TORCH_DTYPES else None
+    if dtype is None:
+        raise InvalidArrayError(f"a tensor's dtype is {name!r}, which this torch does not know")
+    return dtype
+
+
+def torch_order(tensor: Any) -> list[int] | None:
+    """Give a tensor's dimensions as they lie in memory, the outermost first. None where they lie in C order."""
     return _memory_order(tensor.shape, tensor.stride()) if tensor.numel() else None
 
 
@@ -384,14 +522,14 @@ def _is_plain(tensor: Any, torch: Any) -> bool:
     if not _has_memory_here(tensor, torch) or not tensor.is_contiguous():
         return False
     # A dimension of one element may have any stride, and kernels choose by it.
-    return tensor.ndim < 2 or 1 not in tensor.shape or _torch_order(tensor) is None
+    return tensor.ndim < 2 or 1 not in tensor.shape or torch_order(tensor) is None
 
 
 def _lies_in(tensor: Any, order: list[int] | None, torch: Any) -> bool:
     """Say whether a tensor's memory is its elements in this order of its dimensions, and nothing else."""
     if order is None:
         return _is_plain(tensor, torch)
-    return _has_memory_here(tensor, torch) and _torch_order(tensor) == order
+    return _has_memory_here(tensor, torch) and torch_order(tensor) == order
 
 
 def _has_memory_here(tensor: Any, torch: Any) -> bool:
