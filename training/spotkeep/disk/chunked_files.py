@@ -162,6 +162,21 @@ def read_part(file: ReadableFile, checksums: Sequence[str], offset: int, size: i
     return bytes(found)
 
 
+def read_chunks(file: ReadableFile, checksums: Sequence[str], offset: int, memory: memoryview) -> None:
+    """Read whole chunks of a data file into memory, verified. The last one may be the shorter last one of the file.
+
+    Each is verified while the processor's cache has it.
+
+    Raises:
+        OSError: The disk refuses.
+        AlteredChunkError: A chunk has changed. The memory holds anything then.
+    """
+    for start, end in pieces(len(memory), CHUNK_BYTES):
+        chunk = memory[start:end]
+        _fill(file, chunk, offset + start, cached=True)
+        _verify(chunk, offset + start, checksums)
+
+
 def altered_memory(
     file: ReadableFile, checksums: Sequence[str], memory: Sequence[Target], *, cut: Mapping[Span, int] | None = None
 ) -> list[int]:
