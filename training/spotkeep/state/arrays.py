@@ -275,7 +275,7 @@ def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer | DeviceBytes]:
             an unknown dtype, or without own memory.
     """
     torch = sys.modules["torch"]
-    dtype = _dtype_name(tensor.dtype)
+    dtype = dtype_name(tensor.dtype)
     dense, order = tensor, None
     # Nearly all are plain. A state has thousands of them, and describing each holds the training up.
     if dtype not in _TORCH_DTYPES or not _is_plain(tensor, torch):
@@ -286,7 +286,7 @@ def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer | DeviceBytes]:
             )
         _refuse_what_is_not_dense(tensor, dtype, torch)
         dense = tensor.detach().resolve_conj().resolve_neg()
-        order = _torch_order(dense)
+        order = torch_order(dense)
         dense = dense.contiguous() if order is None else dense.permute(order)
     meta: dict[str, Any] = {"dtype": dtype, "shape": list(tensor.shape)}
     if order is not None:
@@ -305,11 +305,12 @@ def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer | DeviceBytes]:
 
 def same_form(one: Any, other: Any) -> bool:
     """Say whether two tensors of one shape have the same type, and lie alike in memory."""
-    return bool(one.dtype == other.dtype and _torch_order(one) == _torch_order(other))
+    return bool(one.dtype == other.dtype and torch_order(one) == torch_order(other))
 
 
 @functools.cache
-def _dtype_name(dtype: Any) -> str:
+def dtype_name(dtype: Any) -> str:
+    """Name the type of a torch tensor's elements, as documents do."""
     return str(dtype).replace("torch.", "", 1)
 
 
@@ -375,7 +376,8 @@ def new_torch(meta: dict[str, Any], size: int, *, like: Any = None) -> Any:
         raise InvalidArrayError(f"a tensor of shape {shape} cannot be made: {error}") from error
 
 
-def _torch_order(tensor: Any) -> list[int] | None:
+def torch_order(tensor: Any) -> list[int] | None:
+    """Give a tensor's dimensions as they lie in memory, the outermost first. None where they lie in C order."""
     return _memory_order(tensor.shape, tensor.stride()) if tensor.numel() else None
 
 
@@ -384,14 +386,14 @@ def _is_plain(tensor: Any, torch: Any) -> bool:
     if not _has_memory_here(tensor, torch) or not tensor.is_contiguous():
         return False
     # A dimension of one element may have any stride, and kernels choose by it.
-    return tensor.ndim < 2 or 1 not in tensor.shape or _torch_order(tensor) is None
+    return tensor.ndim < 2 or 1 not in tensor.shape or torch_order(tensor) is None
 
 
 def _lies_in(tensor: Any, order: list[int] | None, torch: Any) -> bool:
     """Say whether a tensor's memory is its elements in this order of its dimensions, and nothing else."""
     if order is None:
         return _is_plain(tensor, torch)
-    return _has_memory_here(tensor, torch) and _torch_order(tensor) == order
+    return _has_memory_here(tensor, torch) and torch_order(tensor) == order
 
 
 def _has_memory_here(tensor: Any, torch: Any) -> bool:
