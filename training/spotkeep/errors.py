@@ -181,6 +181,10 @@ class UsageError(SpotkeepError):
     """The library was called in a way that cannot work."""
 
 
+class ExchangeError(SpotkeepError):
+    """A checkpoint cannot be exported to another format, or imported from one. The message says why."""
+
+
 class JobError(SpotkeepError):
     """The job's command could not be started.
 
