@@ -69,7 +69,8 @@ def test_every_make_target_that_the_docs_name_exists_and_every_target_is_named()
 
 
 def test_a_person_reads_the_readme_in_three_minutes() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len([line for line in lines if not line.startswith("<!-- ")]) <= 120
 
 
 def test_the_glossary_has_at_most_25_words() -> None:

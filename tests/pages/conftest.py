@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from spotkeep_cli.account.check import AccountCheck, in_order
+from spotkeep_jobs.document.request import validate
 from spotkeep_jobs.record.deployment_records import OrphanKind, OrphanReport
 from spotkeep_jobs.record.record import Metric, ScriptMetrics, TrialPlace
 from spotkeep_jobs.record.run_table import RunTable
@@ -90,6 +91,34 @@ def measured(deployment: Any, make: Any) -> None:
         goal="minimize", last=points[-1][1], last_step=60, best=best, best_step=best_step, points=points,
     )  # fmt: skip
     deployment.dynamodb.add(make.completed(), metrics=ScriptMetrics(metrics={"loss": loss}))
+
+
+@pytest.fixture
+def two_metrics(deployment: Any, make: Any) -> None:
+    """A run with a metric that its script logged, and one that it printed."""
+    accuracy = tuple((step, 0.5 + 0.48 * (1 - abs(850 - step) / 850) ** 0.5) for step in range(50, 901, 50))
+    losses = tuple((step, round(0.219 + (step - 7) ** 2 / 60, 3)) for step in range(1, 9)) + ((9, 0.231),)
+    metrics = {
+        "accuracy": Metric(
+            goal="maximize", last=0.97, last_step=900, best=0.98, best_step=850,
+            points=(*((step, round(value, 3)) for step, value in accuracy[:-1]), (900, 0.97)),
+        ),
+        "validation_loss": Metric(
+            goal="minimize", last=0.231, last_step=9, best=0.219, best_step=7, points=losses,
+        ),
+    }  # fmt: skip
+    deployment.dynamodb.add(make.completed(), metrics=ScriptMetrics(metrics=metrics))
+
+
+@pytest.fixture
+def unexpanded(deployment: Any, job_file: Path) -> None:
+    """A job file whose command needs a shell, and the launcher's judgement of it."""
+    command = "python prepare.py --out $SM_MODEL_DIR && python train.py"
+    job_file.write_text(f"name: digits\nsource: .\ninstance_type: ml.m5.large\ncommand: {command}\n")
+    problems = validate({"name": "digits", "instance_type": "ml.m5.large", "command": command}).problems
+    deployment.answers["validate"] = {
+        "ok": False, "error": "refused", "problems": [problem.as_document() for problem in problems], "warnings": [],
+    }  # fmt: skip
 
 
 @pytest.fixture

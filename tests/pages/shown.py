@@ -3,26 +3,47 @@
 A comment before a block names the world in which its commands run, or the reason why they do not run:
 
     <!-- shown:local -->
-    <!-- not-run:opens-a-shell -->
+    <!-- shown:text/wrong-settings -->
+    <!-- runs:loop -->
     <!-- file:train.py -->
+    <!-- tested:tests/architecture/test_recipe.py -->
+    <!-- not-run:opens-a-shell -->
     <!-- seen:verdict.html -->
 
-The third one names a file that the block is, in the folder where the commands run. The last one stands before a
-picture, and names the page that it shows, in that folder. A block of one world sees what the
-blocks of that world before it have done. A line `...` stands for any lines. A marker is one word, so that no count of
-a page's sentences meets it.
+* `shown` names the world in which the commands run. A block of one world sees the effects of the blocks of that world
+  before it. Behind a slash stands the name of a text, and the block is this output alone.
+* `runs` names a script of `tests/pages/scripts/`, into which the code goes.
+* `file` names a file that the block is, in the folder where the commands run.
+* `tested` names another test that reads the page and runs the block.
+* `not-run` gives one of the reasons in `REASONS`.
+* `seen` stands before a picture, and names the page that it shows, in the folder where the commands run.
+
+A line `...` stands for any lines. A marker is one word, so that no count of a page's sentences meets it.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 ANY_LINES = "..."
+REASONS = {
+    "asks-an-account": "It calls AWS in an account. Its lines are read up to the request.",
+    "installs-packages": "It needs a package index. Its extras exist.",
+    "is-a-diagram": "It is a drawing in characters.",
+    "is-a-part": "It is a part of a script, a document or a log of the reader.",
+    "is-measured": "It is the output of one long run, with the figures of its day.",
+    "opens-a-shell": "It waits for a person.",
+    "publishes": "It signs or uploads a release.",
+    "runs-for-minutes": "It is a benchmark, a torture or a rehearsal, and a target of make runs it.",
+}
+"""The reasons why a block does not run. A new one is reviewed."""
 _BLOCK = re.compile(
-    r"(?:^ *<!-- (?P<kind>shown|not-run|file):(?P<marker>\S+) -->\n)?^(?P<indent> *)```(?P<language>[a-z]*)\n"
+    r"(?:^ *<!-- (?P<kind>shown|not-run|file|runs|tested):(?P<marker>\S+) -->\n)?"
+    r"^(?P<indent> *)```(?P<language>[a-z]*)\n"
     r"(?P<content>.*?)^(?P=indent)```$",
     flags=re.MULTILINE | re.DOTALL,
 )
@@ -65,6 +86,8 @@ class Block:
         argument: The word after a slash. The block is then an output alone.
         reason: The reason why the block is not run, or None.
         file: The name of the file that the block is, or None.
+        script: The name of the script into which the code goes, or None.
+        test: The path of the test that runs the block, or None.
         language: The word behind the fence.
         content: The text between the fences, without their indentation.
         start: The place of the content in the page.
@@ -76,6 +99,8 @@ class Block:
     argument: str
     reason: str | None
     file: str | None
+    script: str | None
+    test: str | None
     language: str
     content: str
     start: int
@@ -109,6 +134,8 @@ def blocks_of(page: str) -> list[Block]:
                 argument=argument,
                 reason=marker if kind == "not-run" else None,
                 file=marker if kind == "file" else None,
+                script=marker if kind == "runs" else None,
+                test=marker if kind == "tested" else None,
                 language=found["language"],
                 content=re.sub(rf"^{found['indent']}", "", found["content"], flags=re.MULTILINE),
                 start=found.start("content"),
@@ -171,7 +198,7 @@ def _prompted(lines: Sequence[str]) -> Iterator[Shown]:
     typed: list[str] = []
     output: list[str] = []
     for line in lines:
-        if typed and typed[-1].endswith("\\") and not output:
+        if typed and not output and _goes_on(typed):
             typed.append(line)
         elif line.startswith("$ "):
             if typed:
@@ -186,13 +213,26 @@ def _lines(lines: Sequence[str]) -> Iterator[Shown]:
     typed: list[str] = []
     for line in lines:
         typed.append(line)
-        if line.strip() and not line.endswith("\\"):
+        if line.strip() and not _goes_on(typed):
             yield _shown(typed, [])
             typed = []
 
 
+def _goes_on(typed: Sequence[str]) -> bool:
+    """Return True if a shell would wait for more of a command: behind a backslash, in quotes, or in a loop."""
+    text = "\n".join(typed)
+    if text.endswith("\\"):
+        return True
+    try:
+        words = shlex.split(text, comments=True)
+    except ValueError:
+        return True
+    return words.count("do") > words.count("done")
+
+
 def _shown(typed: Sequence[str], output: Sequence[str]) -> Shown:
-    words = " ".join(line.removeprefix("$ ").rstrip("\\").strip() for line in typed)
+    lines = (line.removeprefix("$ ").strip() for line in typed)
+    words = "".join(f"{line[:-1].strip()} " if line.endswith("\\") else f"{line}\n" for line in lines)
     return Shown(typed=tuple(typed), command=words.partition("  #")[0].strip(), output=tuple(output))
 
 

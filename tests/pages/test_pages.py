@@ -15,43 +15,46 @@ from typing import Any
 import pytest
 
 from spotkeep_local.capacity import CapacityScript, Interruption
+from tests.pages.every_block import PAGES
 from tests.pages.shown import Block, blocks_of, renewed
-from tests.pages.worlds import PROJECT, Fleets, Machine, Models, Notebook, World, as_on_pages, copy_example
+from tests.pages.worlds import (
+    PROJECT,
+    Deployed,
+    Fleets,
+    Machine,
+    Models,
+    Notebook,
+    Operator,
+    Texts,
+    World,
+    as_on_pages,
+    copy_example,
+)
 
 DOCS = PROJECT / "docs"
-PAGES = (
-    "command-line.md",
-    "fleets.md",
-    "notifications.md",
-    "python-client.md",
-    "queues.md",
-    "rehearse-anything.md",
-    "schedules.md",
-    "sweeps.md",
-    "tutorial.md",
-    "warm-pools.md",
-)
-"""The pages of which each block runs, or says why not."""
-NOT_RUN = 22
-"""The blocks that say why they do not run. The number falls, or a new reason is reviewed."""
 MACHINES = {
     "client": "client",
+    "deployed": "digits",
     "example": "digits",
     "fleets": "digits",
     "local": "digits",
     "forgetful": "forgetful",
+    "operator": "digits",
     "tutorial": None,
 }
 """The worlds with real processes, and the example in the folder of each, if it begins with one."""
+_KINDS = {"client": Notebook, "deployed": Deployed, "fleets": Fleets, "operator": Operator}
 _CAPACITY = {"digits-lucky": CapacityScript(interruptions=(Interruption(at_fraction=0.4, notice_seconds=2.0),))}
 _NAMES = {"RUN": "digits-1a2b3c4d", "SWEEP": "digits-sweep-0f0f0f0f", "SWEEP/17": "digits-sweep-0f0f0f0f/4"}
 
 
 def _sessions() -> Iterator[Any]:
     for page in PAGES:
-        worlds = dict.fromkeys(block.world for block in blocks_of((DOCS / page).read_text()) if block.world)
+        worlds = dict.fromkeys(block.world for block in blocks_of(page.read_text()) if block.world)
         for world in worlds:
-            yield pytest.param(page, world, id=f"{page}-{world}", marks=[pytest.mark.long] if world in MACHINES else [])
+            yield pytest.param(
+                page, world, id=f"{page.name}-{world}", marks=[pytest.mark.long] if world in MACHINES else []
+            )
 
 
 @pytest.fixture
@@ -62,8 +65,12 @@ def enter(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     def make(name: str) -> World:
         world: World
         if name in MACHINES:
-            machine = {"client": Notebook, "fleets": Fleets}.get(name, Machine)
+            machine = _KINDS.get(name, Machine)
             world = machine(tmp_path / "machine", capacity=_CAPACITY)
+        elif name == "text":
+            from tests.pages.texts import TEXTS
+
+            world = Texts(tmp_path, texts=TEXTS)
         else:
             monkeypatch.chdir(tmp_path)
             if name != "notification":
@@ -80,13 +87,18 @@ def enter(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(("page", "name"), [*_sessions()])
 def test_a_page_shows_what_is_printed(
-    page: str, name: str, enter: Callable[[str], World], request: pytest.FixtureRequest
+    page: Path, name: str, enter: Callable[[str], World], request: pytest.FixtureRequest
 ) -> None:
-    text = (DOCS / page).read_text()
+    text = page.read_text()
     blocks = blocks_of(text)
     world = enter(name)
     if example := MACHINES.get(name):
         copy_example(example, world.folder)
+    if name == "operator":
+        # Pages show the files of a command behind it, too.
+        for block in blocks:
+            if block.file:
+                (world.folder / block.file).write_text(block.content)
     wrong = {}
     for block in blocks:
         if block.file:
@@ -100,11 +112,11 @@ def test_a_page_shows_what_is_printed(
             with request.getfixturevalue("browser").open_page(seen, name="page") as opened:
                 shutil.copy(opened.look(width=900).screenshot, DOCS / picture)
     if wrong and request.config.option.update_snapshots:
-        _write(DOCS / page, wrong)
+        _write(page, wrong)
         return
     differences = "".join(_difference(block, content) for block, content in wrong.items())
     assert not differences, (
-        f"{differences}pytest tests/pages --snapshot-update writes the outputs of the day into docs/{page}"
+        f"{differences}pytest tests/pages --snapshot-update writes the outputs of the day into {page.name}"
     )
 
 
@@ -139,23 +151,3 @@ def _write(page: Path, contents: dict[Block, str]) -> None:
         assert old in text, f"{page} has changed meanwhile"
         text = text.replace(old, new, 1)
     page.write_text(text)
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_each_block_runs_or_says_why_not(page: str) -> None:
-    silent = [
-        block.content
-        for block in blocks_of((DOCS / page).read_text())
-        if not (block.world or block.reason or block.file) and block.language not in {"mermaid", "yaml"}
-    ]
-    assert silent == [], "name the world that shows the block, or the reason why it is not run (tests/pages/shown.py)"
-
-
-def test_blocks_that_do_not_run_are_counted() -> None:
-    reasons = {
-        (page, block.reason): block.content
-        for page in PAGES
-        for block in blocks_of((DOCS / page).read_text())
-        if block.reason
-    }
-    assert len(reasons) == NOT_RUN, reasons

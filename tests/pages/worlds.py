@@ -7,6 +7,7 @@ compared to the letter.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -75,6 +76,8 @@ class Machine:
         self._home.mkdir()
 
     def run(self, command: str) -> tuple[list[str], int]:
+        # The package of the day is this one.
+        command = command.removeprefix("uvx ")
         if command == "spotkeep local up":
             command += f" --port {lifecycle.free_port()}"
         elif self._capacity and "--local launch" in command:
@@ -151,6 +154,45 @@ class Fleets(Machine):
             time.sleep(0.5)
 
 
+class Operator(Machine):
+    """A folder with a local AWS of its own in `.spotkeep/local`, and a shell that keeps its variables."""
+
+    def __init__(self, folder: Path, *, capacity: Mapping[str, CapacityScript]) -> None:
+        super().__init__(folder, capacity=capacity)
+        self._state = self.folder / ".spotkeep" / "local"
+        self._before: list[str] = []
+
+    def run(self, command: str) -> tuple[list[str], int]:
+        if "\n" in command and "import" in command:
+            command = f"python -c {shlex.quote(command)}"
+        # Version 1 of the AWS command line takes blobs as they are, and has no option for it.
+        command = command.replace(" --cli-binary-format raw-in-base64-out", "")
+        if command.startswith(("eval ", "export ")):
+            self._before.append(command)
+        return super().run("\n".join([*self._before, command]) if command != "spotkeep local up" else command)
+
+
+class Deployed(Operator):
+    """The same, deployed, as an administrator. `TABLE` is the run table."""
+
+    def __init__(self, folder: Path, *, capacity: Mapping[str, CapacityScript]) -> None:
+        super().__init__(folder, capacity=capacity)
+        _, exit_code = self.run("spotkeep local up")
+        assert exit_code == 0
+        self.run('eval "$(spotkeep local env --administrator)"')
+        parameter, _ = self.run(
+            "aws ssm get-parameter --name /spotkeep/connection --query Parameter.Value --output text"
+        )
+        self._table = json.loads("".join(parameter))["run_table"]
+
+    def run(self, command: str) -> tuple[list[str], int]:
+        return super().run(re.sub(r"\bTABLE\b", getattr(self, "_table", "TABLE"), command))
+
+    def text(self, name: str) -> list[str]:
+        document = as_on_pages((self.folder / name).read_text(), folder=self.folder)
+        return json.dumps(json.loads(document), indent=2, ensure_ascii=False).splitlines()
+
+
 _BEFORE_CODE: Final = """
 import functools, spotkeep_client
 spotkeep_client.Spotkeep = functools.partial(spotkeep_client.Spotkeep, local=True)
@@ -199,6 +241,27 @@ class Models:
 
     def text(self, name: str) -> list[str]:
         return self._texts[name].splitlines()
+
+    def end(self) -> None:
+        return
+
+
+class Texts:
+    """Outputs that no command of a page prints, by their names."""
+
+    form = staticmethod(stable)
+
+    def __init__(self, folder: Path, *, texts: Mapping[str, Callable[[Path], str]]) -> None:
+        self.folder = folder
+        self._texts = texts
+
+    def run(self, command: str) -> tuple[list[str], int]:
+        raise NotImplementedError(f"{command}: this world has outputs alone")
+
+    def text(self, name: str) -> list[str]:
+        folder = self.folder / name
+        folder.mkdir()
+        return self._texts[name](folder).splitlines()
 
     def end(self) -> None:
         return

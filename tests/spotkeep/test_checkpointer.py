@@ -489,7 +489,7 @@ def test_a_checkpoint_of_a_newer_library_is_not_passed_over(tmp_path):
     import json
 
     train(tmp_path, 5)
-    body = json.dumps({"format": 4, "library": "spotkeep 9.0"}).encode()
+    body = json.dumps({"format": 5, "library": "spotkeep 9.0"}).encode()
     sealed = b'{"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'","manifest":' + body + b"}\n"
     (tmp_path / "step-5" / "manifest.json").write_bytes(sealed)
     with pytest.raises(NewerFormatError):

@@ -7,23 +7,23 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Optional
 
 from spotkeep.loaded import loaded
 from spotkeep.state import arrays
-from spotkeep.state.encoding import object_state, stateful_kind
+from spotkeep.state.encoding import Json, object_state, stateful_kind
 
 from .disk.checkpoint_directory import CheckpointDirectory, OpenCheckpoint
 from .disk.chunk_checksums import chunk_checksums
-from .disk.manifest import CHUNK_BYTES, DataFile, Manifest, RankView
+from .disk.manifest import CHUNK_BYTES, DataFile, Manifest
 from .errors import CheckpointError, DamagedCheckpointError, MixedStateError
 from .events import TrainingEvents
 from .notices.notice import EXIT_INTERRUPTED
 from .ranks.rank_group import RankGroup
 from .ranks.rank_shares import differing_paths, trained_names, view_for
+from .remote.background_upload import upload_pace
 from .remote.remote_checkpoints import RemoteManifest
 from .remote.second_tier import SecondTier
 from .remote.transfer import TransferCancelledError
@@ -204,7 +204,11 @@ class Restore:
         overwritten = False
         # One that is damaged here may be whole in S3.
         for step, fetch in [(step, fetch) for step in steps for fetch in (False, True)]:
-            if step not in (remote if fetch else local) or (not fetch and self._tier.gathers_hosts):
+            if not fetch and self._tier.gathers_hosts:
+                # Each host has a part of it, so that it goes through S3.
+                remote += [step] if step not in remote and self._bring_together(step) else []
+                continue
+            if step not in (remote if fetch else local):
                 continue
             if fetch and not self._fetch(step):
                 continue
@@ -248,7 +252,7 @@ class Restore:
         def open_it() -> None:
             # What the script does to its state for one checkpoint cannot be undone for another one.
             if verify_first or self._on_restore is not None:
-                self._directory.verify(step, view=self._view)
+                self._directory.verify(step, view=self._whole_view)
             self._make_as_it_was(step)
             if self._shared_memory is None:
                 self._shared_memory = SharedMemory(self._state.whole)
@@ -270,15 +274,15 @@ class Restore:
         """Give the values for `_live`."""
         return found.state if self._strict else with_own_items(found.state, self._state.whole)
 
-    def _view(self, manifest: Manifest) -> RankView:
-        view = self._whole_view(manifest)
+    def _view(self, manifest: Manifest) -> Json:
+        whole = self._whole_view(manifest)
         if self._strict:
-            return view
-        document, left_out = fitting_part(view.state, self._state.whole)
+            return whole
+        document, left_out = fitting_part(whole, self._state.whole)
         self.left_out = tuple(left_out)
-        return replace(view, state=document)
+        return document
 
-    def _whole_view(self, manifest: Manifest) -> RankView:
+    def _whole_view(self, manifest: Manifest) -> Json:
         return view_for(
             manifest,
             rank=self._ranks.rank,
@@ -311,7 +315,7 @@ class Restore:
             live.update({name: part[name] for name in taken})
         if self._shared_memory is not None:
             self._shared_memory.join_where_equal()
-        differences, held = compare_restored(live, found.document)
+        differences, held = compare_restored(live, found.document, found.manifest.divided)
         if not self._strict:
             differences = [difference for difference in differences if not difference.added]
         differences += [altered(held[index].form) for index in found.altered(held)]
@@ -366,16 +370,44 @@ class Restore:
         self._events.emit("downloaded", step=step, seconds=seconds, bytes=found[0].total_bytes)
         return True
 
+    def _bring_together(self, step: int) -> bool:
+        """Upload a checkpoint that is on the disks of the hosts alone. Gives true if it is whole in S3 then."""
+        remote = self._tier.remote
+        if remote is None:
+            return False
+        shown: list[RemoteManifest] = []
+
+        def show() -> Any:
+            if self._ranks.is_first:
+                shown.append(remote.show_manifest(step))
+                return [len(shown[0].raw), shown[0].digest]
+            return None
+
+        def send() -> None:
+            if not self._ranks.is_first:
+                shown.append(remote.read_same_manifest(step, size=size, digest=digest, shown=True))
+            try:
+                remote.send_what_is_here(step, shown[0].manifest, cancelled=self._cancelled, pace=upload_pace())
+            except TransferCancelledError:
+                raise SystemExit(EXIT_INTERRUPTED) from None
+
+        try:
+            size, digest = self._ranks.together(show)[0]
+            self._ranks.together(send)
+            whole = self._ranks.together(lambda: remote.complete(step, shown[0]) if self._ranks.is_first else None)[0]
+        except DamagedCheckpointError as error:
+            self._report_damage(step, error)
+            return False
+        if not whole and self._ranks.is_first:
+            _logger.warning("the hosts no longer have all files of the checkpoint of step %d", step)
+        return bool(whole)
+
     def _files_needed_here(self, manifest: Manifest) -> list[DataFile]:
         """Choose the files that the ranks of this host read. A folder of all ranks gets all files."""
         shared = self._ranks.shared
         if not self._tier.gathers_hosts or shared is None or manifest.world_size != self._ranks.world_size:
             return list(manifest.files)
-        chosen: set[int] = set()
-        for rank in shared.ranks_here:
-            indices = manifest.view(rank).file_indices
-            chosen.update(range(len(manifest.files)) if indices is None else indices)
-        return [manifest.files[index] for index in sorted(chosen)]
+        return manifest.files_for(*map(manifest.state_of, shared.ranks_here))
 
     def _report_damage(self, step: int, error: DamagedCheckpointError) -> None:
         self._directory.distrust(step)

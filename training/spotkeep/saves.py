@@ -26,7 +26,7 @@ from .events import TrainingEvents
 from .leaving import Leaving
 from .notices.notice import NoticeWatch
 from .ranks.rank_group import RankGroup
-from .ranks.rank_shares import ShareDocument
+from .ranks.rank_shares import EncodedShare, ShareDocument
 from .remote.second_tier import SecondTier
 from .schedule.interruption_history import InterruptionHistory
 from .schedule.save_schedule import SaveSchedule, rounded
@@ -218,7 +218,7 @@ class BackgroundWriter:
         save = self.save
         return save is not None and not save.ended.is_set()
 
-    def start(self, encoded: EncodedState, *, step: int, reason: str, progress: Progress) -> None:
+    def start(self, encoded: EncodedState | EncodedShare, *, step: int, reason: str, progress: Progress) -> None:
         """Begin a save. Returns when the state may change again. The save before it has ended and is collected.
 
         Where the system starts no more threads (a limit on processes), the save has ended when this returns.
@@ -229,7 +229,7 @@ class BackgroundWriter:
         save = Save(step, reason)
         document = encoded.document
         try:
-            images = self._staged.arrange(encoded.blobs)
+            images = self._staged.arrange(encoded.parts)
         except Exception as error:
             self._directory.decline(error)
             raise
@@ -255,7 +255,7 @@ class BackgroundWriter:
                 self._thread = thread
             except RuntimeError as error:
                 _logger.warning("the training waits while the checkpoint of step %d is written: %s", step, error)
-            self._staged.copy(encoded.blobs, images)
+            self._staged.copy(images)
         except BaseException as error:
             self._staged.abandon()
             if thread.ident is not None:
@@ -482,7 +482,7 @@ class Saves:
                 raise save.problem
             self._report_failure(save.step, save.problem)
 
-    def _encode(self) -> EncodedState:
+    def _encode(self) -> EncodedState | EncodedShare:
         try:
             encoded = self._ranks.encode(self._state)
             if self.losses is not None:

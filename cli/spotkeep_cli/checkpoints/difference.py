@@ -12,7 +12,7 @@ from spotkeep_cli.checkpoints.elements import Distance, distance, element_type
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spotkeep.disk.inspection import Entry, InspectedCheckpoint, Span
+    from spotkeep.disk.inspection import Entry, InspectedCheckpoint
 
 _PIECE_BYTES = 2**20
 """A multiple of every element's size except odd ones. Arrays of odd sizes are compared as bytes."""
@@ -87,7 +87,7 @@ def difference(
             changes.append(Change(name=name, kind=ChangeKind.ADDED, new=entry))
         elif _form(known) != _form(entry):
             changes.append(Change(name=name, kind=ChangeKind.REFORMED, old=known, new=entry))
-        elif known.span is None or entry.span is None:
+        elif known.size is None or entry.size is None:
             if not same_value(known.value, entry.value):
                 changes.append(Change(name=name, kind=ChangeKind.CHANGED, old=known, new=entry))
         elif (change := _array_change(old, new, known, entry, with_numpy=with_numpy, on_bytes=on_bytes)) is not None:
@@ -129,21 +129,15 @@ def _array_change(
     with_numpy: bool,
     on_bytes: Callable[[int], None],
 ) -> Change | None:
-    one, other = _span(before), _span(after)
     total = Distance()
     elements = element_type(after)
-    if one.size != other.size:
+    if before.size != after.size:
         return Change(name=after.name, kind=ChangeKind.CHANGED, old=before, new=after)
     piece_bytes = _PIECE_BYTES - _PIECE_BYTES % (elements.item_bytes or 1) or (elements.item_bytes or 1)
-    for left, right in zip(old.pieces(one, piece_bytes), new.pieces(other, piece_bytes), strict=True):
+    for left, right in zip(old.pieces(before, piece_bytes), new.pieces(after, piece_bytes), strict=True):
         total = total.joined(distance(left, right, elements, with_numpy=with_numpy))
         on_bytes(len(right))
     if not total.changed:
         return None
-    count = after.span.size // (elements.item_bytes or 1) if after.span else 0
+    count = (after.size or 0) // (elements.item_bytes or 1)
     return Change(name=after.name, kind=ChangeKind.CHANGED, old=before, new=after, elements=count, distance=total)
-
-
-def _span(entry: Entry) -> Span:
-    assert entry.span is not None  # noqa: S101 -- the caller looked
-    return entry.span

@@ -17,7 +17,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from spotkeep.disk.inspection import Span
 from spotkeep.errors import DamagedCheckpointError, MissingLibraryError
 from spotkeep.state.encoding import MalformedStateError, decode_state
 from spotkeep_cli.checkpoints.elements import as_text, element_type
@@ -44,9 +43,9 @@ def row_major(checkpoint: InspectedCheckpoint, entry: Entry) -> Iterator[bytes]:
     Raises:
         DamagedCheckpointError: If a chunk of it is damaged.
     """
-    assert entry.span is not None  # noqa: S101 -- only arrays come here
+    assert entry.size is not None  # noqa: S101 -- only arrays come here
     elements = element_type(entry)
-    pieces = checkpoint.pieces(entry.span, _PIECE_BYTES)
+    pieces = checkpoint.pieces(entry, _PIECE_BYTES)
     if entry.order != "C" and entry.shape is not None and len(entry.shape) > 1:
         item_bytes = elements.item_bytes or 1
         order = tuple(reversed(range(len(entry.shape)))) if isinstance(entry.order, str) else entry.order
@@ -117,7 +116,7 @@ def write_safetensors(
     # The largest elements first: each array is aligned to its own.
     for entry in sorted(arrays, key=lambda entry: -(entry.item_bytes or 1)):
         offsets[entry.name] = end
-        end += entry.span.size if entry.span else 0
+        end += entry.size or 0
         document[entry.name] = {
             "dtype": element_type(entry).safetensors_name,
             "shape": list(entry.shape or ()),
@@ -238,14 +237,15 @@ def _why_not(entry: Entry) -> str | None:
 def _write_torch(checkpoint: InspectedCheckpoint, file: BinaryIO, on_bytes: Callable[[int], None]) -> Exported:
     torch = _torch()
     entries = checkpoint.entries()
-    _check_memory(sum(entry.span.size for entry in entries if entry.span))
+    _check_memory(sum(entry.size or 0 for entry in entries))
 
-    def read(file_index: int, offset: int, size: int) -> bytes:
+    def read(stream: int, offset: int, size: int) -> bytes:
         on_bytes(size)
-        return b"".join(checkpoint.pieces(Span(file_index, offset, size)))
+        return checkpoint.bytes_at(stream, offset, size)
 
+    manifest = checkpoint.manifest
     try:
-        state = decode_state(checkpoint.manifest.whole_state(), read)
+        state = decode_state(manifest.whole_state(), read, divided=manifest.divided)
     except MalformedStateError as error:
         raise DamagedCheckpointError(f"step-{checkpoint.step}/manifest.json", str(error)) from error
     except MissingLibraryError as error:
@@ -254,7 +254,7 @@ def _write_torch(checkpoint: InspectedCheckpoint, file: BinaryIO, on_bytes: Call
     torch.save(converted.of(state, ()), file)
     return Exported(
         size=file.tell(),
-        tensors=sum(entry.span is not None and entry.dtype is not None for entry in entries) - len(converted.left_out),
+        tensors=sum(entry.size is not None and entry.dtype is not None for entry in entries) - len(converted.left_out),
         values=sum(entry.dtype is None for entry in entries),
         left_out=tuple(converted.left_out),
     )

@@ -107,7 +107,7 @@ def _hanging(text: Text) -> RenderableType:
 
 def checkpoint_tree(manifest: Manifest, entries: Sequence[Entry], *, created: str) -> RenderableType:
     """Return a checkpoint on one page."""
-    data = sum(entry.span.size for entry in entries if entry.span)
+    data = sum(entry.size or 0 for entry in entries)
     arrays = sum(entry.dtype is not None for entry in entries)
     rows: list[Fact] = [
         ("written", f"{created} UTC by {printable_line(manifest.library, longest=_LONGEST_TREE_NAME)}"),
@@ -161,7 +161,7 @@ def entry_document(entry: Entry) -> dict[str, Any]:
         return {**document, "value": as_json(entry.value)}
     if entry.dtype is not None:
         document |= {"dtype": element_type(entry).label, "shape": list(entry.shape or ())}
-    return {**document, "bytes": entry.span.size if entry.span else 0}
+    return {**document, "bytes": entry.size or 0}
 
 
 def _metric(value: float) -> str:
@@ -177,7 +177,7 @@ def _rows(entries: Sequence[Entry]) -> Iterator[tuple[Text, Text, str]]:
         for depth in range(shared, len(groups)):
             yield _name(groups[depth], depth, style="bold"), Text(""), ""
         above = tuple(groups)
-        size = quantities.size(entry.span.size) if entry.span else ""
+        size = "" if entry.size is None else quantities.size(entry.size)
         yield _name(name, len(groups)), Text(entry_text(entry)), size
 
 
@@ -227,14 +227,14 @@ def _what(change: Change) -> Text:
     if change.old is None or change.new is None:
         present = change.new or change.old
         return Text(entry_text(present) if present else "")
-    if change.kind is ChangeKind.REFORMED or change.new.span is None or not change.elements:
+    if change.kind is ChangeKind.REFORMED or change.new.size is None or not change.elements:
         return Text(f"{_form(change.old)} -> {_form(change.new)}")
     return Text(f"{entry_text(change.new)}: {_moved(change)}")
 
 
 def _form(entry: Entry) -> str:
-    if entry.dtype is None and entry.span is not None:
-        return f"{entry.kind}, {quantities.size(entry.span.size)}"
+    if entry.dtype is None and entry.size is not None:
+        return f"{entry.kind}, {quantities.size(entry.size)}"
     return entry_text(entry)
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spotkeep.disk import staged_state
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.manifest import CHUNK_BYTES
 from spotkeep.disk.retention import Retention
@@ -276,7 +277,7 @@ def test_pruning_keeps_the_newest(checkpoints):
 def test_nothing_of_what_was_there_gets_into_a_checkpoint(checkpoints):
     arrays = {f"a{index}": np.full(100, index, dtype="u1") for index in range(5)}
     directory = checkpoints()
-    directory.write(encode_state(arrays, max_file_bytes=250), step=1)
+    directory.write(encode_state(arrays), step=1)
     (directory.path / "step-1" / "notes.txt").write_text("a stranger's")
     (directory.path / "step-1" / "folder").mkdir()
     write(directory, 1)
@@ -334,10 +335,11 @@ def test_where_the_platform_copies_nothing_goes_before_its_successors_have_arriv
     assert sorted(path.name for path in directory.path.iterdir()) == ["step-2", "step-3"], "its markers go with it"
 
 
-def test_data_files_have_a_limit_and_load_one_after_the_other(checkpoints):
-    arrays = {f"a{index}": np.full(100, index, dtype="u1") for index in range(5)}
+def test_data_files_have_a_limit_and_load_one_after_the_other(checkpoints, monkeypatch):
+    monkeypatch.setattr(staged_state, "MAX_FILE_BYTES", CHUNK_BYTES)
+    arrays = {f"a{index}": np.full(2**19 - 100, index, dtype="u1") for index in range(5)}
     directory = checkpoints()
-    directory.write(encode_state(arrays, max_file_bytes=250), step=1)
+    directory.write(encode_state(arrays), step=1)
     names = sorted(path.name for path in (directory.path / "step-1").iterdir())
     assert names == ["data-00000.bin", "data-00001.bin", "data-00002.bin", "manifest.json"]
     restored = directory.read(1).state

@@ -44,7 +44,7 @@ def test_blobs_of_any_size_at_any_place_are_copied_and_added_up(in_one_pass, lay
     expected, there = bytearray(), bytearray()
     for gap, size, on_device, writable in layout:
         raw = noise.bytes(size)
-        blobs.append(Blob(0, end + gap, OnDevice(size) if on_device else bytearray(raw) if writable else raw))
+        blobs.append(Blob(end + gap, OnDevice(size) if on_device else bytearray(raw) if writable else raw))
         expected += bytes(gap) + raw
         # What is not written yet is not zeros: the memory is that of the save before.
         there += b"\xff" * gap + (raw if on_device else b"\xff" * size)
@@ -67,7 +67,7 @@ def test_blobs_of_any_size_at_any_place_are_copied_and_added_up(in_one_pass, lay
 def test_it_is_what_a_blob_is_when_it_is_copied(in_one_pass, monkeypatch):
     monkeypatch.setattr(module, "is_available", lambda: in_one_pass)
     weights, memory = np.zeros(100_000, dtype="u1"), memoryview(bytearray(102_400))
-    content = file_copy(memory, [Blob(0, 0, weights.data)])
+    content = file_copy(memory, [Blob(0, weights.data)])
     weights += 1
     content.copy(0, len(memory))
     assert memory[:100_000] == weights.tobytes()
@@ -76,7 +76,7 @@ def test_it_is_what_a_blob_is_when_it_is_copied(in_one_pass, monkeypatch):
 @pytest.mark.parametrize("in_one_pass", IN_ONE_PASS)
 def test_a_file_without_a_byte_has_no_chunk(in_one_pass, monkeypatch):
     monkeypatch.setattr(module, "is_available", lambda: in_one_pass)
-    assert file_copy(memoryview(b""), [Blob(0, 0, b"")]).copy(0, 0) == []
+    assert file_copy(memoryview(b""), [Blob(0, b"")]).copy(0, 0) == []
 
 
 @pytest.mark.parametrize("in_one_pass", IN_ONE_PASS)

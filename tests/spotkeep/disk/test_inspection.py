@@ -12,15 +12,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spotkeep.disk import staged_state
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.chunk_checksums import chunk_checksum
-from spotkeep.disk.inspection import Entry, InspectedCheckpoint, Span, outline
+from spotkeep.disk.inspection import Entry, InspectedCheckpoint, outline
 from spotkeep.disk.manifest import CHUNK_BYTES, DataFile, Manifest, manifest_bytes
 from spotkeep.errors import DamagedCheckpointError, NewerFormatError
+from spotkeep.state.divided import Box
 from spotkeep.state.encoding import MalformedStateError, encode_state
+from spotkeep.state.resharding import SavedBox
 
 STATE = {
     "model": {"weight": np.arange(12, dtype="f4").reshape(3, 4), "bias": np.zeros(0)},
@@ -43,7 +46,7 @@ def written(checkpoints):
 
 
 def manifest_of(state, *files):
-    return Manifest(step=5, epochs_completed=None, created=0.0, library="spotkeep", files=files, state=state)
+    return Manifest(step=5, epochs_completed=None, created=0.0, library="spotkeep", streams=(files,), state=state)
 
 
 def put(path: Path, state, *data: bytes):
@@ -77,7 +80,7 @@ def test_a_state_is_outlined_without_reading_data(written):
     ]
     weight = entries["model.weight"]
     assert (weight.kind, weight.dtype, weight.shape, weight.item_bytes) == ("ndarray", "<f4", (3, 4), 4)
-    assert weight.span == Span(0, 0, 48)
+    assert (weight.size, weight.boxes) == (48, (SavedBox(Box.whole((48,)), 0, 0),))
     assert entries["optimizer.param_groups.0.betas"].value == (0.9, 0.999)
     assert entries["rng.0"].value == (3, (1, 2, 3), None)
     assert entries["rng.1"].kind == "bytes"
@@ -92,16 +95,19 @@ def test_names_are_distinguished(written):
 
 
 @given(
-    spans=st.lists(st.integers(0, 300), min_size=1, max_size=6),
-    piece_bytes=st.integers(1, 400),
+    sizes=st.lists(st.integers(0, CHUNK_BYTES), min_size=1, max_size=6),
+    piece_bytes=st.integers(10_000, 2 * CHUNK_BYTES),
 )
-def test_pieces_are_the_bytes_of_the_entry(tmp_path_factory, spans, piece_bytes):
-    state = {str(index): bytes([index % 251 + 1]) * size for index, size in enumerate(spans)}
+@settings(max_examples=30)
+def test_pieces_are_the_bytes_of_the_entry(tmp_path_factory, sizes, piece_bytes):
+    state = {str(index): bytes([index % 251 + 1]) * size for index, size in enumerate(sizes)}
     path = tmp_path_factory.mktemp("pieces")
-    CheckpointDirectory(path).write(encode_state(state, max_file_bytes=256), step=5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(staged_state, "MAX_FILE_BYTES", CHUNK_BYTES)
+        CheckpointDirectory(path).write(encode_state(state), step=5)
     with InspectedCheckpoint(path, 5) as checkpoint:
         for entry in checkpoint.entries():
-            pieces = list(checkpoint.pieces(entry.span, piece_bytes))
+            pieces = list(checkpoint.pieces(entry, piece_bytes))
             assert b"".join(pieces) == state[entry.name]
             assert all(len(piece) == piece_bytes for piece in pieces[:-1])
         assert list(checkpoint.damage()) == []
@@ -122,7 +128,7 @@ def test_damage_is_named_by_file_and_place(written):
         assert "chunks 2 to 3 do not" in found[1].problem
         assert sum(looked_at) == 4 * CHUNK_BYTES + 4096
         with pytest.raises(DamagedCheckpointError) as failure:
-            list(checkpoint.pieces(Span(0, CHUNK_BYTES, 2 * CHUNK_BYTES)))
+            checkpoint.bytes_at(0, CHUNK_BYTES, 2 * CHUNK_BYTES)
         assert failure.value.offsets == (2 * CHUNK_BYTES, 3 * CHUNK_BYTES)
 
 
@@ -201,7 +207,7 @@ def test_a_file_that_claims_a_terabyte_costs_no_memory(tmp_path):
     with (directory / "data-00000.bin").open("wb") as file:
         file.truncate(size)
     chunks = ("00000000",) * (size // CHUNK_BYTES)
-    array = {"ndarray": {"dtype": "|u1", "shape": [size], "order": "C", "file": 0, "offset": 0, "size": size}}
+    array = {"ndarray": {"dtype": "|u1", "shape": [size], "order": "C", "offset": 0, "size": size}}
     (directory / "manifest.json").write_bytes(
         manifest_bytes(manifest_of({"dict": [["w", array]]}, DataFile("data-00000.bin", size, chunks)))
     )
@@ -209,14 +215,14 @@ def test_a_file_that_claims_a_terabyte_costs_no_memory(tmp_path):
         [entry] = checkpoint.entries()
         tracemalloc.start()
         with pytest.raises(DamagedCheckpointError):
-            next(checkpoint.pieces(entry.span))
+            next(checkpoint.pieces(entry))
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert peak < 4 * CHUNK_BYTES
 
 
 def array(**changes):
-    return {"ndarray": {"dtype": "<f4", "shape": [2], "order": "C", "file": 0, "offset": 0, "size": 8, **changes}}
+    return {"ndarray": {"dtype": "<f4", "shape": [2], "order": "C", "offset": 0, "size": 8, **changes}}
 
 
 def mapping(**items):
@@ -226,7 +232,7 @@ def mapping(**items):
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        (mapping(w=array(file=1)), "does not exist"),
+        (mapping(w=array(stream=1)), "does not exist"),
         (mapping(w=array(offset=60)), "beyond the end"),
         (mapping(w=array(offset=-1)), "offset is '-1'"),
         (mapping(w=array(size=2**70)), "size is"),
@@ -236,7 +242,7 @@ def mapping(**items):
         (mapping(w=array(dtype="|O8")), "is not known"),
         (mapping(w=array(dtype=None)), "makes no sense"),
         (mapping(w=array(), v=array()), "share the same bytes"),
-        (mapping(w={"tensor": {"dtype": "qint8", "shape": [8], "file": 0, "offset": 0, "size": 8}}), "is not known"),
+        (mapping(w={"tensor": {"dtype": "qint8", "shape": [8], "offset": 0, "size": 8}}), "is not known"),
         (mapping(w={"pickle": "cos\nsystem"}), "unknown kind"),
         (mapping(w={"int": "0x" + "f" * 10**6, "float": "0"}), "no kind of value"),
         ({"dict": [["w"]]}, "no pairs"),
@@ -316,8 +322,8 @@ def test_whatever_can_be_saved_can_be_outlined(tmp_path_factory, state):
         entries = checkpoint.entries()
         assert list(checkpoint.damage()) == []
         for entry in entries:
-            if entry.span is not None:
-                assert len(b"".join(checkpoint.pieces(entry.span))) == entry.span.size
+            if entry.size is not None:
+                assert len(b"".join(checkpoint.pieces(entry))) == entry.size
     assert len({entry.name for entry in entries}) == len(entries)
 
 
@@ -326,7 +332,9 @@ json_values = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(
-            st.sampled_from(["dict", "tuple", "ndarray", "tensor", "bytes", "int", "file", "offset", "size", "shape"]),
+            st.sampled_from(
+                ["dict", "tuple", "ndarray", "tensor", "bytes", "int", "stream", "divided", "offset", "size", "shape"]
+            ),
             inner,
             max_size=4,
         )
@@ -339,7 +347,7 @@ json_values = st.recursive(
 @given(json_values)
 def test_whatever_the_document_is_it_is_outlined_or_refused(document):
     try:
-        entries = outline(replace(manifest_of(document), files=(DataFile("data-00000.bin", 8, ("00000000",)),)))
+        entries = outline(replace(manifest_of(document), streams=((DataFile("data-00000.bin", 8, ("00000000",)),),)))
     except MalformedStateError:
         return
     assert all(isinstance(entry, Entry) for entry in entries)

@@ -22,7 +22,7 @@ MANIFEST = Manifest(
     epochs_completed=1,
     created=1234.5,
     library="spotkeep 0.1.0",
-    files=(DataFile(name="data-00000.bin", size=3, chunks=("0123abcd",)),),
+    streams=((DataFile(name="data-00000.bin", size=3, chunks=("0123abcd",)),),),
     state={"dict": [["a", 1]]},
     metrics={"loss": 0.25},
     measured_at={"loss": 10},
@@ -38,7 +38,7 @@ def test_it_is_json_that_any_tool_can_read():
     document = json.loads(manifest_bytes(MANIFEST))
     assert set(document) == {"sha256", "manifest"}
     assert document["manifest"]["step"] == 12
-    assert document["manifest"]["format"] == 3
+    assert document["manifest"]["format"] == 4
     assert document["manifest"]["checksum"] == "column-sums-crc32"
 
 
@@ -82,6 +82,14 @@ FILE = {"name": "data-00000.bin", "size": 3, "chunks": ["0123abcd"]}
         b"1" * 10_000,
         altered(format=0),
         altered(format="1"),
+        altered(format=2),
+        altered(divided=7),
+        altered(divided=[7]),
+        altered(divided=[[[[0], [1], 0]]]),
+        altered(divided=[[[[0], [1], 0, -1]]]),
+        altered(divided=[[[[0], ["1"], 0, 0]]]),
+        altered(divided=[[[0, [1], 0, 0]]]),
+        altered(files=[FILE, {**FILE, "name": "data-00001.bin"}]),
         altered(checksum="md5"),
         altered(chunk_bytes=1),
         altered(step=-1),
@@ -116,4 +124,4 @@ def test_a_sealed_manifest_that_makes_no_sense_is_refused(document):
 
 def test_a_manifest_from_the_future_is_distinguished_from_damage():
     with pytest.raises(NewerFormatError, match="Resume with the newer library"):
-        parse_manifest(sealed(altered(format=4, library="spotkeep 9.0")))
+        parse_manifest(sealed(altered(format=5, library="spotkeep 9.0")))

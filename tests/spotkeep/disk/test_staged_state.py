@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from spotkeep.disk import staged_state
 from spotkeep.disk.checksum_copy import FileCopy, file_copy
-from spotkeep.disk.chunk_checksums import chunk_checksum
+from spotkeep.disk.chunk_checksums import chunk_checksum, chunk_checksums
 from spotkeep.disk.manifest import CHUNK_BYTES
 from spotkeep.disk.staged_state import AbandonedStagingError, StagedState, pieces_to_copy
 from spotkeep.disk.storage import WRITE_BYTES
-from spotkeep.state.encoding import Blob, encode_state
+from spotkeep.state.encoding import Blob, StreamPart, encode_state
 
 
 def large_pages():
@@ -40,20 +40,30 @@ def kilobytes_in_large_pages(address):
     raise AssertionError("no mapping at that address")
 
 
-def taken(staged, blobs):
-    images = staged.arrange(blobs)
-    staged.copy(blobs, images)
+def taken(staged, *rows):
+    images = staged.arrange([StreamPart.whole(blobs) for blobs in rows])
+    staged.copy(images)
     return images
 
 
 def test_it_holds_every_blob_at_its_place_and_zeros_between():
     staged = StagedState()
-    taken(staged, [Blob(file_index=0, offset=0, raw=b"\xff" * 5000)])
-    blobs = [Blob(0, 64, b"abc"), Blob(0, 128, b"de"), Blob(1, 0, b"f")]
-    images = taken(staged, blobs)
-    assert [image.index for image in images] == [0, 1]
+    taken(staged, [Blob(offset=0, raw=b"\xff" * 5000)])
+    images = taken(staged, [Blob(64, b"abc"), Blob(128, b"de")], [Blob(0, b"f")])
+    assert [image.part for image in images] == [0, 1]
     assert bytes(images[0].raw) == b"\0" * 64 + b"abc" + b"\0" * 61 + b"de" + b"\0" * (4096 - 130)
     assert bytes(images[1].raw) == b"f" + b"\0" * 4095
+
+
+def test_a_stream_goes_on_in_the_next_file_where_one_is_full(monkeypatch):
+    monkeypatch.setattr(staged_state, "MAX_FILE_BYTES", 2 * CHUNK_BYTES)
+    noise = np.random.default_rng(0).bytes(5 * CHUNK_BYTES)
+    images = taken(StagedState(), [Blob(0, noise[:100]), Blob(4096, noise)], [Blob(0, b"x")])
+    assert [(image.part, len(image.raw)) for image in images] == [
+        *((0, 2 * CHUNK_BYTES), (0, 2 * CHUNK_BYTES), (0, CHUNK_BYTES + 4096), (1, 4096))
+    ]
+    assert b"".join(bytes(image.raw) for image in images[:3]) == noise[:100].ljust(4096, b"\0") + noise
+    assert all(image.checksums == chunk_checksums(image.raw, CHUNK_BYTES) for image in images)
 
 
 def test_files_are_whole_blocks():
@@ -64,9 +74,9 @@ def test_files_are_whole_blocks():
 def test_its_memory_is_kept_and_grows_only_when_it_must():
     staged = StagedState()
     for size in (9000, 5000, 9000):
-        taken(staged, [Blob(0, 0, bytes(size))])
+        taken(staged, [Blob(0, bytes(size))])
         assert staged.capacity_bytes == 12288
-    taken(staged, [Blob(0, 0, bytes(20_000))])
+    taken(staged, [Blob(0, bytes(20_000))])
     assert staged.capacity_bytes == 20_480
 
 
@@ -87,7 +97,7 @@ def test_it_is_copied_in_whole_chunks_that_shrink_towards_the_end(size, threads)
 
 @pytest.mark.skipif(not large_pages(), reason="this system has no large pages to give")
 def test_its_memory_lies_in_large_pages():
-    images = taken(StagedState(), [Blob(0, 0, bytes(32 * 2**20))])
+    images = taken(StagedState(), [Blob(0, bytes(32 * 2**20))])
     address = ctypes.addressof(ctypes.c_char.from_buffer(images[0].raw))
     # Not all of it: the system may be out of free large pages, and the ends need not fit one.
     assert kilobytes_in_large_pages(address) >= 8 * 1024
@@ -96,20 +106,19 @@ def test_its_memory_lies_in_large_pages():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_child_shares_none_of_its_memory_and_can_take_its_own():
     staged = StagedState()
-    parents = taken(staged, [Blob(0, 0, b"parent")])
+    parents = taken(staged, [Blob(0, b"parent")])
     child = os.fork()
     if not child:
-        images = taken(staged, [Blob(0, 0, b"child")])
+        images = taken(staged, [Blob(0, b"child")])
         os._exit(0 if bytes(images[0].raw[:5]) == b"child" and images[0].raw is not parents[0].raw else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert bytes(parents[0].raw[:6]) == b"parent"
-    assert taken(staged, [Blob(0, 0, b"again")])[0].raw[:5] == b"again"
+    assert taken(staged, [Blob(0, b"again")])[0].raw[:5] == b"again"
 
 
 def test_what_is_there_can_be_written_before_the_rest_is(monkeypatch):
     staged = StagedState()
-    blobs = [Blob(0, 0, bytes(4096)), Blob(1, 0, b"x")]
-    images = staged.arrange(blobs)
+    images = staged.arrange([StreamPart.whole([Blob(0, bytes(4096))]), StreamPart.whole([Blob(0, b"x")])])
     first_is_written = threading.Event()
 
     @dataclass
@@ -133,7 +142,7 @@ def test_what_is_there_can_be_written_before_the_rest_is(monkeypatch):
 
     writer = threading.Thread(target=write)
     writer.start()
-    staged.copy(blobs, images)
+    staged.copy(images)
     writer.join()
     assert seen == [(image_start, chunk_checksum(image_start.ljust(4096, b"\0"))) for image_start in (b"\0", b"x")]
 
@@ -148,10 +157,10 @@ def test_a_failure_in_either_thread_breaks_the_copy_off(monkeypatch, failing):
 
     monkeypatch.setattr(staged_state, "file_copy", lambda raw, blobs: Failing())
     staged = StagedState()
-    blobs = [Blob(0, 0, bytes(2 * WRITE_BYTES))]
-    images = staged.arrange(blobs)
+    blobs = [Blob(0, bytes(2 * WRITE_BYTES))]
+    images = staged.arrange([StreamPart.whole(blobs)])
     with pytest.raises(OSError, match="the memory is gone"):
-        staged.copy(blobs, images)
+        staged.copy(images)
     with pytest.raises(AbandonedStagingError):
         staged.wait(2 * WRITE_BYTES)
 
@@ -162,10 +171,10 @@ def test_a_copy_that_is_broken_off_raises_where_it_is_waited_for():
             return 8
 
     staged = StagedState()
-    blobs = [Blob(0, 0, Unreadable())]  # type: ignore[arg-type]
-    images = staged.arrange(blobs)
+    blobs = [Blob(0, Unreadable())]  # type: ignore[arg-type]
+    images = staged.arrange([StreamPart.whole(blobs)])
     with pytest.raises(TypeError):
-        staged.copy(blobs, images)
+        staged.copy(images)
     with pytest.raises(AbandonedStagingError):
         staged.wait(1)
 
@@ -176,4 +185,4 @@ def test_more_memory_than_there_is_is_an_error_of_its_own():
             return 2**60
 
     with pytest.raises(MemoryError, match="for a copy of the state"):
-        StagedState().arrange([Blob(0, 0, Endless())])  # type: ignore[arg-type]
+        StagedState().arrange([StreamPart.whole([Blob(0, Endless())])])  # type: ignore[arg-type]

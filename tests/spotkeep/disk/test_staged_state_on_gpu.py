@@ -7,7 +7,7 @@ import pytest
 from spotkeep import Checkpointer
 from spotkeep.disk.staged_state import StagedState, lock_pages
 from spotkeep.state.arrays import DeviceBytes
-from spotkeep.state.encoding import Blob, encode_state
+from spotkeep.state.encoding import Blob, StreamPart, encode_state
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -56,14 +56,14 @@ def driver(monkeypatch):
 def blobs_of(*tensors):
     blobs, end = [], 0
     for tensor in tensors:
-        blobs.append(Blob(0, end, DeviceBytes(tensor)))
+        blobs.append(Blob(end, DeviceBytes(tensor)))
         end += -(-len(blobs[-1].raw) // 4096) * 4096
     return blobs
 
 
 def taken(staged, blobs):
-    images = staged.arrange(blobs)
-    staged.copy(blobs, images)
+    images = staged.arrange([StreamPart.whole(blobs)])
+    staged.copy(images)
     return images
 
 
@@ -84,7 +84,7 @@ def test_a_driver_that_refuses_is_no_error_now_nor_for_the_next_kernel_of_the_tr
 
 def test_what_is_on_a_gpu_is_copied_and_waited_for_beside_what_is_not(driver):
     on_device = [torch.arange(3000.0), torch.tensor(7, dtype=torch.bfloat16), torch.ones(2, 3, dtype=torch.bool)]
-    blobs = [*blobs_of(*on_device), Blob(0, 2**20, b"\1" * 5000)]
+    blobs = [*blobs_of(*on_device), Blob(2**20, b"\1" * 5000)]
     (image,) = taken(StagedState(), blobs)
     for blob, tensor in zip(blobs, on_device, strict=False):
         raw = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()

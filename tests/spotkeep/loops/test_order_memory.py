@@ -44,8 +44,8 @@ class Sampler:
 
 def through_a_checkpoint(captured):
     encoded = encode_state({"captured": captured})
-    blobs = {(blob.file_index, blob.offset): bytes(memoryview(blob.raw).cast("B")) for blob in encoded.blobs}
-    return decode_state(encoded.document, lambda file, offset, size: blobs[file, offset])["captured"]
+    blobs = {blob.offset: bytes(memoryview(blob.raw).cast("B")) for blob in encoded.blobs}
+    return decode_state(encoded.document, lambda stream, offset, size: blobs[offset])["captured"]
 
 
 def moved(make, change):

@@ -9,14 +9,13 @@ import pytest
 
 from spotkeep.errors import OtherRankError, StateError
 from spotkeep.ranks.rank_group import Joinables, RankComparison
-from spotkeep.ranks.rank_shares import encode_share, rank_share
 from spotkeep.state.arrays import DeviceBytes, device_digests
 from spotkeep.state.differences import own_paths
 from spotkeep.state.encoding import encode_state
 
 
 def encoded_on_each(world, states, *, saves=1, change=lambda states, save: None):
-    """The document that each rank writes at each of its saves."""
+    """What each rank writes at each of its saves."""
 
     def act(ranks):
         comparison, documents = RankComparison(ranks, Joinables()), []
@@ -24,23 +23,42 @@ def encoded_on_each(world, states, *, saves=1, change=lambda states, save: None)
             if ranks.rank == 0:
                 change(states, save)
             ranks.exchange(None)
-            encoded = comparison.encode(lambda: (encode_state(states[ranks.rank]), encode_state({})))
-            documents.append(encoded.document)
+            documents.append(comparison.encode(lambda: (encode_state(states[ranks.rank]), encode_state({}))))
         return documents
 
     return world(len(states)).run(act)
 
 
 def differing(world, states, **options):
-    return [[own_paths(one.differences) for one in rank] for rank in encoded_on_each(world, states, **options)]
+    return [[own_paths(one.document.differences) for one in rank] for rank in encoded_on_each(world, states, **options)]
 
 
-def test_what_is_equal_is_written_by_rank_0_alone(world):
-    states = [{"w": np.ones(9), "optimizer": {"state": {0: {"step": 3.0}}}} for _ in range(3)]
+def test_what_is_equal_is_written_once_by_all_together(world):
+    weights = np.random.default_rng(0).random(6 * 2**20 // 8)
+    states = [{"w": weights.copy(), "optimizer": {"state": {0: {"step": 3.0}}}} for _ in range(3)]
     assert differing(world, states) == [[[]], [[]], [[]]]
-    documents = encoded_on_each(world, states)
-    assert [one.common is not None for (one,) in documents] == [True, False, False]
-    assert [(one.common_files, one.own_files) for (one,) in documents] == [(1, 0), (0, 0), (0, 0)]
+    written = [one for (one,) in encoded_on_each(world, states)]
+    assert [one.document.common is not None for one in written] == [True, False, False]
+    assert [[part.size for part in one.parts] for one in written] == [[2 * 2**20, 0]] * 3
+    assert b"".join(bytes(blob.raw) for one in written for blob in one.parts[0].blobs) == weights.tobytes()
+
+
+def test_what_differs_is_written_by_each_rank_and_lies_in_no_range_of_another(world):
+    states = [{"a": np.full(2**18, rank), "w": np.ones(2**18), "z": np.full(9, -1)} for rank in range(3)]
+    written = [one for (one,) in encoded_on_each(world, states)]
+    shared = b"".join(bytes(blob.raw) for one in written for blob in one.parts[0].blobs)
+    assert shared == np.ones(2**18).tobytes() + np.full(9, -1).tobytes()
+    for rank, one in enumerate(written):
+        assert [bytes(blob.raw) for blob in one.parts[1].blobs] == [np.full(2**18, rank).tobytes()]
+    of_first = written[0].document.common["dict"]
+    assert [one[1]["ndarray"].get("stream", 0) for one in of_first] == [1, 0, 0]
+
+
+def test_ranks_with_other_arrays_than_rank_0_leave_the_common_ones_to_it(world):
+    states = [{"w": np.ones(2**18), "more": [np.zeros(9)] * rank} for rank in range(2)]
+    written = [one for (one,) in encoded_on_each(world, states)]
+    assert [one.parts[0].size for one in written] == [0, 0]
+    assert written[0].parts[1].size == 8 * 2**18
 
 
 @pytest.mark.parametrize(
@@ -65,7 +83,7 @@ def test_each_rank_writes_what_it_has_otherwise(world, own):
     assert all(path.startswith("state['own']['at']") for path in (*one, *two))
 
 
-def test_a_small_change_is_found_at_every_save_and_a_large_one_within_32(world):
+def test_a_small_change_is_found_at_every_save_and_one_in_a_large_array_within_32(world):
     for size, limit in ((10, 0), (5000, 31)):
         # What changes between the saves of a process; everything is compared at its first one.
         states = [{f"w{index}": np.zeros(size) for index in range(40)} for _ in range(2)]
@@ -78,6 +96,18 @@ def test_a_small_change_is_found_at_every_save_and_a_large_one_within_32(world):
         first = found.index(["state['w25']"])
         assert 3 <= first <= 3 + limit
         assert found == [[]] * first + [["state['w25']"]] * (40 - first), "from then on it is the rank's own"
+
+
+def test_an_array_that_drifts_apart_is_found_at_the_next_save(world):
+    """A part of each array is compared at each save, so no range mixes two ranks' values of it."""
+    states = [{f"w{index}": np.zeros(5000) for index in range(40)} for _ in range(2)]
+
+    def change(states, save):
+        if save == 3:
+            states[1]["w25"][:] = 1
+
+    found = differing(world, states, saves=6, change=change)[1]
+    assert found == [[]] * 3 + [["state['w25']"]] * 3
 
 
 def test_a_state_that_one_rank_cannot_save_fails_on_all(world):
@@ -128,14 +158,3 @@ def test_digests_that_a_gpu_adds_up_are_equal_for_equal_bytes_only():
         one, again, *others = device_digests([DeviceBytes(each) for each in (raw, raw.clone(), changed, turned)])
         assert one == again
         assert size == 1 or len({one, *others}) == 3
-
-
-def test_shares_of_ranks_that_differ_are_numbered_through():
-    mine, other = {"w": np.ones(4), "same": np.zeros(2)}, {"rng": np.arange(3)}
-    found = {"changed": [["w", {"own": encode_state(mine).document["dict"][0][1]}]], "removed": []}
-    encoded = encode_share(encode_state(mine), encode_state(other), found, rank=1)
-    assert (encoded.document.common_files, encoded.document.own_files) == (0, 2)
-    assert [blob.file_index for blob in encoded.blobs] == [0, 1]
-    share = rank_share(encoded.document, first=5)
-    assert share.differences["changed"][0][1]["own"]["ndarray"]["file"] == 5
-    assert share.state["dict"][0][1]["ndarray"]["file"] == 6

@@ -21,11 +21,13 @@ from spotkeep.disk.manifest import (
 )
 from spotkeep.errors import WorldSizeError
 from spotkeep.ranks.rank_shares import (
+    ShareNumbers,
     WrittenShare,
     encode_share,
-    first_files,
+    even_ranges,
     merged,
-    rank_share,
+    own_bytes,
+    share_numbers,
     trained_names,
     view_for,
 )
@@ -38,41 +40,37 @@ STATES = st.dictionaries(st.sampled_from(["model", "optimizer", "file", "offset"
 OWN = st.dictionaries(st.sampled_from(["rng", "sampler", "files"]), VALUES, max_size=2)
 
 
-def content(blobs, first):
-    """The bytes of one rank's files, as a disk would have them."""
-    files = {}
-    for blob in blobs:
-        file = files.setdefault(first + blob.file_index, bytearray())
-        file.extend(bytes(blob.offset - len(file)))
-        file.extend(blob.raw)
-    return files
+def content(part):
+    """The bytes of one rank's part of a stream, as a disk would have them."""
+    raw = bytearray(part.size)
+    for blob in part.blobs:
+        raw[blob.offset : blob.offset + len(blob.raw)] = bytes(blob.raw)
+    return bytes(raw)
 
 
 def written_by_ranks(common, owns):
-    """What several ranks write together, without a disk."""
-    encoded = [encode_share(encode_state(common), encode_state(own), rank=rank) for rank, own in enumerate(owns)]
-    counts = [one.document.common_files + one.document.own_files for one in encoded]
-    disk, shares = {}, []
-    for one, first in zip(encoded, first_files(counts), strict=True):
-        mine = content(one.blobs, first)
-        disk.update(mine)
-        files = tuple(
-            DataFile(data_file_name(index), len(raw), ("00000000",) * -(-len(raw) // 2**20))
-            for index, raw in sorted(mine.items())
-        )
-        share = WrittenShare(files, rank_share(one.document, first=first))
-        shares.append(WrittenShare.from_message(json.loads(json.dumps(share.as_message())), first=first))
-    files, ranks = merged(shares)
-    manifest = Manifest(7, None, 1.0, "spotkeep", files, encoded[0].document.common, ranks=ranks)
+    """What several ranks write together, without a disk. Gives the manifest, and the streams."""
+    parts = [(encode_state(common), encode_state(own)) for own in owns]
+    sizes = [own_bytes(*of_rank) for of_rank in parts]
+    encoded = [encode_share(*of_rank, rank=rank, own_bytes=sizes) for rank, of_rank in enumerate(parts)]
+    disk, shares = [bytearray(), *(b"" for _ in owns)], []
+    counts = [[int(part.size > 0) for part in one.parts] for one in encoded]
+    for rank, (one, numbers) in enumerate(zip(encoded, share_numbers(counts), strict=True)):
+        common_bytes, disk[rank + 1] = map(content, one.parts)
+        disk[0] += common_bytes
+        files = [
+            (DataFile(data_file_name(number), len(raw), ("00000000",) * -(-len(raw) // 2**20)),) if raw else ()
+            for number, raw in ((numbers.common, common_bytes), (numbers.own, disk[rank + 1]))
+        ]
+        share = WrittenShare(*files, one.document.share, one.document.boxes)
+        shares.append(WrittenShare.from_message(json.loads(json.dumps(share.as_message())), numbers))
+    streams, ranks, divided = merged(shares)
+    manifest = Manifest(7, None, 1.0, "spotkeep", streams, encoded[0].document.common, ranks=ranks, divided=divided)
     return parse_manifest(manifest_bytes(manifest)), disk
 
 
-def read(view, disk):
-    def bytes_of(file_index, offset, size):
-        assert view.file_indices is None or file_index in view.file_indices, "a file of another rank"
-        return bytes(disk[file_index][offset : offset + size])
-
-    return decode_state(view.state, bytes_of)
+def read(document, disk):
+    return decode_state(document, lambda stream, offset, size: bytes(disk[stream][offset : offset + size]))
 
 
 def same(one, other):
@@ -89,13 +87,10 @@ def same(one, other):
 def test_each_rank_gets_back_what_all_have_in_common_and_what_is_its_own(common, owns):
     manifest, disk = written_by_ranks(common, owns)
     assert manifest.world_size == len(owns)
-    assert set(disk) == set(range(len(manifest.files)))
-    seen = []
+    assert [sum(file.size for file in stream) for stream in manifest.streams] == list(map(len, disk))
     for rank, own in enumerate(owns):
         view = view_for(manifest, rank=rank, world_size=len(owns), per_rank=own, change_allowed=False)
         assert same(read(view, disk), {**common, **own})
-        seen += view.file_indices
-    assert set(seen) == set(disk), "no file that no rank verifies"
 
 
 @given(common=STATES, owns=st.lists(OWN, min_size=2, max_size=4), world_size=st.integers(1, 5))
@@ -117,18 +112,18 @@ def test_another_number_of_ranks_gets_what_all_have_in_common_or_a_refusal(commo
 @given(common=STATES, owns=st.lists(OWN, min_size=2, max_size=3))
 def test_a_tool_sees_everything_and_whose_it_is(common, owns):
     manifest, disk = written_by_ranks(common, owns)
-    found = decode_state(manifest.whole_state(), lambda index, offset, size: bytes(disk[index][offset : offset + size]))
+    found = read(manifest.whole_state(), disk)
     assert same(found, {**common, **{f"rank {rank}": own for rank, own in enumerate(owns) if own}})
 
 
 def test_what_one_process_wrote_for_itself_is_no_use_to_several():
     state = {"dict": [["model", 1], ["rng", 2]]}
-    manifest = Manifest(7, None, 1.0, "spotkeep", (), state)
+    manifest = Manifest(7, None, 1.0, "spotkeep", ((),), state)
     options = {"rank": 1, "world_size": 2, "per_rank": ["rng"]}
     with pytest.raises(WorldSizeError, match="was written by 1 process, and this training has 2 ranks"):
         view_for(manifest, **options, change_allowed=False)
-    assert view_for(manifest, **options, change_allowed=True).state == {"dict": [["model", 1]]}
-    assert view_for(manifest, rank=1, world_size=2, per_rank=[], change_allowed=False).state == state
+    assert view_for(manifest, **options, change_allowed=True) == {"dict": [["model", 1]]}
+    assert view_for(manifest, rank=1, world_size=2, per_rank=[], change_allowed=False) == state
 
 
 # JAX saves the bytes of a bfloat16 array as integers, beside the name of the type.
@@ -165,20 +160,29 @@ def test_trained_numbers_that_the_script_has_now_and_the_checkpoint_has_not_are_
 
 
 def test_two_ranks_cannot_claim_the_same_file():
-    message = WrittenShare((DataFile("data-00000.bin", 0, ()),), RankShare(1, {"dict": []})).as_message()
+    share = WrittenShare((DataFile("data-00000.bin", 0, ()),), (), RankShare({"dict": []}), ())
     with pytest.raises(MalformedManifestError, match="file name"):
-        WrittenShare.from_message(message, first=1)
+        WrittenShare.from_message(share.as_message(), ShareNumbers(1, 2))
 
 
-def test_a_rank_cannot_refer_to_the_file_of_another():
+def test_two_ranks_cannot_refer_to_the_same_bytes():
     manifest, disk = written_by_ranks({}, [{"rng": b"mine"}, {"rng": b"yours"}])
-    thief = replace(manifest, ranks=(manifest.ranks[0], RankShare(1, manifest.ranks[0].state)))
-    view = view_for(thief, rank=1, world_size=2, per_rank=["rng"], change_allowed=False)
-    assert view.file_indices == (1,)
-    with pytest.raises(AssertionError, match="a file of another rank"):
-        read(view, disk)
+    thief = replace(manifest, ranks=(manifest.ranks[0], manifest.ranks[0]))
     with pytest.raises(MalformedStateError, match="share the same bytes"):
-        decode_state(thief.whole_state(), lambda *_: b"mine")
+        read(thief.whole_state(), disk)
+
+
+@given(size=st.integers(0, 40 * 2**20), owns=st.lists(st.integers(0, 20 * 2**20), min_size=2, max_size=8))
+def test_all_ranks_write_about_as_many_bytes(size, owns):
+    ranges = even_ranges(size, owns)
+    assert [start for start, _ in ranges] == [0, *(end for _, end in ranges[:-1])]
+    assert ranges[-1][1] == size
+    assert all(start % 2**20 == 0 or start == end == size for start, end in ranges), "whole chunks"
+    written = [own + end - start for own, (start, end) in zip(owns, ranges, strict=True)]
+    assert max(written) <= max(max(owns), -(-(size + sum(owns)) // len(owns))) + 2**20
+    # Nobody is given more while another one has less.
+    given_more = [count for count, own in zip(written, owns, strict=True) if count > own]
+    assert not given_more or max(given_more) - min(written) <= 2 * 2**20
 
 
 @pytest.mark.parametrize(
@@ -210,7 +214,7 @@ def test_a_rank_cannot_refer_to_the_file_of_another():
 def test_nonsense_about_ranks_is_refused(ranks, problem):
     import hashlib
 
-    raw = manifest_bytes(Manifest(7, None, 1.0, "spotkeep", (DataFile("data-00000.bin", 0, ()),), {"dict": []}))
+    raw = manifest_bytes(Manifest(7, None, 1.0, "spotkeep", ((DataFile("data-00000.bin", 0, ()),),), {"dict": []}))
     body = json.dumps({**json.loads(raw)["manifest"], "ranks": ranks}, separators=(",", ":")).encode()
     digest = hashlib.sha256(body).hexdigest().encode()
     with pytest.raises(MalformedManifestError, match=f"the manifest's {problem} is"):

@@ -27,10 +27,11 @@ SAGEMAKER = UploadWatch(platform_copies=True)
 def write(directory, ranks, step, *, metrics=None):
     state = {"weights": np.full(5000, step), "count": step}
     own = {"rng": np.full(3, 10 * step + ranks.rank)}
-    encoded = encode_share(encode_state(state), encode_state(own), rank=ranks.rank)
+    sizes = [24] * ranks.world_size
+    encoded = encode_share(encode_state(state), encode_state(own), rank=ranks.rank, own_bytes=sizes)
     staged = StagedState()
-    images = staged.arrange(encoded.blobs)
-    staged.copy(encoded.blobs, images)
+    images = staged.arrange(encoded.parts)
+    staged.copy(images)
     return directory.write_images(images, encoded.document, step=step, progress=Progress(metrics=metrics or {}))
 
 
@@ -205,6 +206,8 @@ def test_hosts_that_share_a_file_system_are_known_by_what_they_see(world, tmp_pa
             return next(machines)
 
     monkeypatch.setattr(shared_directory, "_machine", machine)
+    # As on a file system of the network, which several machines can mount.
+    monkeypatch.setattr(shared_directory, "_is_on_a_disk_of_its_own", lambda device: False)
     sizes = world(2).run(lambda ranks: write(SharedDirectory(tmp_path, ranks=ranks), ranks, 1))
     assert all(isinstance(size, int) for size in sizes)
     assert [path.name for path in tmp_path.iterdir()] == ["step-1"], "the probe is gone"

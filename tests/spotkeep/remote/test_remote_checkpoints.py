@@ -108,10 +108,10 @@ def test_what_several_ranks_wrote_arrives_as_one(machines, world):
 
     def write(ranks):
         common, own = encode_state({"w": np.arange(9)}), encode_state({"rng": np.full(3, ranks.rank)})
-        encoded = encode_share(common, own, rank=ranks.rank)
+        encoded = encode_share(common, own, rank=ranks.rank, own_bytes=[24] * 3)
         staged = StagedState()
-        images = staged.arrange(encoded.blobs)
-        staged.copy(encoded.blobs, images)
+        images = staged.arrange(encoded.parts)
+        staged.copy(images)
         return SharedDirectory(here.path, ranks=ranks).write_images(
             images, encoded.document, step=3, progress=Progress()
         )
@@ -397,7 +397,7 @@ def seal(body):
 
 def hostile_manifest(files, *, step=3, **fields):
     document = {
-        **json.loads(manifest_bytes(Manifest(step, None, 1.0, "spotkeep", (), {"dict": []})))["manifest"],
+        **json.loads(manifest_bytes(Manifest(step, None, 1.0, "spotkeep", ((),), {"dict": []})))["manifest"],
         "files": files,
         **fields,
     }
@@ -519,7 +519,7 @@ def test_old_ones_go_by_the_same_rules_their_manifest_first(machines, network):
 def test_what_another_number_of_ranks_had_for_itself_is_not_removed(machines, bucket):
     here, remote = machines("here")
     own = {"dict": [["random", 1]]}
-    by_two = Manifest(1, None, 1.0, "spotkeep", (), {"dict": []}, ranks=(RankShare(0, own), RankShare(0, own)))
+    by_two = Manifest(1, None, 1.0, "spotkeep", ((), (), ()), {"dict": []}, ranks=(RankShare(own), RankShare(own)))
     bucket.Object("run/step-1/manifest.json").put(Body=manifest_bytes(by_two))
     for step in (2, 3, 4):
         save(here, step)

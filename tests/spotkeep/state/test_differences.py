@@ -11,21 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep.state.differences import (
-    apart,
     are_differences,
     compare,
     differences,
     digest_tree,
+    moved,
     own_document,
     own_paths,
     own_places,
     with_differences,
 )
-from spotkeep.state.encoding import decode_state, encode_state
+from spotkeep.state.encoding import BlobPlaces, decode_state, encode_state
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.binary(max_size=3)
 ARRAYS = st.lists(st.integers(0, 2), max_size=2).map(lambda items: np.array(items, "u1"))
-KEYS = st.sampled_from(["a", "file", "dict", "own", 1, 2.5, None, (1, "a"), b"raw"])
+KEYS = st.sampled_from(["a", "offset", "dict", "own", 1, 2.5, None, (1, "a"), b"raw"])
 VALUES = st.recursive(
     LEAVES | ARRAYS,
     lambda inner: st.lists(inner, max_size=2) | st.tuples(inner) | st.dictionaries(KEYS, inner, max_size=3),
@@ -35,10 +35,10 @@ STATES = st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3)
 
 
 def tree_of(encoded, passed_over=()):
-    raws = {(blob.file_index, blob.offset): bytes(blob.raw) for blob in encoded.blobs}
+    raws = {blob.offset: bytes(blob.raw) for blob in encoded.blobs}
 
     def digest_of(place):
-        raw = raws[place["file"], place["offset"]] if place["size"] else b""
+        raw = raws[place["offset"]] if place["size"] else b""
         return "-" if raw in passed_over else hashlib.sha256(raw).hexdigest()
 
     return digest_tree(encoded.document, digest_of)
@@ -49,13 +49,16 @@ def found_between(mine, others, passed_over=()):
     return differences(mine.document, tree_of(mine, passed_over), tree_of(others, passed_over)), mine, others
 
 
-def read(document, *blobs_of_files):
-    """Decode a document whose files are those of one state, then those of another."""
-    disk, first = {}, 0
-    for blobs in blobs_of_files:
-        disk.update({(first + blob.file_index, blob.offset): bytes(blob.raw) for blob in blobs})
-        first += 1 + max((blob.file_index for blob in blobs), default=-1)
-    return decode_state(document, lambda index, offset, size: disk[index, offset][:size])
+def read(document, *blobs_of_streams):
+    """Decode a document that refers to these streams, the first of which has the number 0."""
+    disk = {(number, blob.offset): bytes(blob.raw) for number, blobs in enumerate(blobs_of_streams) for blob in blobs}
+    return decode_state(document, lambda stream, offset, size: disk[stream, offset][:size])
+
+
+def apart(found, blobs, stream=1):
+    """Give differences with a stream of their own, and its bytes."""
+    places = BlobPlaces(stream)
+    return moved(found, blobs, places), places.blobs
 
 
 def plain(value):
@@ -70,26 +73,15 @@ def plain(value):
 @given(mine=STATES, others=STATES)
 def test_the_other_state_and_the_differences_give_the_state_back(mine, others):
     found, encoded, of_other = found_between(mine, others)
-    moved, blobs = apart(found, encoded.blobs)
-    files = 1 + max((blob.file_index for blob in of_other.blobs), default=-1)
-    moved = shifted(moved, files)
-    assert moved is None or are_differences(moved)
-    whole = with_differences(of_other.document, moved)
+    own, blobs = apart(found, encoded.blobs)
+    assert own is None or are_differences(own)
+    whole = with_differences(of_other.document, own)
     assert plain(read(whole, of_other.blobs, blobs)) == plain(mine)
     assert (found is None) == (plain(mine) == plain(others))
-    assert {(blob.file_index, blob.offset) for blob in blobs} <= own_places(apart(found, encoded.blobs)[0])
+    assert {blob.offset for blob in blobs} == own_places(own)
+    assert own_places(found) <= {blob.offset for blob in encoded.blobs}
     if found is not None:
         assert own_paths(found)
-
-
-def shifted(document, first):
-    if isinstance(document, list):
-        return [shifted(item, first) for item in document]
-    if not isinstance(document, dict):
-        return document
-    if "file" in document:
-        return {**document, "file": document["file"] + first}
-    return {key: shifted(item, first) for key, item in document.items()}
 
 
 def test_only_what_differs_is_written_and_named():
@@ -97,15 +89,15 @@ def test_only_what_differs_is_written_and_named():
     mine = {"model": {"weight": zeros, "queue": ones}, "history": [], "own": {"layer": {"at": 2}}}
     others = {"model": {"weight": zeros, "queue": zeros}, "history": [0.5], "own": {"layer": {"at": 1}}, "best": 7}
     found, encoded, _ = found_between(mine, others)
-    moved, blobs = apart(found, encoded.blobs)
+    own, blobs = apart(found, encoded.blobs, stream=0)
     assert [bytes(blob.raw) for blob in blobs] == [ones.tobytes()]
-    assert own_paths(moved) == [
+    assert own_paths(own) == [
         "state['model']['queue']",
         "state['history']",
         "state['own']['layer']['at']",
         "state['best']",
     ]
-    alone = read(own_document(moved), blobs)
+    alone = read(own_document(own), blobs)
     assert list(alone) == ["model", "history", "own"]
     assert list(alone["model"]) == ["queue"]
 

@@ -64,8 +64,8 @@ def test_lists_of_values_take_the_saved_length():
 
 def round_trip(value):
     encoded = encode_state({"x": value})
-    files = {(blob.file_index, blob.offset): bytes(blob.raw) for blob in encoded.blobs}
-    return decode_state(encoded.document, lambda index, offset, size: files[index, offset])["x"]
+    raws = {blob.offset: bytes(blob.raw) for blob in encoded.blobs}
+    return decode_state(encoded.document, lambda stream, offset, size: raws[offset])["x"]
 
 
 @pytest.mark.parametrize(

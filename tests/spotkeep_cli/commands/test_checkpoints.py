@@ -18,9 +18,9 @@ from syrupy.assertion import SnapshotAssertion
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.chunk_checksums import chunk_checksum
-from spotkeep.disk.manifest import DataFile, Manifest, manifest_bytes, parse_manifest
+from spotkeep.disk.manifest import DataFile, Manifest, data_file_name, manifest_bytes, parse_manifest
 from spotkeep.disk.staged_state import StagedState
-from spotkeep.ranks.rank_shares import encode_share, rank_share
+from spotkeep.ranks.rank_shares import WrittenShare, encode_share, merged, share_numbers
 from spotkeep.state.encoding import encode_state
 from spotkeep_cli.checkpoints import elements
 from spotkeep_cli.errors import ExitCode
@@ -112,23 +112,38 @@ def write_by_ranks(path: Path, step: int, *, ranks: int) -> None:
     """What the ranks of a training write together."""
     target = path / f"step-{step}"
     target.mkdir(parents=True)
-    files, shares, common = [], [], None
-    for rank in range(ranks):
-        own = {"rng": np.full(3, rank), "place": {"epoch": 1, "batch": rank}}
-        encoded = encode_share(
-            encode_state({"model": {"weight": np.full(7, step / 100)}}), encode_state(own), rank=rank
+    owns = [{"rng": np.full(3, rank), "place": {"epoch": 1, "batch": rank}} for rank in range(ranks)]
+    encoded = [
+        encode_share(
+            encode_state({"model": {"weight": np.full(7, step / 100)}}),
+            encode_state(own),
+            rank=rank,
+            own_bytes=[24] * ranks,
         )
-        first = len(files)
+        for rank, own in enumerate(owns)
+    ]
+    shares = []
+    for one, numbers in zip(encoded, share_numbers([[1 - min(rank, 1), 1] for rank in range(ranks)]), strict=True):
         snapshot = StagedState()
-        images = snapshot.arrange(encoded.blobs)
-        snapshot.copy(encoded.blobs, images)
+        images = snapshot.arrange(one.parts)
+        snapshot.copy(images)
+        files: tuple[list[DataFile], list[DataFile]] = ([], [])
         for image in images:
-            file = target / f"data-{first + image.index:05d}.bin"
-            file.write_bytes(image.raw)
-            files.append(DataFile(file.name, len(image.raw), (chunk_checksum(image.raw),)))
-        common = common or encoded.document.common
-        shares.append(rank_share(encoded.document, first=first))
-    manifest = Manifest(step, None, 1_795_262_400.0 + step, "spotkeep 0.1.0", tuple(files), common, ranks=tuple(shares))
+            name = data_file_name((numbers.common, numbers.own)[image.part])
+            (target / name).write_bytes(image.raw)
+            files[image.part].append(DataFile(name, len(image.raw), (chunk_checksum(image.raw),)))
+        shares.append(WrittenShare(*map(tuple, files), one.document.share, one.document.boxes))
+    streams, of_ranks, divided = merged(shares)
+    manifest = Manifest(
+        step,
+        None,
+        1_795_262_400.0 + step,
+        "spotkeep 0.1.0",
+        streams,
+        encoded[0].document.common,
+        ranks=of_ranks,
+        divided=divided,
+    )
     (target / "manifest.json").write_bytes(manifest_bytes(manifest))
 
 
@@ -422,7 +437,7 @@ def forge(state: Any, *data: bytes | int, library: str = "spotkeep", metrics: An
             size = len(content)
         files.append(DataFile(path.name, size, ("00000000",) * -(-size // 2**22)))
     manifest = Manifest(
-        step=5, epochs_completed=None, created=1_795_262_400.0, library=library, files=tuple(files), state=state
+        step=5, epochs_completed=None, created=1_795_262_400.0, library=library, streams=(tuple(files),), state=state
     )
     raw = manifest_bytes(manifest)
     # What the library would not write: numbers without end.

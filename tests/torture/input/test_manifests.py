@@ -37,7 +37,7 @@ WHOLE = Manifest(
     epochs_completed=1,
     created=1e9,
     library="spotkeep 0.1.0",
-    files=(DataFile("data-00000.bin", 4200, ("00000000",)),),
+    streams=((DataFile("data-00000.bin", 4200, ("00000000",)),),),
     state=STATE.document,
     metrics={"loss": 0.5},
     made_by={"command line": "--lr 0.1"},
@@ -50,10 +50,10 @@ def framed(body: bytes) -> bytes:
     return b'{"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'","manifest":' + body + b"}\n"
 
 
-def no_bytes(file_index: int, offset: int, size: int) -> bytes:
+def no_bytes(stream: int, offset: int, size: int) -> bytes:
     """As a data file that has what it says it has, up to its size."""
     if size > 4200:
-        raise MalformedStateError(f"file {file_index} has no {size} bytes at {offset}")
+        raise MalformedStateError(f"stream {stream} has no {size} bytes at {offset}")
     return bytes(size)
 
 

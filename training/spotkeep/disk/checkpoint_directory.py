@@ -14,25 +14,36 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Callable
 
 from spotkeep.errors import CheckpointError, DamagedCheckpointError, SaveError
-from spotkeep.state.arrays import host_bytes
+from spotkeep.state.arrays import DeviceBytes
 from spotkeep.state.encoding import EncodedState, Json, MalformedStateError, decode_state
+from spotkeep.state.resharding import Piece, SavedBox
 from spotkeep.state.restoring import LiveBytes
 from spotkeep.version import __version__
 
-from .chunked_files import AlteredChunkError, Target, altered_memory, read_data_file, read_part, write_file
+from .chunked_files import (
+    AlteredChunkError,
+    Target,
+    altered_memory,
+    read_data_file,
+    read_part,
+    write_file,
+)
 from .manifest import (
     MANIFEST_NAME,
     MAX_MANIFEST_BYTES,
     DataFile,
+    FilePiece,
     MalformedManifestError,
     Manifest,
     Progress,
     RankShare,
-    RankView,
+    Stream,
+    StreamFiles,
     data_file_name,
     manifest_bytes,
     parse_manifest,
@@ -75,10 +86,6 @@ class _Found:
     own_ranks: int
 
 
-def _everything(manifest: Manifest) -> RankView:
-    return RankView(manifest.whole_state())
-
-
 class OpenCheckpoint:
     """A checkpoint whose manifest is verified and whose arrays and tensors are still to be filled.
 
@@ -104,7 +111,7 @@ class OpenCheckpoint:
         self._altered = altered
 
     def fill(self) -> None:
-        """Read and verify every byte, straight into the arrays and tensors.
+        """Read and verify the bytes, straight into the arrays and tensors.
 
         Raises:
             DamagedCheckpointError: If anything is wrong. Some of them have been filled then.
@@ -133,6 +140,7 @@ class CheckpointDirectory:
         self.path = path
         self._storage = storage or LocalStorage()
         self._uploads = uploads or UploadWatch.for_this_job()
+        self._world_size = 1
         # Re-reading gigabytes to prune would cost too much, and a thread that parses manifests holds the training up.
         self._found_good: dict[int, _Found] = {}
 
@@ -159,8 +167,8 @@ class CheckpointDirectory:
             SaveError: The disk refuses. Older checkpoints are unchanged, and the written part of this one is removed.
         """
         staged = StagedState()
-        images = staged.arrange(encoded.blobs)
-        staged.copy(encoded.blobs, images)
+        images = staged.arrange(encoded.parts)
+        staged.copy(images)
         progress = Progress(epochs_completed, metrics or {})
         return self.write_images(images, encoded.document, step=step, progress=progress)
 
@@ -187,8 +195,8 @@ class CheckpointDirectory:
         """
         try:
             self._make_place(step)
-            files = self._write_files(step, images, wait=wait)
-            return self._commit(step, files, document, progress=progress, ranks=())
+            files = self._write_files(step, images, range(len(images)), wait=wait)
+            return self._commit(step, (files,), document, progress=progress)
         except Exception as error:
             self._abandon(step)
             if isinstance(error, OSError):
@@ -224,14 +232,18 @@ class CheckpointDirectory:
         return manifest
 
     def open(
-        self, step: int, *, live: Mapping[str, Any] | None = None, view: Callable[[Manifest], RankView] = _everything
+        self,
+        step: int,
+        *,
+        live: Mapping[str, Any] | None = None,
+        view: Callable[[Manifest], Json] = Manifest.whole_state,
     ) -> OpenCheckpoint:
         """Read a checkpoint without the content of its arrays and tensors, which `fill` reads.
 
         Args:
             step: The step of the checkpoint.
             live: The objects of a script. Their arrays and tensors are filled if they have the form of the saved ones.
-            view: The part to read. Only the files of that part are verified.
+            view: Gives the state document to read. Only the chunks that hold bytes of it are read and verified.
 
         Raises:
             DamagedCheckpointError: A file is damaged so far. The message names the file and the problem. Nothing was
@@ -241,19 +253,20 @@ class CheckpointDirectory:
         self._found_good.pop(step, None)
         manifest = self.read_manifest(step)
         found = self._found(step, manifest)
-        seen = view(manifest)
-        content = _Content(self, step, manifest, seen.file_indices)
+        document = view(manifest)
+        content = _Content(self, step, manifest)
         try:
-            state = decode_state(seen.state, content.read, fill=content.fill_later, live=live)
+            state = decode_state(document, content.read, fill=content, live=live, divided=manifest.divided)
         except MalformedStateError as error:
             raise DamagedCheckpointError(f"{self.name(step)}/{MANIFEST_NAME}", str(error)) from error
 
         def fill() -> None:
             content.fill()
-            # Of several ranks each looks at its own part; if one finds damage there, all of them `distrust` it.
-            self._found_good[step] = found
+            if manifest.world_size == self._world_size:
+                # Of several ranks each looks at its own part; if one finds damage there, all of them `distrust` it.
+                self._found_good[step] = found
 
-        return OpenCheckpoint(manifest, state, document=seen.state, fill=fill, altered=content.altered)
+        return OpenCheckpoint(manifest, state, document=document, fill=fill, altered=content.altered)
 
     def read(self, step: int) -> Checkpoint:
         """Read one checkpoint and verify every byte of it.
@@ -269,11 +282,15 @@ class CheckpointDirectory:
             step=step, epochs_completed=manifest.epochs_completed, state=found.state, metrics=manifest.metrics
         )
 
-    def verify(self, step: int, *, view: Callable[[Manifest], RankView] = _everything) -> None:
-        """Verify every byte of one checkpoint, or of a part of it, without building its values.
+    def verify(self, step: int, *, view: Callable[[Manifest], Json] | None = None) -> None:
+        """Verify the bytes of one checkpoint without building its values.
+
+        Args:
+            step: The step of the checkpoint.
+            view: Gives a state document. The files of the streams that it refers to are verified. None for all files.
 
         Raises:
-            DamagedCheckpointError: If anything about it is wrong.
+            DamagedCheckpointError: If anything about them is wrong.
             NewerFormatError: If a newer library wrote it.
         """
         if self._still_good(step) is not None:
@@ -281,9 +298,12 @@ class CheckpointDirectory:
         self._found_good.pop(step, None)
         manifest = self.read_manifest(step)
         found = self._found(step, manifest)
-        file_indices = view(manifest).file_indices
-        _Content(self, step, manifest, file_indices).fill()
-        if file_indices is None:
+        try:
+            files = manifest.files if view is None else manifest.files_for(view(manifest))
+        except RecursionError as error:
+            raise DamagedCheckpointError(f"{self.name(step)}/{MANIFEST_NAME}", "nested too deeply") from error
+        _Content(self, step, manifest).verify(files)
+        if len(files) == len(manifest.files):
             self._found_good[step] = found
 
     def distrust(self, step: int) -> None:
@@ -394,20 +414,25 @@ class CheckpointDirectory:
         self._storage.make_directory(self._at(step))
 
     def _write_files(
-        self, step: int, images: Sequence[FileImage], *, first: int = 0, wait: Callable[[int], None] | None
-    ) -> list[DataFile]:
+        self,
+        step: int,
+        images: Sequence[FileImage],
+        numbers: Sequence[int],
+        *,
+        wait: Callable[[int], None] | None,
+    ) -> Stream:
         """Write data files. The disk has them then, and the directory they are in.
 
         Args:
             step: The step of the checkpoint.
             images: Their content.
-            first: The number of the first image's file.
+            numbers: The number of each one's file.
             wait: See `write_images`.
         """
-        files = [self._write_data(step, data_file_name(first + image.index), image, wait) for image in images]
+        files = [self._write_data(step, data_file_name(number), image, wait) for number, image in zip(numbers, images)]
         # Not before: a file system that keeps a journal would hold the writes up, and now it has these down already.
         self._storage.sync_directory(self._at(step))
-        return files
+        return tuple(files)
 
     def _write_data(self, step: int, name: str, image: FileImage, wait: Callable[[int], None] | None) -> DataFile:
         wait_here = None if wait is None else (lambda end: wait(image.start + end))
@@ -417,11 +442,12 @@ class CheckpointDirectory:
     def _commit(
         self,
         step: int,
-        files: Sequence[DataFile],
+        streams: Sequence[Stream],
         document: Json,
         *,
         progress: Progress,
-        ranks: Sequence[RankShare],
+        ranks: Sequence[RankShare] = (),
+        divided: Sequence[Sequence[SavedBox]] = (),
     ) -> int:
         """Write the manifest. Gives the size of the checkpoint in bytes."""
         target = self._at(step)
@@ -430,13 +456,14 @@ class CheckpointDirectory:
             epochs_completed=progress.epochs_completed,
             created=round(time.time(), 3),
             library=f"spotkeep {__version__}",
-            files=tuple(files),
+            streams=tuple(streams),
             state=document,
             metrics=progress.metrics,
             measured_at=progress.measured_at,
             made_by=progress.made_by,
             metadata=progress.metadata,
             ranks=tuple(ranks),
+            divided=tuple(map(tuple, divided)),
         )
         raw = manifest_bytes(manifest)
         self._storage.write(target / _MANIFEST_DRAFT, raw)
@@ -444,7 +471,7 @@ class CheckpointDirectory:
         self._storage.rename(target / _MANIFEST_DRAFT, target / MANIFEST_NAME)
         self._storage.sync_directory(target)
         self._found_good[step] = self._found(step, manifest)
-        return len(raw) + sum(file.size for file in files)
+        return len(raw) + sum(file.size for file in manifest.files)
 
     def _abandon(self, step: int) -> None:
         """Remove the written part of a checkpoint that failed."""
@@ -471,59 +498,80 @@ class CheckpointDirectory:
 
 
 class _Content:
-    """The data files of one checkpoint. Each is read once, and its chunks go to the memory that waits for them."""
+    """The streams of one checkpoint. Their chunks go to the memory that waits for them."""
 
-    def __init__(
-        self, directory: CheckpointDirectory, step: int, manifest: Manifest, file_indices: Sequence[int] | None
-    ) -> None:
+    def __init__(self, directory: CheckpointDirectory, step: int, manifest: Manifest) -> None:
         self._directory = directory
         self._step = step
-        chosen = range(len(manifest.files)) if file_indices is None else file_indices
-        self._files = {index: manifest.files[index] for index in chosen}
-        self._targets: dict[int, list[Target]] = {}
-        # Before any memory is taken: what the manifest promises is really there.
-        for file in self._files.values():
-            directory.open_data(step, file).close()
+        self._streams = list(map(StreamFiles, manifest.streams))
+        self._targets: dict[str, tuple[DataFile, list[Target]]] = {}
+        self._finally: list[Callable[[], None]] = []
 
-    def read(self, file_index: int, offset: int, size: int) -> bytes:
+    def read(self, stream: int, offset: int, size: int) -> bytes:
         """Read and verify some bytes now."""
-        file = self._file(file_index, offset, size)
-        with self._opened(file) as opened:
-            return read_part(opened, file.chunks, offset, size)
+        parts = []
+        for piece in self._pieces(stream, offset, size):
+            with self._opened(piece.file) as opened:
+                parts.append(read_part(opened, piece.file.chunks, piece.start, piece.size))
+        return b"".join(parts)
 
-    def fill_later(self, file_index: int, offset: int, memory: memoryview) -> None:
-        """Remember the memory for these bytes."""
-        self._file(file_index, offset, len(memory))
-        self._targets.setdefault(file_index, []).append((offset, memory))
+    def later(self, stream: int, offset: int, piece: Piece) -> None:
+        """Remember the memory for some bytes."""
+        for found in self._pieces(stream, offset, len(piece)):
+            target = piece[found.before : found.before + found.size]
+            self._targets[found.file.name][1].append((found.start, target))
+
+    def finally_do(self, act: Callable[[], None]) -> None:
+        """Remember a function to call when all memory is filled."""
+        self._finally.append(act)
 
     def fill(self) -> None:
-        """Read and verify every file, and fill the waiting memory."""
-        for index, file in self._files.items():
+        """Read and verify the chunks that hold remembered bytes, and fill the waiting memory."""
+        for file, targets in self._targets.values():
             with self._opened(file) as opened:
-                read_data_file(opened, file.chunks, self._targets.get(index, ()))
+                read_data_file(opened, file.chunks, sorted(targets, key=itemgetter(0)))
+        for act in self._finally:
+            act()
+
+    def verify(self, files: Sequence[DataFile]) -> None:
+        """Read and verify whole files."""
+        for file in files:
+            self._require(file)
+        for file in files:
+            with self._opened(file) as opened:
+                read_data_file(opened, file.chunks)
 
     def altered(self, held: Sequence[LiveBytes]) -> list[int]:
         """Find the bytes that are not those of the files. Gives their indices."""
-        by_file: dict[int, list[tuple[int, int]]] = {}
+        by_file: dict[str, list[tuple[FilePiece, int, Piece | DeviceBytes]]] = {}
         for index, one in enumerate(held):
-            place = one.form.saved
-            by_file.setdefault(place["file"], []).append((place["offset"], index))
-        found: list[int] = []
-        for file_index, places in by_file.items():
-            file, places = self._files[file_index], sorted(places)
+            for stream, offset, piece in one.pieces:
+                for found in self._pieces(stream, offset, len(piece)):
+                    by_file.setdefault(found.file.name, []).append((found, index, piece))
+        altered: set[int] = set()
+        for places in by_file.values():
+            places.sort(key=lambda place: place[0].start)
             # What is on a GPU is fetched for one file at a time.
-            memory = [(offset, memoryview(host_bytes(held[index].raw))) for offset, index in places]
+            memory = [(found.start, _part(piece, found)) for found, _, piece in places]
+            file = places[0][0].file
             with self._opened(file) as opened:
-                found += [places[number][1] for number in altered_memory(opened, file.chunks, memory)]
-        return sorted(found)
+                altered |= {places[number][1] for number in altered_memory(opened, file.chunks, memory)}
+        return sorted(altered)
 
-    def _file(self, index: int, offset: int, size: int) -> DataFile:
-        file = self._files.get(index)
-        if file is None:
-            raise MalformedStateError(f"it refers to the data file {index}, which does not exist")
-        if offset + size > file.size:
-            raise MalformedStateError(f"it refers to bytes beyond the end of {file.name}")
-        return file
+    def _pieces(self, stream: int, offset: int, size: int) -> list[FilePiece]:
+        """Find the files that hold some bytes. They are there, and as large as the manifest says."""
+        if stream >= len(self._streams):
+            raise MalformedStateError(f"it refers to the stream {stream}, which does not exist")
+        found = self._streams[stream].pieces(offset, size)
+        for piece in found:
+            self._require(piece.file)
+        return found
+
+    def _require(self, file: DataFile) -> None:
+        # Before any memory is filled: what the manifest promises is really there.
+        if file.name not in self._targets:
+            self._directory.open_data(self._step, file).close()
+            self._targets[file.name] = (file, [])
 
     @contextlib.contextmanager
     def _opened(self, file: DataFile) -> Iterator[ReadableFile]:
@@ -535,6 +583,12 @@ class _Content:
                 raise DamagedCheckpointError(name, str(error), offsets=error.offsets) from error
             except OSError as error:
                 raise _damage(name, error) from error
+
+
+def _part(piece: Piece | DeviceBytes, found: FilePiece) -> Piece:
+    """Give the part of some live bytes that belongs to one file."""
+    start, end = found.before, found.before + found.size
+    return memoryview(piece.part(start, end).fetch()) if isinstance(piece, DeviceBytes) else piece[start:end]
 
 
 def _damage(name: str, error: Exception) -> DamagedCheckpointError:

@@ -12,12 +12,15 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Callable
+from typing import Callable, Protocol, Union
+
+from spotkeep.state.resharding import Scattered
 
 from .checksum_copy import MemoryOfFile, copy_bytes, copy_chunks, unlocked
 from .chunk_checksums import chunk_checksums
 from .manifest import CHUNK_BYTES
-from .shared_work import Piece, memory_threads, pieces, share
+from .shared_work import Piece as Span
+from .shared_work import memory_threads, pieces, share
 from .staged_state import FIRST_COPY_BYTES, new_memory
 from .storage import WRITE_BYTES, LocalStorage, ReadableFile
 
@@ -31,7 +34,18 @@ _DISK_READ_BYTES = CHUNK_BYTES
 
 _COMPARED_BYTES = 16 * CHUNK_BYTES
 
-Target = tuple[int, memoryview]
+
+class TakesBytes(Protocol):
+    """Takes the bytes of a place in a file, in parts and from several threads."""
+
+    def __len__(self) -> int:
+        """Give the number of bytes."""
+
+    def put(self, start: int, raw: memoryview) -> None:
+        """Take some of the bytes, from `start` on."""
+
+
+Target = tuple[int, Union[memoryview, TakesBytes]]
 """A place in a file, and the memory that its bytes belong to."""
 
 
@@ -67,7 +81,7 @@ def write_file(
     """
     with storage.create(path, direct=True) as descriptor:
 
-        def write_pieces(left: Iterator[Piece]) -> None:
+        def write_pieces(left: Iterator[Span]) -> None:
             for start, end in left:
                 if wait is not None:
                     wait(end)
@@ -77,27 +91,48 @@ def write_file(
         storage.sync(descriptor)
 
 
-def read_data_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Target] = ()) -> None:
-    """Read a whole data file, verify it, and put its bytes into their targets.
+def read_data_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Target] | None = None) -> None:
+    """Read and verify a data file, and put its bytes into their targets.
 
     Args:
         file: The file. `file.size` is its expected size.
         checksums: The checksums of its chunks.
-        targets: In the order of their places, never overlapping.
+        targets: In the order of their places, never overlapping. Only chunks that hold bytes of theirs are read. None
+            to verify the whole file.
 
     Raises:
         OSError: The disk refuses.
         AlteredChunkError: A chunk has changed. Some targets have been filled then, the one of that chunk too.
     """
-    reader = _Reader(file, checksums, targets)
+    reader = _Reader(file, checksums, targets or ())
+    needed = [(0, file.size)] if targets is None else list(_needed_chunks(targets, file.size))
     if file.is_cached():
-        share(pieces(file.size, _READ_BYTES), reader.read_cached, threads=memory_threads())
+        share(_within(needed, _READ_BYTES), reader.read_cached, threads=memory_threads())
         return
-    row = list(pieces(file.size, _DISK_READ_BYTES))
+    row = list(_within(needed, _DISK_READ_BYTES))
+    if not row:
+        return
     # In one piece, so that most of it is large pages, which the disk reads into faster.
     memory = memoryview(new_memory(min(_DISK_READERS, len(row)) * _DISK_READ_BYTES))
     places = [memory[start:end] for start, end in pieces(len(memory), _DISK_READ_BYTES)]
     share(row, lambda left: reader.read_from_disk(left, places.pop()), threads=len(places))
+
+
+def _needed_chunks(targets: Sequence[Target], size: int) -> Iterator[Span]:
+    """Give the whole chunks that hold bytes of the targets, as long as they go on without a gap."""
+    start = end = 0
+    for place, target in targets:
+        low = place // CHUNK_BYTES * CHUNK_BYTES
+        if low > end:
+            yield start, end
+            start = low
+        end = max(end, min(-(-(place + len(target)) // CHUNK_BYTES) * CHUNK_BYTES, size))
+    yield start, end
+
+
+def _within(spans: Sequence[Span], piece_bytes: int) -> Iterator[Span]:
+    """Cut spans into pieces."""
+    return ((start + low, start + high) for start, end in spans for low, high in pieces(end - start, piece_bytes))
 
 
 def read_part(file: ReadableFile, checksums: Sequence[str], offset: int, size: int) -> bytes:
@@ -133,10 +168,12 @@ def altered_memory(file: ReadableFile, checksums: Sequence[str], memory: Sequenc
         OSError: The disk refuses.
         AlteredChunkError: A chunk that was read again has changed.
     """
-    content = MemoryOfFile(memory)
+    in_one_piece = [(index, place, held) for index, (place, held) in enumerate(memory) if isinstance(held, memoryview)]
+    runs = [(place, held) for _, place, held in in_one_piece]
+    content = MemoryOfFile(runs)
     suspicious: list[int] = []
 
-    def look(left: Iterator[Piece]) -> None:
+    def look(left: Iterator[Span]) -> None:
         for start, end in left:
             for number, found in enumerate(content.checksums(start, end), start // CHUNK_BYTES):
                 if found != checksums[number]:
@@ -150,14 +187,35 @@ def altered_memory(file: ReadableFile, checksums: Sequence[str], memory: Sequenc
         end = min(start + CHUNK_BYTES, file.size)
         saved = memoryview(read_part(file, checksums, start, end - start))
         for index in content.between(start, end):
-            place, held = memory[index]
+            place, held = runs[index]
             low, high = max(place, start), min(place + len(held), end)
             if bytes(held[low - place : high - place]) != bytes(saved[low - start : high - start]):
-                altered.add(index)
-    return sorted(altered)
+                altered.add(in_one_piece[index][0])
+    compared = {
+        index: (place, _Compared(held)) for index, (place, held) in enumerate(memory) if isinstance(held, Scattered)
+    }
+    if compared:
+        read_data_file(file, checksums, list(compared.values()))
+    return sorted(altered | {index for index, (_, one) in compared.items() if one.differs})
 
 
-def _growing_pieces(size: int) -> Iterator[Piece]:
+class _Compared:
+    """Takes the bytes of a file in the place of memory, and compares them with it."""
+
+    def __init__(self, memory: Scattered) -> None:
+        self._memory = memory
+        self.differs = False
+
+    def __len__(self) -> int:
+        return len(self._memory)
+
+    def put(self, start: int, raw: memoryview) -> None:
+        """Compare bytes."""
+        if self._memory.differs(start, raw):
+            self.differs = True
+
+
+def _growing_pieces(size: int) -> Iterator[Span]:
     """Cut a file into pieces for writing, small ones first, so that the disk does not wait for the copy."""
     start = 0
     while start < size:
@@ -175,7 +233,7 @@ class _Reader:
         self._targets = targets
         self._places = [place for place, _ in targets]
 
-    def read_from_disk(self, left: Iterator[Piece], memory: memoryview) -> None:
+    def read_from_disk(self, left: Iterator[Span], memory: memoryview) -> None:
         """Read past the page cache.
 
         Args:
@@ -185,7 +243,7 @@ class _Reader:
         for start, end in left:
             self._read_around(start, memory[: end - start], cached=False)
 
-    def read_cached(self, left: Iterator[Piece]) -> None:
+    def read_cached(self, left: Iterator[Span]) -> None:
         """Read as many whole chunks at once as lie in one target, and those that do not one by one."""
         memory = memoryview(b"")
         for piece in left:
@@ -195,7 +253,7 @@ class _Reader:
                 around = bisect.bisect_right(self._places, start) - 1
                 place, target = self._targets[around] if around >= 0 else (0, memoryview(b""))
                 inside = place + len(target)
-                if stop <= inside:
+                if isinstance(target, memoryview) and stop <= inside:
                     stop = end if end <= inside else inside // CHUNK_BYTES * CHUNK_BYTES
                     self._read(target[start - place : stop - place], start, cached=True)
                 else:
@@ -209,15 +267,21 @@ class _Reader:
         end = start + len(memory)
         first = max(bisect.bisect_right(self._places, start) - 1, 0)
         targets = self._targets[first : bisect.bisect_left(self._places, end)]
-        if len(targets) == 1 and targets[0][0] <= start and end <= targets[0][0] + len(targets[0][1]):
+        if len(targets) == 1:
             ((place, target),) = targets
-            _compare(copy_chunks(target[start - place : end - place], memory), start, end, self._checksums)
-            return
+            if isinstance(target, memoryview) and place <= start and end <= place + len(target):
+                _compare(copy_chunks(target[start - place : end - place], memory), start, end, self._checksums)
+                return
         _verify(memory, start, self._checksums)
         for place, target in targets:
             low, high = max(place, start), min(place + len(target), end)
-            if low < high:
-                copy_bytes(unlocked(target[low - place : high - place]), unlocked(memory[low - start : high - start]))
+            if low >= high:
+                continue
+            raw = memory[low - start : high - start]
+            if isinstance(target, memoryview):
+                copy_bytes(unlocked(target[low - place : high - place]), unlocked(raw))
+            else:
+                target.put(low - place, raw)
 
     def _read(self, memory: memoryview, start: int, *, cached: bool) -> None:
         _fill(self._file, memory, start, cached=cached)

@@ -3,7 +3,8 @@
 It lists the content, verifies every byte, and gives the bytes of one array.
 
 It is for tools that people use on checkpoints of any origin. Each claim is checked before it is used, no link is
-followed, and no library is imported. Memory holds the manifest and one chunk, however large the data files claim to be.
+followed, and no library is imported. Memory holds the manifest and a few chunks, however large the data files claim to
+be.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable
 
 from spotkeep.errors import DamagedCheckpointError
+from spotkeep.state.divided import Box, Overlap, cover_problem, span
 from spotkeep.state.encoding import MalformedStateError, decode_state
+from spotkeep.state.resharding import SavedBox, boxes_between
 
 from .chunk_checksums import chunk_checksum
 from .manifest import (
@@ -31,14 +35,19 @@ from .manifest import (
     DataFile,
     MalformedManifestError,
     Manifest,
+    StreamFiles,
     parse_manifest,
 )
+
+Divided = Sequence[Sequence[SavedBox]]
+"""The boxes of each divided array of a checkpoint."""
 
 MAX_ENTRIES = 1_000_000
 """A state of more entries counts as an attack on memory. The largest models have some ten thousand tensors."""
 
 _MAX_NAME_CHARACTERS = 2**28
 _MAX_DEPTH = 200
+_MOST_CHUNKS = 64
 _FILE_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _DIRECTORY_FLAGS = _FILE_FLAGS | getattr(os, "O_DIRECTORY", 0)
 
@@ -56,21 +65,6 @@ _TORCH_ITEM_BYTES = {
 
 
 @dataclass(frozen=True)
-class Span:
-    """A place in the data files.
-
-    Attributes:
-        file_index: Number of the data file, from 0.
-        offset: First byte within it.
-        size: Number of bytes.
-    """
-
-    file_index: int
-    offset: int
-    size: int
-
-
-@dataclass(frozen=True)
 class Entry:
     """One value of a state.
 
@@ -82,7 +76,9 @@ class Entry:
         order: `F` for an array in Fortran's order. For one in another order of its own, its dimensions from the
             outermost to the innermost. Else `C`.
         item_bytes: Bytes of one element, if this module knows the dtype's size.
-        span: The place of its bytes. None for a plain value.
+        size: The number of its bytes. None for a plain value.
+        boxes: The places of its bytes, with the dimensions in the order in memory. An array that is divided among the
+            ranks has several, and bytes are an array of one dimension.
         value: The plain value.
     """
 
@@ -92,7 +88,8 @@ class Entry:
     shape: tuple[int, ...] | None = None
     order: str | tuple[int, ...] = "C"
     item_bytes: int | None = None
-    span: Span | None = None
+    size: int | None = None
+    boxes: tuple[SavedBox, ...] = ()
     value: Any = None
 
     @property
@@ -121,10 +118,11 @@ class InspectedCheckpoint:
         self.step = step
         self._name = f"step-{step}"
         self._descriptor = self._open_directory(directory / self._name)
-        self._file: tuple[int, int] | None = None
-        self._chunk: tuple[tuple[int, int], bytes] | None = None
+        self._file: tuple[str, int] | None = None
+        self._chunks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
         try:
             self.manifest = self._read_manifest()
+            self._streams = list(map(StreamFiles, self.manifest.streams))
         except BaseException:
             self.close()
             raise
@@ -164,9 +162,9 @@ class InspectedCheckpoint:
         Args:
             on_bytes: Called with the number of further verified bytes.
         """
-        for index, file in enumerate(self.manifest.files):
+        for file in self.manifest.files:
             try:
-                found = self._open_file(index)
+                found = self._open_file(file)
             except DamagedCheckpointError as error:
                 yield error
                 continue
@@ -177,33 +175,73 @@ class InspectedCheckpoint:
         except DamagedCheckpointError as error:
             yield error
 
-    def pieces(self, span: Span, piece_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
-        """Give the bytes of one entry in pieces of one size (the last may be shorter), each verified on the way.
+    def pieces(self, entry: Entry, piece_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
+        """Give the bytes of one entry, in its order in memory.
+
+        They come in pieces of one size (the last may be shorter), each verified on the way.
+
+        Args:
+            entry: An entry with bytes.
+            piece_bytes: The size of a piece, a multiple of the size of an element.
 
         Raises:
             DamagedCheckpointError: If a chunk that they touch is damaged.
         """
-        end = span.offset + span.size
-        for start in range(span.offset, end, piece_bytes):
-            yield b"".join(self._verified(span.file_index, start, min(start + piece_bytes, end)))
+        size = entry.size or 0
+        for start in range(0, size, piece_bytes):
+            end = min(start + piece_bytes, size)
+            if len(entry.boxes) == 1:
+                (saved,) = entry.boxes
+                yield self.bytes_at(saved.stream, saved.offset + start, end - start)
+            else:
+                yield self._assembled(entry, start, end)
 
-    def _verified(self, index: int, start: int, end: int) -> Iterator[bytes]:
+    def bytes_at(self, stream: int, offset: int, size: int) -> bytes:
+        """Give some bytes of a stream, verified.
+
+        Raises:
+            DamagedCheckpointError: If a chunk that they touch is damaged.
+        """
+        return b"".join(
+            part
+            for piece in self._streams[stream].pieces(offset, size)
+            for part in self._verified(piece.file, piece.start, piece.start + piece.size)
+        )
+
+    def _assembled(self, entry: Entry, start: int, end: int) -> bytes:
+        """Put together the bytes between two places of a divided array."""
+        item, found = entry.item_bytes or 1, bytearray(end - start)
+        shape = _in_order(entry.shape or (), entry.order)
+        before = start // item
+        for box in boxes_between(shape, before, end // item):
+            first = span(Box.whole(shape), box)[0] - before
+            for saved in entry.boxes:
+                overlap = Overlap.of(saved.box, box)
+                for run in overlap.runs() if overlap is not None else ():
+                    low, size = (first + run.target) * item, run.length * item
+                    found[low : low + size] = self.bytes_at(saved.stream, saved.offset + run.source * item, size)
+        return bytes(found)
+
+    def _verified(self, file: DataFile, start: int, end: int) -> Iterator[bytes]:
         while start < end:
             number, inside = divmod(start, CHUNK_BYTES)
             stop = min(end, (number + 1) * CHUNK_BYTES)
-            yield self._verified_chunk(index, number)[inside : inside + stop - start]
+            yield self._verified_chunk(file, number)[inside : inside + stop - start]
             start = stop
 
-    def _verified_chunk(self, index: int, number: int) -> bytes:
-        if self._chunk is not None and self._chunk[0] == (index, number):
-            return self._chunk[1]
-        file = self.manifest.files[index]
-        for error in self._size_damage(file, self._open_file(index)):
+    def _verified_chunk(self, file: DataFile, number: int) -> bytes:
+        known = self._chunks.get((file.name, number))
+        if known is not None:
+            self._chunks.move_to_end((file.name, number))
+            return known
+        for error in self._size_damage(file, self._open_file(file)):
             raise error
         raw, expected = self._read_chunk(file, number), file.chunks[number]
         if chunk_checksum(raw) != expected:
             raise self._altered(file, number, number + 1)
-        self._chunk = (index, number), raw
+        self._chunks[file.name, number] = raw
+        if len(self._chunks) > _MOST_CHUNKS:
+            self._chunks.popitem(last=False)
         return raw
 
     def _size_damage(self, file: DataFile, found: int) -> Iterator[DamagedCheckpointError]:
@@ -256,11 +294,11 @@ class InspectedCheckpoint:
             raise self._unreadable(file.name, error) from error
         return b"".join(parts)
 
-    def _open_file(self, index: int) -> int:
+    def _open_file(self, file: DataFile) -> int:
         """Open one data file, close the one before. Gives its size."""
-        if self._file is None or self._file[0] != index:
+        if self._file is None or self._file[0] != file.name:
             self._close_file()
-            self._file = index, self._open(self.manifest.files[index].name)
+            self._file = file.name, self._open(file.name)
         return os.fstat(self._file[1]).st_size
 
     def _close_file(self) -> None:
@@ -333,12 +371,11 @@ def outline(manifest: Manifest) -> list[Entry]:
     entries: list[Entry] = []
     times_seen: dict[str, int] = {}
     room = _MAX_NAME_CHARACTERS
-    last_end = (0, 0)
-    for entry in _walk(manifest.whole_state(), ()):
+    places = _Places(manifest)
+    for entry in _walk(manifest.whole_state(), (), manifest.divided):
         if len(entries) == MAX_ENTRIES:
             raise MalformedStateError(f"the state has more than {MAX_ENTRIES:,} entries")
-        if entry.span is not None and entry.span.size:
-            last_end = _end_of(entry.span, manifest, last_end)
+        places.take(entry)
         name = entry.name
         room -= len(name)
         if room < 0:
@@ -348,7 +385,7 @@ def outline(manifest: Manifest) -> list[Entry]:
     return entries
 
 
-def _walk(node: Any, names: tuple[str, ...]) -> Iterator[Entry]:
+def _walk(node: Any, names: tuple[str, ...], divided: Divided) -> Iterator[Entry]:
     if len(names) > _MAX_DEPTH:
         raise MalformedStateError("the state is nested too deeply")
     kind, body = _kind(node)
@@ -358,16 +395,17 @@ def _walk(node: Any, names: tuple[str, ...]) -> Iterator[Entry]:
         if not isinstance(body, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in body):
             raise MalformedStateError("a mapping has no pairs")
         for key, item in body:
-            yield from _walk(item, (*names, _key_text(key)))
+            yield from _walk(item, (*names, _key_text(key)), divided)
         if not body:
             yield Entry(names=names, kind="value", value={})
     elif kind in ("list", "tuple") and _holds_entries(node, 0):
         for index, item in enumerate(body):
-            yield from _walk(item, (*names, str(index)))
+            yield from _walk(item, (*names, str(index)), divided)
     elif kind in _BYTE_KINDS:
-        yield Entry(names=names, kind=kind, span=_span(body))
+        size, boxes = _one_box(body)
+        yield Entry(names=names, kind=kind, size=size, boxes=boxes)
     elif kind in _ARRAY_KINDS:
-        yield _array(kind, body, names)
+        yield _array(kind, body, names, divided)
     else:
         yield Entry(names=names, kind="value", value=_plain(node))
 
@@ -395,8 +433,9 @@ def _holds_entries(node: Any, depth: int) -> bool:
     return kind != "value" and kind not in _PLAIN_KINDS
 
 
-def _array(kind: str, body: Any, names: tuple[str, ...]) -> Entry:
-    span = _span(body)
+def _array(kind: str, body: Any, names: tuple[str, ...], divided: Divided) -> Entry:
+    if not isinstance(body, dict):
+        raise MalformedStateError("an array has no description")
     shape, dtype, order = body.get("shape"), body.get("dtype"), body.get("order", "C")
     if not isinstance(shape, list) or len(shape) > 64 or not all(type(n) is int and 0 <= n < 2**63 for n in shape):
         raise MalformedStateError(f"an array's shape is {str(shape)[:80]!r}, not a list of sizes")
@@ -408,8 +447,12 @@ def _array(kind: str, body: Any, names: tuple[str, ...]) -> Entry:
     item_bytes = _TORCH_ITEM_BYTES.get(str(dtype)) if kind == "tensor" else _numpy_item_bytes(dtype)
     if item_bytes is None and (kind == "tensor" or isinstance(dtype, str)):
         raise MalformedStateError(f"an array's dtype is {str(dtype)[:80]!r}, which is not known")
-    if item_bytes is not None and math.prod(shape) * item_bytes != span.size:
-        raise MalformedStateError(f"an array of shape {shape} and dtype {dtype} does not have {span.size} bytes")
+    if "divided" in body:
+        size, boxes = _divided_boxes(body, shape, order, item_bytes, divided)
+    else:
+        size, boxes = _one_box(body)
+    if item_bytes is not None and math.prod(shape) * item_bytes != size:
+        raise MalformedStateError(f"an array of shape {shape} and dtype {dtype} does not have {size} bytes")
     return Entry(
         names=names,
         kind=kind,
@@ -417,7 +460,8 @@ def _array(kind: str, body: Any, names: tuple[str, ...]) -> Entry:
         shape=tuple(shape),
         order=order,
         item_bytes=item_bytes,
-        span=span,
+        size=size,
+        boxes=boxes,
     )
 
 
@@ -428,11 +472,37 @@ def _numpy_item_bytes(dtype: Any) -> int | None:
     return int(match.group(2)) * (4 if match.group(1) == "U" else 1)
 
 
-def _span(body: Any) -> Span:
+def _one_box(body: Any) -> tuple[int, tuple[SavedBox, ...]]:
+    """Give the size of a value's bytes, and their place."""
     if not isinstance(body, dict):
         raise MalformedStateError("an array has no description")
-    numbers = [_count(body, name) for name in ("file", "offset", "size")]
-    return Span(*numbers)
+    offset, size = _count(body, "offset"), _count(body, "size")
+    stream = _count(body, "stream") if "stream" in body else 0
+    return size, (SavedBox(Box.whole((size,)), stream, offset),)
+
+
+def _divided_boxes(
+    body: dict[str, Any], shape: list[int], order: Any, item_bytes: int | None, divided: Divided
+) -> tuple[int, tuple[SavedBox, ...]]:
+    """Give the size of a divided array, and its boxes with their dimensions in its order in memory."""
+    number = _count(body, "divided")
+    if number >= len(divided):
+        raise MalformedStateError(f"it refers to the divided array {number}, which does not exist")
+    if item_bytes is None:
+        raise MalformedStateError("a divided array has elements of an unknown size")
+    problem = cover_problem(shape, [saved.box for saved in divided[number]])
+    if problem is not None:
+        raise MalformedStateError(f"a divided array is not whole: {problem}")
+    axes = _in_order(range(len(shape)), order)
+    boxes = tuple(replace(saved, box=saved.box.permuted(axes)) for saved in divided[number])
+    return math.prod(shape) * item_bytes, boxes
+
+
+def _in_order(values: Sequence[int], order: str | tuple[int, ...]) -> tuple[int, ...]:
+    """Give a value for each dimension in the order in memory."""
+    if isinstance(order, str):
+        return tuple(values) if order == "C" else tuple(reversed(values))
+    return tuple(values[axis] for axis in order)
 
 
 def _count(body: dict[str, Any], name: str) -> int:
@@ -442,16 +512,36 @@ def _count(body: dict[str, Any], name: str) -> int:
     return number
 
 
-def _end_of(span: Span, manifest: Manifest, last_end: tuple[int, int]) -> tuple[int, int]:
-    """Check one place against the files and the place before it. Gives where it ends."""
-    if span.file_index >= len(manifest.files):
-        raise MalformedStateError(f"it refers to the data file {span.file_index}, which does not exist")
-    file = manifest.files[span.file_index]
-    if span.offset + span.size > file.size:
-        raise MalformedStateError(f"it refers to bytes beyond the end of {file.name}")
-    if (span.file_index, span.offset) < last_end:
-        raise MalformedStateError("two arrays share the same bytes")
-    return span.file_index, span.offset + span.size
+class _Places:
+    """Checks places against the files, and against each other.
+
+    Args:
+        manifest: The manifest of the checkpoint.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._streams = list(map(StreamFiles, manifest.streams))
+        self._ends: dict[tuple[int, bool], int] = {}
+
+    def take(self, entry: Entry) -> None:
+        """Check the places of an entry.
+
+        Raises:
+            MalformedStateError: They are not there, or belong to another entry.
+        """
+        several = len(entry.boxes) > 1
+        for saved in entry.boxes:
+            size = saved.box.volume * (entry.item_bytes or 1) if several else entry.size or 0
+            if not size:
+                continue
+            if saved.stream >= len(self._streams):
+                raise MalformedStateError(f"it refers to the stream {saved.stream}, which does not exist")
+            self._streams[saved.stream].pieces(saved.offset, size)
+            # The boxes of divided arrays come in one row, all other bytes in another.
+            row = (saved.stream, several)
+            if saved.offset < self._ends.get(row, 0):
+                raise MalformedStateError("two arrays share the same bytes")
+            self._ends[row] = saved.offset + size
 
 
 def _named_apart(entry: Entry, times_seen: int) -> Entry:

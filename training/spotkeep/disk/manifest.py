@@ -2,31 +2,40 @@
 
 It is written last, so a directory without one is not a checkpoint. Its first bytes are a digest of the rest. So a
 manifest that was cut short or altered is noticed before anything in it is believed. See docs/checkpoint-format.md.
+
+A stream is a row of data files that is read as one. Stream 0 holds the common state of all ranks, and stream `r + 1`
+the bytes of rank `r` alone. In format 3, which is still read, each file is a stream.
 """
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from spotkeep.errors import NewerFormatError
-from spotkeep.state.differences import Differences, are_differences, own_document, with_differences
+from spotkeep.state.differences import Differences, are_differences, arrays_in, own_document, with_differences
+from spotkeep.state.divided import Box
+from spotkeep.state.encoding import Json, MalformedStateError
+from spotkeep.state.resharding import SavedBox
 
 from .chunk_checksums import CHECKSUM_NAME
 
 MANIFEST_NAME = "manifest.json"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 CHUNK_BYTES = 2**20
 MAX_MANIFEST_BYTES = 256 * 2**20
 LARGEST_NUMBER = 2**53 - 1
 """The largest step, epoch or size. Up to it all readers of JSON agree on every whole number (RFC 8259)."""
 LATEST_SECONDS = 2**33
 """The latest time, in seconds since the epoch. It is in the year 2242."""
+_FORMAT_OF_FILES = 3
 _LARGEST_FLOAT = sys.float_info.max
 _LONGEST_LIBRARY = 80
 _LONGEST_MADE_BY = 400
@@ -58,34 +67,23 @@ class DataFile:
     chunks: tuple[str, ...]
 
 
+Stream = tuple[DataFile, ...]
+"""Data files that are read as one. All but the last have whole chunks."""
+
+
 @dataclass(frozen=True)
 class RankShare:
     """The part of a checkpoint that belongs to one rank of a distributed training.
 
-    Examples are its random numbers, its place in the data and its shards.
+    Examples are its random numbers and its place in the data.
 
     Attributes:
-        file_count: Number of the data files that are its own.
-        state: Its state document, with the checkpoint's file numbers.
+        state: Its state document.
         differences: Its differences from rank 0 in the state that all ranks should have in common.
     """
 
-    file_count: int
-    state: Any
+    state: Json
     differences: Differences = None
-
-
-@dataclass(frozen=True)
-class RankView:
-    """The part of a checkpoint that one rank reads.
-
-    Attributes:
-        state: The state document, with the common state of all ranks and the rank's own state.
-        file_indices: Numbers of its data files. None for all.
-    """
-
-    state: Any
-    file_indices: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -116,26 +114,48 @@ class Manifest:
         epochs_completed: Number of completed epochs, when the training counts them.
         created: Time of its creation, in seconds since the epoch.
         library: The library that wrote it, for example `spotkeep 0.1.0`.
-        files: The data files in order. Those of the state come first, then those of each rank.
+        streams: The data files of each stream. The first is that of the common state, then comes that of each rank.
         state: The state document of `state_encoding`, with the state that all ranks have in common.
         metrics: The values that the script had logged, by name.
         measured_at: The step of each logged value, by name.
         made_by: Short texts that describe the training by its arguments, hyperparameters, script and data.
         metadata: The values that the script keeps beside the state, by name. They are JSON values.
         ranks: The part of each rank. Empty when one process wrote all of it.
+        divided: The boxes of each array that is divided among the ranks. The state refers to it by its number.
     """
 
     step: int
     epochs_completed: int | None
     created: float
     library: str
-    files: tuple[DataFile, ...]
-    state: Any
+    streams: tuple[Stream, ...]
+    state: Json
     metrics: Mapping[str, float] = field(default_factory=dict)
     measured_at: Mapping[str, int] = field(default_factory=dict)
     made_by: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     ranks: tuple[RankShare, ...] = ()
+    divided: tuple[tuple[SavedBox, ...], ...] = ()
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """All data files, in the order of their names."""
+        return tuple(file for stream in self.streams for file in stream)
+
+    def files_for(self, *documents: Json) -> list[DataFile]:
+        """Give the data files of the streams that state documents refer to, in the order of their names."""
+        chosen: set[int] = set()
+        for _, node in (found for document in documents for found in arrays_in(document)):
+            chosen.update(self._streams_of(node))
+        return [file for number, stream in enumerate(self.streams) if number in chosen for file in stream]
+
+    def _streams_of(self, node: Json) -> set[int]:
+        number = node.get("divided")
+        if number is None:
+            stream = node.get("stream", 0)
+            return {stream} if type(stream) is int else set()
+        known = type(number) is int and 0 <= number < len(self.divided)
+        return {saved.stream for saved in self.divided[number]} if known else set()
 
     @property
     def world_size(self) -> int:
@@ -148,21 +168,12 @@ class Manifest:
         own = any(list(state_pairs(share.state)) or share.differences is not None for share in self.ranks)
         return len(self.ranks) if own else 0
 
-    def view(self, rank: int) -> RankView:
-        """Give the part that one of its ranks reads."""
+    def state_of(self, rank: int) -> Json:
+        """Give the state document of one of its ranks, with the common state and the rank's own."""
         if not self.ranks:
-            return RankView(self.state)
-        common = self.common_view().file_indices or ()
-        first = len(common) + sum(share.file_count for share in self.ranks[:rank])
-        own = range(first, first + self.ranks[rank].file_count)
-        common_state = with_differences(self.state, self.ranks[rank].differences)
-        state = {"dict": [*state_pairs(common_state), *state_pairs(self.ranks[rank].state)]}
-        return RankView(state, (*common, *own))
-
-    def common_view(self) -> RankView:
-        """Give the part that all ranks have in common."""
-        count = len(self.files) - sum(share.file_count for share in self.ranks)
-        return RankView(self.state, tuple(range(count)))
+            return self.state
+        common = with_differences(self.state, self.ranks[rank].differences)
+        return {"dict": [*state_pairs(common), *state_pairs(self.ranks[rank].state)]}
 
     def whole_state(self) -> Any:
         """Give one state document of everything, with the own state of each rank under `rank 0`, `rank 1` and so on."""
@@ -177,6 +188,59 @@ class Manifest:
             own = [*state_pairs(own_document(share.differences)), *state_pairs(share.state)]
             pairs += [[name, {"dict": own}]] if own else []
         return {"dict": pairs}
+
+
+@dataclass(frozen=True)
+class FilePiece:
+    """A piece of some bytes of a stream, which lies in one data file.
+
+    Attributes:
+        file: The data file.
+        start: Its first byte in the file.
+        size: Its length in bytes.
+        before: The number of the bytes that lie in earlier files.
+    """
+
+    file: DataFile
+    start: int
+    size: int
+    before: int
+
+
+class StreamFiles:
+    """Finds the bytes of one stream in its data files.
+
+    Args:
+        files: The data files of the stream.
+    """
+
+    def __init__(self, files: Stream) -> None:
+        self._files = files
+        self._ends = list(accumulate(file.size for file in files))
+
+    @property
+    def size(self) -> int:
+        """The length of the stream in bytes."""
+        return self._ends[-1] if self._ends else 0
+
+    def pieces(self, offset: int, size: int) -> list[FilePiece]:
+        """Give the pieces of some bytes, in order.
+
+        Raises:
+            MalformedStateError: If the stream ends before them.
+        """
+        if offset + size > self.size:
+            name = self._files[-1].name if self._files else "a stream without files"
+            raise MalformedStateError(f"it refers to bytes beyond the end of {name}")
+        found, before = [], 0
+        number = bisect.bisect_right(self._ends, offset)
+        while before < size:
+            file, end = self._files[number], self._ends[number]
+            start = offset + before - (end - file.size)
+            length = min(size - before, file.size - start)
+            found.append(FilePiece(file, start, length, before))
+            number, before = number + 1, before + length
+        return found
 
 
 def data_file_name(index: int) -> str:
@@ -203,12 +267,35 @@ def parse_files(document: Any, *, first: int = 0) -> tuple[DataFile, ...]:
     return tuple(_data_file(first + index, file) for index, file in enumerate(document))
 
 
-def share_document(share: RankShare) -> dict[str, Any]:
+def boxes_document(divided: Sequence[Sequence[SavedBox]]) -> Json:
+    """Write the boxes of divided arrays as they stand in a manifest."""
+    return [
+        [[list(one.box.offsets), list(one.box.shape), one.stream, one.offset] for one in boxes] for boxes in divided
+    ]
+
+
+def parse_boxes(document: Any) -> tuple[tuple[SavedBox, ...], ...]:
+    """Read a document of `boxes_document`.
+
+    Raises:
+        MalformedManifestError: If it is no document of `boxes_document`.
+    """
+    _expect(isinstance(document, list) and all(isinstance(boxes, list) for boxes in document), "divided", document)
+    return tuple(tuple(map(_saved_box, boxes)) for boxes in document)
+
+
+def _saved_box(document: Any) -> SavedBox:
+    _expect(isinstance(document, list) and len(document) == 4, "divided", document)
+    offsets, shape, stream, offset = document
+    sizes = isinstance(offsets, list) and isinstance(shape, list) and all(map(_is_count, (*offsets, *shape)))
+    _expect(sizes and _is_count(stream) and _is_count(offset), "divided", document)
+    return SavedBox(Box(tuple(offsets), tuple(shape)), stream, offset)
+
+
+def share_document(share: RankShare) -> dict[str, Json]:
     """Write a rank's own part in the form of a manifest."""
-    document: dict[str, Any] = {"files": share.file_count, "state": share.state}
-    if share.differences is not None:
-        document["differences"] = share.differences
-    return document
+    document = {"state": share.state}
+    return document if share.differences is None else {**document, "differences": share.differences}
 
 
 def parse_share(share: Any) -> RankShare:
@@ -218,12 +305,11 @@ def parse_share(share: Any) -> RankShare:
         MalformedManifestError: If it is no document of `share_document`.
     """
     _expect(isinstance(share, dict), "ranks", share)
-    count, state, found = share.get("files"), share.get("state"), share.get("differences")
-    _expect(_is_count(count), "ranks' files", count)
+    state, found = share.get("state"), share.get("differences")
     # A rank's own part has names that the others' common part has not; `decode_state` looks at the rest.
     _expect(isinstance(state, dict) and isinstance(state.get("dict"), list), "ranks' state", state)
     _expect(found is None or are_differences(found), "ranks' differences", found)
-    return RankShare(file_count=count, state=state, differences=found)
+    return RankShare(state=state, differences=found)
 
 
 def state_pairs(state: Any) -> Iterator[Any]:
@@ -232,20 +318,8 @@ def state_pairs(state: Any) -> Iterator[Any]:
     return (pair for pair in (pairs if isinstance(pairs, list) else ()) if isinstance(pair, list) and len(pair) == 2)
 
 
-def with_files_from(state: Any, first: int) -> Any:
-    """Give a state document with file numbers that begin with `first` instead of 0."""
-    if isinstance(state, list):
-        return [with_files_from(item, first) for item in state]
-    if not isinstance(state, dict):
-        return state
-    if "file" in state:
-        # The description of an array, the only object that names a file.
-        return {**state, "file": state["file"] + first}
-    return {kind: with_files_from(body, first) for kind, body in state.items()}
-
-
 def manifest_bytes(manifest: Manifest) -> bytes:
-    """Write a manifest as the bytes of its file."""
+    """Write a manifest as the bytes of its file, in the newest format."""
     document = {
         "format": FORMAT_VERSION,
         "library": manifest.library,
@@ -264,7 +338,12 @@ def manifest_bytes(manifest: Manifest) -> bytes:
     if manifest.metadata:
         document["metadata"] = dict(manifest.metadata)
     if manifest.ranks:
-        document["ranks"] = [share_document(share) for share in manifest.ranks]
+        document["ranks"] = [
+            {"files": len(stream), **share_document(share)}
+            for stream, share in zip(manifest.streams[1:], manifest.ranks)
+        ]
+    if manifest.divided:
+        document["divided"] = boxes_document(manifest.divided)
     body = json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii")
     return _HEAD + hashlib.sha256(body).hexdigest().encode("ascii") + _NECK + body + _TAIL
 
@@ -301,7 +380,8 @@ def parse_manifest(raw: bytes) -> Manifest:
 
 
 def _checked(document: dict[str, Any]) -> Manifest:
-    _expect(document.get("format") == FORMAT_VERSION, "format", document.get("format"))
+    version = document.get("format")
+    _expect(type(version) is int and _FORMAT_OF_FILES <= version <= FORMAT_VERSION, "format", version)
     _expect(document.get("checksum") == CHECKSUM_NAME, "checksum", document.get("checksum"))
     _expect(document.get("chunk_bytes") == CHUNK_BYTES, "chunk_bytes", document.get("chunk_bytes"))
     step, epochs = document.get("step"), document.get("epochs_completed")
@@ -319,26 +399,67 @@ def _checked(document: dict[str, Any]) -> Manifest:
     metadata = document.get("metadata", {})
     _expect(isinstance(metadata, dict), "metadata", metadata)
     files = parse_files(document.get("files"))
-    ranks = _ranks(document.get("ranks", []))
-    _expect(sum(share.file_count for share in ranks) <= len(files), "ranks' files", document.get("ranks"))
+    shares: Any = document.get("ranks", [])
+    _expect(isinstance(shares, list) and len(shares) != 1, "ranks", shares)
+    state = document.get("state")
+    if version == _FORMAT_OF_FILES:
+        streams: tuple[Stream, ...] = tuple((file,) for file in files)
+        state, shares = _in_streams(state), _in_streams(shares)
+        _own_files(shares, files)
+    else:
+        streams = _streams(files, _own_files(shares, files))
+    ranks = tuple(map(parse_share, shares))
     return Manifest(
         step=int(step or 0),
         epochs_completed=epochs,
         created=float(created or 0),
         library=str(document.get("library"))[:_LONGEST_LIBRARY],
-        files=files,
-        state=document.get("state"),
+        streams=streams,
+        state=state,
         metrics=metrics or {},
         measured_at=measured_at,
         made_by={name[:_LONGEST_MADE_BY]: made_by[name][:_LONGEST_MADE_BY] for name in list(made_by)[:_MOST_MADE_BY]},
         metadata=metadata,
         ranks=ranks,
+        divided=parse_boxes(document.get("divided", [])),
     )
 
 
-def _ranks(document: Any) -> tuple[RankShare, ...]:
-    _expect(isinstance(document, list) and len(document) != 1, "ranks", document)
-    return tuple(map(parse_share, document))
+def _own_files(shares: list[Any], files: Stream) -> list[int]:
+    """Give the number of files of each rank's own."""
+    counts: list[int] = []
+    for share in shares:
+        _expect(isinstance(share, dict), "ranks", share)
+        count = share.get("files")
+        _expect(_is_count(count), "ranks' files", count)
+        counts.append(count)
+    _expect(sum(counts) <= len(files), "ranks' files", counts)
+    return counts
+
+
+def _streams(files: Stream, own: Sequence[int]) -> tuple[Stream, ...]:
+    """Divide the files into those of the common state and those of each rank."""
+    end = len(files) - sum(own)
+    streams = [files[:end]]
+    for count in own:
+        streams.append(files[end : end + count])
+        end += count
+    for stream in streams:
+        for file in stream[:-1]:
+            _expect(file.size and file.size % CHUNK_BYTES == 0, "file size", file.size)
+    return tuple(streams)
+
+
+def _in_streams(document: Any) -> Any:
+    """Give a document of format 3 with the numbers of its files as those of streams."""
+    if isinstance(document, list):
+        return [_in_streams(item) for item in document]
+    if not isinstance(document, dict):
+        return document
+    if "file" in document and "offset" in document:
+        place = {name: value for name, value in document.items() if name != "file"}
+        return place if document["file"] == 0 else {**place, "stream": document["file"]}
+    return {kind: _in_streams(body) for kind, body in document.items()}
 
 
 def _data_file(index: int, file: Any) -> DataFile:

@@ -21,12 +21,14 @@ from functools import partial
 from typing import Any, Callable
 
 from spotkeep.state.arrays import DeviceBytes
-from spotkeep.state.encoding import Blob
+from spotkeep.state.encoding import Blob, StreamPart
 
 from .checksum_copy import FileCopy, file_copy
 from .manifest import CHUNK_BYTES
-from .shared_work import Piece, memory_threads, share
-from .storage import ALIGNMENT_BYTES
+from .shared_work import Piece, memory_threads, pieces, share
+
+MAX_FILE_BYTES = 2**30
+"""The largest data file. What is beyond goes into the next one of the stream. It has whole chunks."""
 
 FIRST_COPY_BYTES = 4 * CHUNK_BYTES
 """At most as much is copied before the disk gets something to write."""
@@ -48,16 +50,18 @@ class FileImage:
     """The content of one data file.
 
     Attributes:
-        index: The number of the file.
+        part: The number of the stream part that it belongs to. A part has its files in order.
         raw: Its bytes. A multiple of 4096, aligned in memory. They are valid up to the end that `StagedState.wait` has
             waited for.
         start: The offset of its first byte in the staged state.
+        blobs: The sources of its bytes. Their offsets count from its beginning.
         checksums: The checksums of its chunks, valid when their bytes are.
     """
 
-    index: int
+    part: int
     raw: memoryview
     start: int
+    blobs: tuple[Blob, ...] = field(repr=False, compare=False)
     checksums: list[str] = field(repr=False, compare=False)
 
 
@@ -81,35 +85,32 @@ class StagedState:
         """The size of the memory held, in bytes."""
         return 0 if self._memory is None else len(self._memory)
 
-    def arrange(self, blobs: Sequence[Blob]) -> list[FileImage]:
+    def arrange(self, parts: Sequence[StreamPart]) -> list[FileImage]:
         """Lay the files out, without their content. The writer of the images of before has finished.
 
         Raises:
             MemoryError: If there is not enough memory.
         """
-        ends: dict[int, int] = {}
-        for blob in blobs:
-            ends[blob.file_index] = blob.offset + len(blob.raw)
-        sizes = {index: -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for index, end in sorted(ends.items())}
-        self._hold(sum(sizes.values()))
+        self._hold(sum(part.size for part in parts))
         self._copied_end, self._copied_beyond, self._abandoned = 0, {}, False
         images, start = [], 0
-        for index, size in sizes.items():
-            raw = memoryview(self._memory or b"")[start : start + size]
-            images.append(FileImage(index=index, raw=raw, start=start, checksums=[""] * -(-size // CHUNK_BYTES)))
-            start += size
+        for number, part in enumerate(parts):
+            for low, high in pieces(part.size, MAX_FILE_BYTES):
+                raw = memoryview(self._memory or b"")[start : start + high - low]
+                checksums = [""] * -(-len(raw) // CHUNK_BYTES)
+                images.append(FileImage(number, raw, start, part.between(low, high).blobs, checksums))
+                start += len(raw)
         return images
 
-    def copy(self, blobs: Sequence[Blob], images: Sequence[FileImage]) -> None:
+    def copy(self, images: Sequence[FileImage]) -> None:
         """Copy the blobs in, add them up and wake the waiting threads. The state must not change meanwhile.
 
         All processors do that. The data on a GPU comes first, all of it at once, into locked pages.
         """
         try:
-            self._copy_from_devices(blobs, images)
+            self._copy_from_devices(images)
             for image in images:
-                content = file_copy(image.raw, (blob for blob in blobs if blob.file_index == image.index))
-                copy_pieces = partial(self._copy_pieces, image, content)
+                copy_pieces = partial(self._copy_pieces, image, file_copy(image.raw, image.blobs))
                 threads = memory_threads()
                 share(pieces_to_copy(len(image.raw), threads=threads), copy_pieces, threads=threads)
         except BaseException:
@@ -138,16 +139,15 @@ class StagedState:
             if self._abandoned:
                 raise AbandonedStagingError("the copy of the state was broken off")
 
-    def _copy_from_devices(self, blobs: Sequence[Blob], images: Sequence[FileImage]) -> None:
-        raws = {image.index: image.raw for image in images}
+    def _copy_from_devices(self, images: Sequence[FileImage]) -> None:
         waits = []
-        for blob in blobs:
+        for raw, blob in ((image.raw, blob) for image in images for blob in image.blobs):
             if isinstance(blob.raw, DeviceBytes):
                 if self._unlock is None and self._memory is not None:
                     # Memory that the driver refuses is not offered again.
                     unlock = lock_pages(self._memory) or (lambda: None)
                     self._unlock = weakref.finalize(self, unlock)
-                waits.append(blob.raw.start_copy(raws[blob.file_index][blob.offset : blob.offset + len(blob.raw)]))
+                waits.append(blob.raw.start_copy(raw[blob.offset : blob.offset + len(blob.raw)]))
         for wait in waits:
             wait()
 

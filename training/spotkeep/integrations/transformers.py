@@ -10,14 +10,13 @@ Trainer's own `resume_from_checkpoint` goes on. It gets a directory with its pos
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 import hashlib
 import json
 import logging
+import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping, Sized
 from contextlib import ExitStack
 from itertools import islice
@@ -27,7 +26,6 @@ from typing import Any, Callable
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
 from spotkeep.loops.order_memory import OrderMemory
-from spotkeep.loops.pass_digest import PassDigest, index_bytes
 from spotkeep.state.encoding import object_state
 from spotkeep.state.random_states import (
     RandomLane,
@@ -36,19 +34,18 @@ from spotkeep.state.random_states import (
     restore_random_states,
     seeded_random_states,
 )
-from spotkeep.state.restoring import TakesEffectLater, put_back, warn_of_taken_names
+from spotkeep.state.restoring import put_back, warn_of_taken_names
 
-from .callback_states import has_state, warn_of
 from .kept_models import KeptModel, comes_back
+from .trainer_progress import Epoch, KeyedBatches, TrainerProgress
 
 try:
     import torch
     from torch.utils.data import IterableDataset, get_worker_info
     from transformers import TrainerCallback
-    from transformers.trainer_callback import ExportableState
     from transformers.trainer_utils import SaveStrategy, TrainOutput
 
-    from spotkeep.loops.torch_batches import KeyedCollate, KeyedDataset, KeyedIndex
+    from spotkeep.loops.torch_batches import KeyedCollate, KeyedDataset
 except ImportError as error:
     raise ImportError(
         f"spotkeep.integrations.transformers needs Hugging Face's Trainer: install 'transformers[torch]>=5' ({error})"
@@ -103,10 +100,9 @@ def train_resumably(trainer: Any, state: Mapping[str, Any] | None = None, **opti
     common, own = dict(state or {}), dict(options.pop("per_rank", None) or {})
     warn_of_taken_names([*common, *own], taken=(*_COMMON, *_OWN))
     with ExitStack() as stack:
-        several = trainer.args.world_size > 1
-        checkpointer = Checkpointer(common, per_rank=own if several else None, **options)
+        checkpointer = Checkpointer(common, per_rank=own, **options)
         checkpointer.describe(samples=_samples(trainer), **{name: getattr(trainer.args, name) for name in _DESCRIBED})
-        callback = _CheckpointCallback(trainer, checkpointer, state=(common, own if several else common), stack=stack)
+        callback = _CheckpointCallback(trainer, checkpointer, state=(common, own), stack=stack)
         trainer.add_callback(callback)
         stack.callback(trainer.remove_callback, callback)
         for name, replaced in (
@@ -124,6 +120,20 @@ def train_resumably(trainer: Any, state: Mapping[str, Any] | None = None, **opti
             return trainer.train()
         except _DoneBeforeError as done:
             return done.output
+
+
+def _end_schedule_at(trainer: Any, steps: int) -> None:
+    """Give the schedule of a Trainer another number of steps, and the optimizer its learning rates by that."""
+    scheduler, optimizer = trainer.lr_scheduler, trainer.optimizer
+    if not isinstance(scheduler, torch.optim.lr_scheduler.LambdaLR):
+        return  # it follows a metric, and knows no number of steps
+    groups = [{"params": [torch.zeros(1)], "lr": base} for base in scheduler.base_lrs]
+    trainer.lr_scheduler = None
+    other = trainer.create_scheduler(num_training_steps=steps, optimizer=torch.optim.SGD(groups))
+    trainer.lr_scheduler = scheduler
+    scheduler.lr_lambdas = other.lr_lambdas
+    for group, base, factor in zip(optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas):
+        group["lr"] = base * factor(scheduler.last_epoch)
 
 
 def _samples(trainer: Any) -> int | None:
@@ -172,7 +182,7 @@ class _CheckpointCallback(TrainerCallback):
         self._checkpointer = checkpointer
         self._state = state
         self._stack = stack
-        self._progress = _Progress(trainer, _CallbackStates(trainer, ours=self))
+        self._progress = TrainerProgress(trainer, ours=self)
         self._best = _BestModel(trainer, checkpointer)
         self._streams: list[_KeyedStream] = []
         self._place: str | None = None
@@ -193,7 +203,7 @@ class _CheckpointCallback(TrainerCallback):
         checkpoint, too.
         """
         trainer, progress = self._trainer, self._progress
-        values = original(args, loader)
+        values = list(original(args, loader))
         built = trainer._prepare_for_training(values[-1], loader, None)
         self.replace("_prepare_for_training", lambda *_: built)
         trainer._tr_loss, trainer._globalstep_last_logged = torch.tensor(0.0, device=args.device), 0
@@ -211,7 +221,27 @@ class _CheckpointCallback(TrainerCallback):
             self._after_replay = capture_random_states()
             scratch = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="spotkeep-")))
             self._write_place(scratch, json.loads(progress.restored["state"]))
+            if progress.steps_changed:
+                epochs, steps_an_epoch, *_, steps = values
+                values[0], values[-1] = self._epochs_and_steps(epochs, steps, steps_an_epoch=steps_an_epoch)
         return values
+
+    def _epochs_and_steps(self, epochs: int, steps: int, *, steps_an_epoch: int) -> tuple[int, int]:
+        """Give the epochs and the steps of a training that has begun with other steps an epoch.
+
+        Trainer's schedule gets the new number of steps, so that it ends with the training.
+        """
+        trainer, progress = self._trainer, self._progress
+        done = self._checkpointer.step
+        done_in_epoch = done - progress.epoch.first_step
+        if trainer.args.max_steps > 0:
+            if epochs < sys.maxsize:  # a stream without a length has as many passes as it takes
+                epochs = progress.epoch.number - (done_in_epoch + steps - done) // -steps_an_epoch
+            return epochs, steps
+        steps += done - (progress.epoch.number * steps_an_epoch + done_in_epoch)
+        if trainer._created_lr_scheduler:
+            _end_schedule_at(trainer, steps)
+        return epochs, steps
 
     def _others_begin(self) -> bool:
         """Say whether a callback of the script's own does something as the training begins."""
@@ -251,7 +281,8 @@ class _CheckpointCallback(TrainerCallback):
         steps = self._trainer.state.global_step
         if steps >= max_steps:
             return epochs, 0
-        return progress.epoch, (steps - progress.epoch_step) * self._trainer.args.gradient_accumulation_steps
+        done_in_epoch = steps - progress.epoch.first_step
+        return progress.epoch.number, done_in_epoch * self._trainer.args.gradient_accumulation_steps
 
     def run_epoch(self, original: Callable[..., None], **named: Any) -> None:
         """Run an epoch as Trainer does, the interrupted one from its place."""
@@ -269,7 +300,7 @@ class _CheckpointCallback(TrainerCallback):
             # A stream gets its key when a pass begins, and so do the workers that begin then.
             vars(inner).update(dataset=stream, collate_fn=stream.collate, persistent_workers=False)
         elif inner.batch_sampler is not None:
-            self._progress.batches = _KeyedBatches(inner.batch_sampler, self._key)
+            self._progress.batches = KeyedBatches(inner.batch_sampler, self._key)
             vars(inner).update(
                 batch_sampler=self._progress.batches,
                 collate_fn=KeyedCollate(inner.dataset, inner.collate_fn),
@@ -297,26 +328,30 @@ class _CheckpointCallback(TrainerCallback):
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         progress = self._progress
         if self._epochs_begun:
-            progress.epoch += 1
+            progress.epoch = Epoch(progress.epoch.number + 1)
         self._epochs_begun += 1
-        self._checkpointer.count_epochs(progress.epoch)
+        self._checkpointer.count_epochs(progress.epoch.number)
         progress.epoch_is_over = False
         for stream in self._streams:
             stream.begin(self._key(ranks=False), collate=self._key())
-        if self._epochs_begun == 1 and progress.epoch_order:
-            progress.order.put_back(progress.epoch_order)
-            if state.global_step > progress.epoch_step:
+        if self._epochs_begun == 1 and progress.epoch.order:
+            progress.order.put_back(progress.epoch.order)
+            if state.global_step > progress.epoch.first_step:
                 # It goes on in the middle of the epoch. The order of the data is drawn once more as it was.
-                restore_random_states(progress.epoch_random)
+                restore_random_states(progress.epoch.random)
                 return
         self._catch_up()
-        progress.epoch_step, progress.epoch_random = state.global_step, capture_random_states()
-        progress.epoch_order = progress.order.capture(large=True)
+        progress.epoch = Epoch(
+            progress.epoch.number,
+            first_step=state.global_step,
+            random=capture_random_states(),
+            order=progress.order.capture(large=True),
+        )
         self._save_and_leave_if_due()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._catch_up()
-        if state.global_step > self._progress.epoch_step:
+        if state.global_step > self._progress.epoch.first_step:
             self._save_and_leave_if_due()
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -376,7 +411,7 @@ class _CheckpointCallback(TrainerCallback):
         self._log_save_evaluate()
         if trainer.control.should_training_stop or trainer.state.global_step >= trainer.state.max_steps:
             # No step is left, in which Trainer would see that.
-            if trainer.state.global_step > progress.epoch_step:
+            if trainer.state.global_step > progress.epoch.first_step:
                 handler = trainer.callback_handler
                 trainer.control = handler.on_epoch_end(trainer.args, trainer.state, trainer.control)
                 self._log_save_evaluate()
@@ -385,7 +420,7 @@ class _CheckpointCallback(TrainerCallback):
     def _log_save_evaluate(self) -> None:
         trainer = self._trainer
         trainer._maybe_log_save_evaluate(
-            *(trainer._tr_loss, None, trainer.model_wrapped, None, self._progress.epoch, None, time.time())
+            *(trainer._tr_loss, None, trainer.model_wrapped, None, self._progress.epoch.number, None, time.time())
         )
 
     def _catch_up(self) -> None:
@@ -399,7 +434,7 @@ class _CheckpointCallback(TrainerCallback):
         """Give the key of this epoch's random numbers, one for each rank or one for all."""
         args = self._trainer.args
         own = [args.process_index] if ranks and args.world_size > 1 else []
-        key = (args.seed, args.data_seed, self._progress.epoch, *own)
+        key = (args.seed, args.data_seed, self._progress.epoch.number, *own)
         return hashlib.blake2b(repr(key).encode(), digest_size=16).digest()
 
     def _save_and_leave_if_due(self) -> None:
@@ -529,168 +564,6 @@ class _KeyedStream(IterableDataset):
 
 _EVALUATION, _SAVE = "evaluation", "save"
 """Work that Trainer may owe a step."""
-
-
-class _KeyedBatches:
-    """Stands for a batch sampler, and gives each batch of indices a key for its random numbers."""
-
-    def __init__(self, batches: Any, key: Callable[[], bytes]) -> None:
-        self._batches = batches
-        self._key = key
-        self._digest = PassDigest()
-        self._ahead: deque[bytes] = deque()
-
-    def digest(self, count: int) -> PassDigest:
-        """Give the digest of the first batches of this pass, of fewer if there were fewer."""
-        while self._ahead and self._digest.count < count:
-            self._digest.add(self._ahead.popleft())
-        return self._digest
-
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._batches, name)
-
-    def __iter__(self) -> Iterator[KeyedIndex]:
-        key = self._key()
-        self._digest = PassDigest()
-        self._ahead.clear()
-        for number, index in enumerate(self._batches):
-            self._ahead.append(index_bytes(index))
-            yield KeyedIndex(key=b"%s %d" % (key, number), index=index)
-
-
-class _Progress(TakesEffectLater):
-    """The positions of Trainer and its callbacks, as a part of the state.
-
-    Attributes:
-        epoch: The current epoch, from 0, where a pass over a stream is one.
-        epoch_step: The step at its beginning.
-        epoch_random: The random states at its beginning.
-        epoch_is_over: All its batches are done.
-        epoch_order: Other facts that decided the order of its data at its beginning.
-        order: Finds these facts.
-        batches: Gives the indices of its batches, and is None for a stream.
-        owed: Work of this step that was put off because of a notice, an evaluation and the save that follows it.
-        finished: The training has come to its end.
-        restored: The state that was restored, if any.
-        callbacks: The states of callbacks.
-    """
-
-    def __init__(self, trainer: Any, callbacks: _CallbackStates) -> None:
-        self._trainer = trainer
-        self.callbacks = callbacks
-        self.epoch = 0
-        self.epoch_step = 0
-        self.epoch_random: dict[str, Any] = {}
-        self.epoch_is_over = False
-        self.epoch_order: dict[str, Any] = {}
-        self.order = OrderMemory({})
-        self.batches: _KeyedBatches | None = None
-        self.owed: list[str] = []
-        self.finished = False
-        self.restored: dict[str, Any] | None = None
-        self._passed_over: dict[str, Any] | None = None
-
-    def put_back(self) -> None:
-        """Put back what Trainer and other callbacks have set anew since the restore, as the training begins."""
-        if self.restored is not None:
-            self.callbacks.load_state_dict(self.restored["callbacks"])
-            self._trainer._tr_loss.copy_(self.restored["loss"])
-            self._trainer._globalstep_last_logged = self.restored["logged_step"]
-
-    def require_same_batches(self) -> None:
-        """Compare the batches that were passed over with those that were trained on."""
-        saved, self._passed_over = self._passed_over, None
-        if saved is not None and self.batches is not None:
-            digest = self.batches.digest(saved["count"])
-            if digest.count == saved["count"]:  # else there was none left in the epoch, and nothing was passed over
-                digest.require_same(saved["digest"], name="loader of the training data")
-
-    def _digest(self) -> dict[str, Any] | None:
-        if self.batches is None or self.epoch_is_over:
-            return None
-        trainer = self._trainer
-        steps = trainer.state.global_step - self.epoch_step
-        digest = self.batches.digest(steps * trainer.args.gradient_accumulation_steps)
-        return {"count": digest.count, "digest": digest.state_dict()} if digest.count else None
-
-    def state_dict(self) -> dict[str, Any]:
-        trainer, over = self._trainer, self.epoch_is_over
-        self.callbacks.warn_of_others()
-        return {
-            "state": json.dumps(dataclasses.asdict(trainer.state)),
-            "epoch": self.epoch + over,
-            "epoch_step": trainer.state.global_step if over else self.epoch_step,
-            "epoch_random": self.epoch_random,
-            "epoch_order": self.order.capture(large=True) if over else self.epoch_order,
-            "batches": self._digest(),
-            "owed": self.owed,
-            "finished": self.finished,
-            "callbacks": self.callbacks.state_dict(),
-            # What was lost and not logged yet.
-            "loss": trainer._tr_loss,
-            "logged_step": trainer._globalstep_last_logged,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.restored = state
-        self._passed_over = state["batches"]
-        for name in ("epoch", "epoch_step", "epoch_random", "epoch_order", "owed", "finished"):
-            setattr(self, name, state[name])
-        self.callbacks.load_state_dict(state["callbacks"])
-
-
-class _CallbackStates:
-    """The states of callbacks between steps, by `state_dict`, or by the `state` that Trainer itself knows.
-
-    Args:
-        trainer: The Trainer.
-        ours: The library's own callback, which is left out.
-    """
-
-    def __init__(self, trainer: Any, *, ours: Any) -> None:
-        self._handler = trainer.callback_handler
-        self._ours = ours
-        self._warned_of: set[str] = set()
-
-    def state_dict(self) -> list[Any]:
-        return [
-            [
-                type(callback).__name__,
-                callback.state_dict() if has_state(callback) else callback.state()["attributes"],
-            ]
-            for callback in self._with_state()
-        ]
-
-    def load_state_dict(self, states: list[Any]) -> None:
-        saved, here = [name for name, _ in states], [type(callback).__name__ for callback in self._with_state()]
-        if saved != here:
-            raise ValueError(f"the run that saved it had the callbacks {saved}, this one has {here}")
-        for callback, (_, state) in zip(self._with_state(), states):
-            if has_state(callback):
-                callback.load_state_dict(state)
-            else:
-                for name, value in state.items():
-                    setattr(callback, name, value)
-
-    def warn_of_others(self) -> None:
-        """Name once each callback of the script's own with attributes that are not saved."""
-        for callback in self._handler.callbacks:
-            kind = type(callback)
-            known = callback is self._ours or kind.__module__.partition(".")[0] == "transformers"
-            if known or not vars(callback) or callback in self._with_state() or kind.__qualname__ in self._warned_of:
-                continue
-            self._warned_of.add(kind.__qualname__)
-            warn_of(callback)
-
-    def _with_state(self) -> list[Any]:
-        return [
-            callback
-            for callback in self._handler.callbacks
-            if has_state(callback) or isinstance(callback, ExportableState)
-        ]
 
 
 def _require_supported(trainer: Any) -> None:

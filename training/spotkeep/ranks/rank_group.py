@@ -12,20 +12,39 @@ import logging
 import marshal
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Callable
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
+from spotkeep.disk.checksum_copy import MemoryOfFile
 from spotkeep.disk.chunk_checksums import chunk_checksum
 from spotkeep.errors import StateError, UsageError
 from spotkeep.loaded import loaded
-from spotkeep.state.arrays import DeviceBytes, address_of, device_digests, is_torch_tensor
-from spotkeep.state.differences import Differences, differences, digest_tree, own_paths, own_places
-from spotkeep.state.encoding import Blob, EncodedState, Json, objects_in
+from spotkeep.state.arrays import (
+    DeviceBytes,
+    address_of,
+    device_digests,
+    is_torch_tensor,
+    joined_device_digests,
+    part_of,
+)
+from spotkeep.state.differences import (
+    Differences,
+    differences,
+    digest_tree,
+    divided_paths,
+    layout_digest,
+    own_paths,
+    own_places,
+)
+from spotkeep.state.divided import Box, cover_problem, turns
+from spotkeep.state.encoding import EncodedState, Json, objects_in
 from spotkeep.state.training_state import TrainingState
 
 from .distributed import Ranks, join_ranks, together
-from .rank_shares import encode_share
+from .rank_shares import EncodedShare, encode_share, own_bytes
 from .shared_directory import SharedDirectory
 
 
@@ -149,14 +168,19 @@ _OF_NO_VERSION = 2  # of marshal's: equal values have equal bytes
 _NOT_COMPARED = "-"
 _OWN = "own"
 _OTHER_FORM = "another form than at the save before"
+_OTHER_DIVISION = (
+    "the ranks have different numbers of arrays that are divided among them: pass the model and its optimizers as "
+    "spotkeep.integrations.sharded.ShardedState(model, optimizers), which unites their names"
+)
+_PART_UNIT_BYTES = 64
 
 
 class RankComparison:
-    """Puts together the part of each rank. Rank 0 writes the common state, and the others write their differences.
+    """Puts together the part of each rank. The ranks share the common state, and write their differences beside it.
 
     The first save of a process compares everything. All of a large state at each save would cost too much. So a later
-    save compares the small values, and one in 32 of the large arrays, other ones each time. After any difference all
-    are compared once more. An entry that differs then is each rank's own for as long as the process lasts.
+    save compares the small values, and one part in 32 of each large array, another one each time. After any difference
+    all are compared once more. An entry that differs then is each rank's own for as long as the process lasts.
 
     `DistributedDataParallel` gives rank 0's buffers to all at the next forward pass (`broadcast_buffers`). These may
     differ, and rank 0's count.
@@ -174,10 +198,12 @@ class RankComparison:
         # Indices of blobs: their places change with the size of what is before them.
         self._own: set[int] = set()  # known to differ
         self._made_equal: set[int] = set()
-        self._blob_count = -1
+        self._alone: frozenset[int] = frozenset()  # those that rank 0 alone writes, the same on all ranks
+        self._form: Json = None
+        self._turns: list[dict[Box, tuple[int, int]]] = []
 
-    def encode(self, encode_parts: Callable[[], tuple[EncodedState, EncodedState]]) -> EncodedState:
-        """Give the part of this rank. Every rank must call it. The document is a `ShareDocument`.
+    def encode(self, encode_parts: Callable[[], tuple[EncodedState, EncodedState]]) -> EncodedShare:
+        """Give the part of this rank. Every rank must call it.
 
         Args:
             encode_parts: Encodes the state that all ranks are said to share, and each rank's own.
@@ -192,20 +218,65 @@ class RankComparison:
 
         def encode_and_compare() -> Json:
             encoded.extend(encode_parts())
-            if len(encoded[0].blobs) != self._blob_count:
-                return _OTHER_FORM
-            return None if self._differ else self._root(encoded[0])
+            if _form_of(encoded[0]) != self._form:
+                return [_OTHER_FORM, 0]
+            encoded[0] = self._in_turn(encoded[0])
+            common, own = encoded
+            return [None if self._differ else self._root(common), own_bytes(common, own)]
 
-        roots = together(self._ranks, encode_and_compare)
-        common, own = encoded
+        answers = together(self._ranks, encode_and_compare)
+        roots = {root for root, _ in answers}
         found: Differences = None
-        if self._differ or len(set(roots)) > 1 or _OTHER_FORM in roots:
+        sizes = [size for _, size in answers]
+        if _OTHER_FORM in roots:
+            encoded[0] = self._divide(encoded[0])
+        common, own = encoded
+        if self._differ or len(roots) > 1 or _OTHER_FORM in roots:
             whole = not self._differ or _OTHER_FORM in roots
-            found = self._differences(common, own, whole=whole)
-        return encode_share(common, own, found, rank=self._ranks.rank)
+            found, sizes = self._differences(common, own, whole=whole)
+        return encode_share(common, own, found, rank=self._ranks.rank, own_bytes=sizes, alone=self._alone)
 
-    def _differences(self, common: EncodedState, own: EncodedState, *, whole: bool) -> Differences:
-        """Find the differences of this rank from rank 0.
+    def _divide(self, common: EncodedState) -> EncodedState:
+        """Let the ranks share the writing of boxes that several of them hold.
+
+        Raises:
+            StateError: The ranks' boxes of an array do not cover it exactly once.
+        """
+
+        def describe() -> Json:
+            return [[[box.offsets, box.shape] for box in array.boxes] for array in common.divided]
+
+        of_ranks = together(self._ranks, describe)
+        counts = {len(of_rank) for of_rank in of_ranks}
+
+        def settle() -> None:
+            if len(counts) > 1:
+                raise StateError([_OTHER_DIVISION])
+            self._turns, problems = [], []
+            for number, array in enumerate(common.divided):
+                boxes = [[Box(tuple(at), tuple(shape)) for at, shape in of_rank[number]] for of_rank in of_ranks]
+                self._turns.append(turns(boxes)[self._ranks.rank])
+                problem = cover_problem(array.shape, list(dict.fromkeys(box for each in boxes for box in each)))
+                if problem is not None:
+                    paths = divided_paths(common.document)
+                    problems.append(f"{paths[number]}: its parts on all ranks are not the whole array: {problem}")
+            if problems:
+                raise StateError(problems)
+
+        together(self._ranks, settle)
+        self._form = _form_of(common)
+        return self._in_turn(common)
+
+    def _in_turn(self, common: EncodedState) -> EncodedState:
+        """Give a state with the turns of this rank among the holders of each box."""
+        divided = []
+        for array, turn_of in zip(common.divided, self._turns):
+            parts = (replace(part, holders=turn_of[part.box][0], turn=turn_of[part.box][1]) for part in array.parts)
+            divided.append(replace(array, parts=tuple(parts)))
+        return replace(common, divided=tuple(divided))
+
+    def _differences(self, common: EncodedState, own: EncodedState, *, whole: bool) -> tuple[Differences, list[int]]:
+        """Find the differences of this rank from rank 0, and the bytes of each rank's own stream.
 
         Args:
             common: The state that all ranks are said to share.
@@ -223,13 +294,26 @@ class RankComparison:
         of_first = together(self._ranks, compare)[0]
         found = differences(common.document, trees[0], of_first)
         places = own_places(found)
-        self._own = {index for index, blob in enumerate(common.blobs) if (blob.file_index, blob.offset) in places}
-        differ = self._ranks.exchange(found is not None)
+        self._own = {index for index, blob in enumerate(common.blobs) if blob.offset in places}
+        answers = self._ranks.exchange(
+            {
+                "differs": found is not None,
+                "layout": layout_digest(common.document),
+                "alone": sorted(self._own | self._made_equal),
+                "bytes": own_bytes(common, own, self._own),
+            }
+        )
+        differ = [one["differs"] for one in answers]
+        if len({one["layout"] for one in answers}) == 1:
+            self._alone = frozenset().union(*(one["alone"] for one in answers))
+        else:
+            # The ranks have other arrays than rank 0, so none knows the place of its own ones there.
+            self._alone = frozenset(range(len(common.blobs)))
         if not self._differ and found is not None and True not in differ[: self._ranks.rank]:
             paths = ", ".join(own_paths(found)[:_PATHS_SHOWN])
             _logger.info("each rank keeps its own values of what differs from rank to rank: %s", paths)
         self._differ = any(differ)
-        return found
+        return found, [one["bytes"] for one in answers]
 
     def _look_again(self, common: EncodedState, own: EncodedState) -> None:
         """Find entries that torch makes equal before they count, and forget the known differences."""
@@ -243,50 +327,64 @@ class RankComparison:
             index for index, blob in enumerate(common.blobs) if addresses and address_of(blob.raw) in addresses
         }
         self._own = set()
-        self._blob_count = len(common.blobs)
 
-    def _compared(self, common: EncodedState, *, whole: bool) -> list[Blob]:
-        """Choose the entries to compare, which are the small ones and the large ones of this turn, or all."""
-        known, turn = self._made_equal | self._own, self._saves % _TURNS
-        return [
-            blob
+    def _compared(self, common: EncodedState, *, whole: bool) -> dict[int, Any]:
+        """Give the bytes to compare by the offsets of their blobs, all of the small ones and a part of each large one.
+
+        Args:
+            common: The state that all ranks are said to share.
+            whole: Compare all of the large ones too.
+        """
+        known = self._made_equal | self._own
+        return {
+            blob.offset: blob.raw if whole or len(blob.raw) < _LARGE_BYTES else _turn_of(blob.raw, self._saves + index)
             for index, blob in enumerate(common.blobs)
-            if (whole or index % _TURNS == turn or _is_small(blob.raw)) and index not in known
-        ]
+            if index not in known
+        }
 
     def _root(self, common: EncodedState) -> str:
-        """Give a fast digest of all compared entries, which does not show the place of a difference."""
-        small: list[Any] = []
-        large: list[Blob] = []
-        for blob in self._compared(common, whole=False):
-            if _is_small(blob.raw):
-                small.append(blob.raw)
-            else:
-                large.append(blob)
+        """Give a fast digest of all compared bytes, which does not show the place of a difference."""
+        raws = list(self._compared(common, whole=False).values())
         document = hashlib.blake2b(marshal.dumps(common.document, _OF_NO_VERSION), digest_size=16)
-        return " ".join([document.hexdigest(), chunk_checksum(b"".join(small)), *_digests(large)])
+        return " ".join([document.hexdigest(), *_joined_digests(raws)])
 
     def _digest_of(self, common: EncodedState, *, whole: bool) -> Callable[[Json], str]:
         compared = self._compared(common, whole=whole)
-        digests = {(blob.file_index, blob.offset): digest for blob, digest in zip(compared, _digests(compared))}
-        own = (common.blobs[index] for index in self._own)
-        digests.update({(blob.file_index, blob.offset): _OWN for blob in own})
+        digests = dict(zip(compared, _digests(list(compared.values()))))
+        digests.update({common.blobs[index].offset: _OWN for index in self._own})
 
         def digest_of(place: Json) -> str:
-            return digests.get((place["file"], place["offset"]), _NOT_COMPARED) if place["size"] else ""
+            return digests.get(place["offset"], _NOT_COMPARED) if place["size"] else ""
 
         return digest_of
 
 
-def _is_small(raw: Any) -> bool:
-    """Tell if something is compared each time. On a GPU a comparison takes about as long for any size."""
-    return type(raw) is not DeviceBytes and len(raw) < _LARGE_BYTES
+def _form_of(common: EncodedState) -> Json:
+    """Give a value that changes when the state has other entries, or divided arrays have other boxes."""
+    return len(common.blobs), [array.boxes for array in common.divided]
 
 
-def _digests(blobs: Sequence[Blob]) -> list[str]:
+def _turn_of(raw: Any, turn: int) -> Any:
+    """Give one of 32 parts of some bytes."""
+    part_bytes = -(-len(raw) // (_TURNS * _PART_UNIT_BYTES)) * _PART_UNIT_BYTES
+    parts = -(-len(raw) // part_bytes)
+    start = turn % parts * part_bytes
+    return part_of(raw, start, min(start + part_bytes, len(raw)))
+
+
+def _joined_digests(raws: Sequence[Any]) -> list[str]:
+    """Give digests of some bytes, joined, in few calls."""
+    here = [memoryview(raw) for raw in raws if not isinstance(raw, DeviceBytes) and len(raw)]
+    starts = accumulate((len(raw) for raw in here), initial=0)
+    runs = list(zip(starts, here))
+    checksums = MemoryOfFile(runs).checksums(0, runs[-1][0] + len(runs[-1][1])) if runs else []
+    return [*checksums, *joined_device_digests([raw for raw in raws if isinstance(raw, DeviceBytes)])]
+
+
+def _digests(raws: Sequence[Any]) -> list[str]:
     """Give a digest of each. Equal bytes on devices of the same kind have equal ones."""
-    on_devices = iter(device_digests([blob.raw for blob in blobs if isinstance(blob.raw, DeviceBytes)]))
-    return [next(on_devices) if isinstance(blob.raw, DeviceBytes) else _digest(blob.raw) for blob in blobs]
+    on_devices = iter(device_digests([raw for raw in raws if isinstance(raw, DeviceBytes)]))
+    return [next(on_devices) if isinstance(raw, DeviceBytes) else _digest(raw) for raw in raws]
 
 
 def _digest(raw: Any) -> str:
@@ -357,7 +455,7 @@ class RankGroup:
         """
         return self._training.largest(numbers)
 
-    def encode(self, state: TrainingState) -> EncodedState:
+    def encode(self, state: TrainingState) -> EncodedState | EncodedShare:
         """Encode the bytes that this rank writes. Every rank must call it.
 
         Raises:

@@ -1,31 +1,35 @@
 """The division of a checkpoint among the ranks that write it together. Pure.
 
-Rank 0 writes the common state once. Each other rank writes its differences from rank 0, and then the state that the
-script passed as each rank's own. All files have numbers in one row, first the common ones, then those of each rank. So
-a reader that knows the other ranks' numbers of files knows its own names.
+All ranks have the same bytes in the common state, which are stream 0. Each rank writes a range of it. The ranges are
+chosen so that all ranks write about as many bytes, those of their own streams included. A rank's own stream has its
+boxes of divided arrays, its differences from rank 0, and the state that the script passed as each rank's own. That of
+rank 0 also has the entries of the common state that are not equal on all ranks. So no range mixes values of two ranks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import accumulate
 
 from spotkeep.disk.manifest import (
-    DataFile,
+    CHUNK_BYTES,
     Manifest,
     RankShare,
-    RankView,
+    Stream,
+    boxes_document,
     files_document,
+    parse_boxes,
     parse_files,
     parse_share,
     share_document,
     state_pairs,
-    with_files_from,
 )
 from spotkeep.errors import WorldSizeError
 from spotkeep.state.arrays import is_floating
-from spotkeep.state.differences import Differences, apart, own_paths
-from spotkeep.state.encoding import Blob, EncodedState, Json
+from spotkeep.state.differences import Differences, moved, own_paths, with_places
+from spotkeep.state.encoding import BlobPlaces, EncodedState, Json, StreamPart
+from spotkeep.state.resharding import SavedBox, written_boxes, written_bytes
 
 
 @dataclass(frozen=True)
@@ -34,17 +38,33 @@ class ShareDocument:
 
     Attributes:
         common: The common state of all ranks, or None on other ranks than 0.
-        common_files: The number of its files.
-        differences: The differences of this rank from it, with files numbered from 0.
-        own: The rank's own state, with files numbered after those.
-        own_files: The number of files of both.
+        differences: The differences of this rank from it.
+        own: The rank's own state.
+        boxes: For each divided array the boxes that this rank writes.
     """
 
     common: Json
-    common_files: int
     differences: Differences
     own: Json
-    own_files: int
+    boxes: tuple[tuple[SavedBox, ...], ...]
+
+    @property
+    def share(self) -> RankShare:
+        """The rank's own part in the form of a manifest."""
+        return RankShare(self.own, self.differences)
+
+
+@dataclass(frozen=True)
+class EncodedShare:
+    """The part of one rank, ready to be written.
+
+    Attributes:
+        document: Its documents.
+        parts: Its range of the common stream, and its own stream.
+    """
+
+    document: ShareDocument
+    parts: tuple[StreamPart, StreamPart]
 
 
 @dataclass(frozen=True)
@@ -52,86 +72,161 @@ class WrittenShare:
     """The written part of one rank.
 
     Attributes:
-        files: Its files, those of the common state first.
-        share: The number of its own files, and their content. The file numbers are those of the checkpoint.
+        common: The files of its range of the common stream.
+        own: The files of its own stream.
+        share: Its own part in the form of a manifest.
+        boxes: For each divided array the boxes that it has written.
     """
 
-    files: tuple[DataFile, ...]
+    common: Stream
+    own: Stream
     share: RankShare
+    boxes: tuple[tuple[SavedBox, ...], ...]
 
     def as_message(self) -> Json:
         """Give it as JSON."""
-        return {"files": files_document(self.files), "share": share_document(self.share)}
+        return {
+            "common": files_document(self.common),
+            "own": files_document(self.own),
+            "share": share_document(self.share),
+            "boxes": boxes_document(self.boxes),
+        }
 
     @classmethod
-    def from_message(cls, message: Json, *, first: int) -> WrittenShare:
+    def from_message(cls, message: Json, numbers: ShareNumbers) -> WrittenShare:
         """Read a message of `as_message`.
 
         Args:
             message: The message.
-            first: The number of its first file in the checkpoint.
+            numbers: The numbers of its files in the checkpoint.
 
         Raises:
             MalformedManifestError: A file has the name or the number of another.
         """
-        return cls(parse_files(message["files"], first=first), parse_share(message["share"]))
+        return cls(
+            common=parse_files(message["common"], first=numbers.common),
+            own=parse_files(message["own"], first=numbers.own),
+            share=parse_share(message["share"]),
+            boxes=parse_boxes(message["boxes"]),
+        )
+
+
+@dataclass(frozen=True)
+class ShareNumbers:
+    """The numbers of a rank's data files in a checkpoint.
+
+    Attributes:
+        common: The number of its first file of the common stream.
+        own: The number of the first file of its own stream.
+    """
+
+    common: int
+    own: int
+
+
+def share_numbers(counts: Sequence[tuple[int, int]]) -> list[ShareNumbers]:
+    """Give the numbers of the files of all ranks, those of the common stream first, then each rank's own.
+
+    Args:
+        counts: For each rank the number of its files of the common stream, and of its own.
+    """
+    common, own = 0, sum(count for count, _ in counts)
+    numbers = []
+    for count, own_count in counts:
+        numbers.append(ShareNumbers(common, own))
+        common, own = common + count, own + own_count
+    return numbers
+
+
+def own_bytes(common: EncodedState, own: EncodedState, differing: Collection[int] = ()) -> int:
+    """Count the bytes of a rank's own stream, but for the entries that rank 0 alone writes.
+
+    Args:
+        common: The state that all ranks are said to share.
+        own: The state that the script passed as each rank's own.
+        differing: The indices of blobs of the common state that differ from those of rank 0.
+    """
+    boxes = sum(map(written_bytes, common.divided))
+    return boxes + sum(len(common.blobs[index].raw) for index in differing) + sum(len(blob.raw) for blob in own.blobs)
 
 
 def encode_share(
-    common: EncodedState, own: EncodedState, differences: Differences = None, *, rank: int
-) -> EncodedState:
-    """Put together the part of one rank. The document is a `ShareDocument`.
+    common: EncodedState,
+    own: EncodedState,
+    differences: Differences = None,
+    *,
+    rank: int,
+    own_bytes: Sequence[int],
+    alone: Collection[int] = (),
+) -> EncodedShare:
+    """Put together the part of one rank.
 
     Args:
         common: The state that all ranks are said to share.
         own: The state that the script passed as each rank's own.
         differences: The differences of this rank from rank 0 in the common state.
         rank: Its number.
+        own_bytes: For each rank the bytes of its own stream (`own_bytes`).
+        alone: The indices of blobs of the common state that rank 0 alone writes.
     """
-    written = common if rank == 0 else EncodedState(document=None, blobs=())
-    differing, differing_blobs = apart(differences, common.blobs)
-    first = file_count(written.blobs)
-    first_own = file_count(differing_blobs)
-    document = ShareDocument(
-        common=written.document,
-        common_files=first,
-        differences=differing,
-        own=with_files_from(own.document, first_own),
-        own_files=first_own + file_count(own.blobs),
+    shared, places = BlobPlaces(), BlobPlaces(rank + 1)
+    boxes = tuple(
+        tuple(SavedBox(box, rank + 1, places.place(raw)["offset"]) for box, raw in written_boxes(array))
+        for array in common.divided
     )
-    moved = [replace(blob, file_index=blob.file_index + first) for blob in differing_blobs]
-    moved += [replace(blob, file_index=blob.file_index + first + first_own) for blob in own.blobs]
-    return EncodedState(document=document, blobs=(*written.blobs, *moved))
+    moved_to = {}
+    for index, blob in enumerate(common.blobs):
+        if index not in alone:
+            moved_to[blob.offset] = shared.place(blob.raw)
+        elif rank == 0:
+            moved_to[blob.offset] = places.place(blob.raw)
+    document = None
+    if rank == 0:
+        document = with_places(common.document, moved_to) if alone else common.document
+    share = ShareDocument(
+        common=document,
+        differences=moved(differences, common.blobs, places),
+        own=moved(own.document, own.blobs, places),
+        boxes=boxes,
+    )
+    stream = StreamPart.whole(shared.blobs)
+    of_first_alone = sum(len(common.blobs[index].raw) for index in alone)
+    start, end = even_ranges(stream.size, [own_bytes[0] + of_first_alone, *own_bytes[1:]])[rank]
+    return EncodedShare(share, (stream.between(start, end), StreamPart.whole(places.blobs)))
 
 
-def file_count(blobs: Sequence[Blob]) -> int:
-    """Count the data files of an encoded state's bytes."""
-    return 1 + max((blob.file_index for blob in blobs), default=-1)
-
-
-def first_files(counts: Sequence[int]) -> list[int]:
-    """Give the number of each rank's first file, where each rank has so many."""
-    return [sum(counts[:rank]) for rank in range(len(counts))]
-
-
-def rank_share(document: ShareDocument, *, first: int) -> RankShare:
-    """Give a rank's own part in the form of the checkpoint.
+def even_ranges(size: int, own_bytes: Sequence[int]) -> list[tuple[int, int]]:
+    """Divide the common stream so that all ranks write about as many bytes. Each range has whole chunks.
 
     Args:
-        document: The part that the rank writes.
-        first: The number of its first file.
+        size: The length of the common stream in bytes.
+        own_bytes: For each rank the bytes that it writes besides.
     """
-    first += document.common_files
-    return RankShare(
-        file_count=document.own_files,
-        state=with_files_from(document.own, first),
-        differences=with_files_from(document.differences, first),
+    ordered = sorted(own_bytes)
+    level, left = 0, size
+    for count, (own, more) in enumerate(zip(ordered, [*ordered[1:], None]), 1):
+        # All ranks below the level are filled up to the next one's own bytes, or to the end.
+        room = left if more is None else min((more - own) * count, left)
+        level, left = own - (-room // count), left - room
+        if not left:
+            break
+    ends = accumulate(max(level - own, 0) for own in own_bytes)
+    cuts = [0, *(min(-(-end // CHUNK_BYTES) * CHUNK_BYTES, size) for end in ends)]
+    cuts[-1] = size
+    return list(zip(cuts, cuts[1:]))
+
+
+def merged(
+    shares: Sequence[WrittenShare],
+) -> tuple[tuple[Stream, ...], tuple[RankShare, ...], tuple[tuple[SavedBox, ...], ...]]:
+    """Put together the parts of all ranks, as streams, each rank's part, and the boxes of each divided array."""
+    common = tuple(file for share in shares for file in share.common)
+    boxes = zip(*(share.boxes for share in shares))
+    return (
+        (common, *(share.own for share in shares)),
+        tuple(share.share for share in shares),
+        tuple(tuple(box for of_rank in of_array for box in of_rank) for of_array in boxes),
     )
-
-
-def merged(shares: Sequence[WrittenShare]) -> tuple[tuple[DataFile, ...], tuple[RankShare, ...]]:
-    """Put together the parts of all ranks, with the files in order, and each rank's part."""
-    return tuple(file for share in shares for file in share.files), tuple(share.share for share in shares)
 
 
 def differing_paths(manifest: Manifest) -> list[str]:
@@ -165,8 +260,8 @@ def view_for(
     per_rank: Collection[str],
     change_allowed: bool,
     trained: Collection[str] = (),
-) -> RankView:
-    """Choose the part of a checkpoint for a rank.
+) -> Json:
+    """Choose the state document for a rank.
 
     Args:
         manifest: The manifest of the checkpoint.
@@ -181,7 +276,7 @@ def view_for(
             are refused even where the change is allowed, because the training would begin with the initial ones.
     """
     if manifest.world_size == world_size:
-        return manifest.view(rank)
+        return manifest.state_of(rank)
     if manifest.ranks:
         own = dict.fromkeys(str(name) for share in manifest.ranks for name, _ in state_pairs(share.state))
         lost = frozenset().union(trained, *(trained_names(share.state) for share in manifest.ranks))
@@ -197,6 +292,6 @@ def view_for(
             trained=tuple(sorted(lost)),
         )
     if manifest.ranks:
-        return manifest.common_view()
+        return manifest.state
     # One process wrote it, which has everything in common with itself.
-    return RankView({"dict": [pair for pair in state_pairs(manifest.state) if pair[0] not in own]})
+    return {"dict": [pair for pair in state_pairs(manifest.state) if pair[0] not in own]}

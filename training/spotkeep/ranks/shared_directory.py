@@ -2,7 +2,7 @@
 
 A save goes in three rounds. Each ends when all ranks have done their part, or fails on all of them.
 
-1. One rank of each host makes the place, and each rank reports the number of files that it will write.
+1. One rank of each host makes the place, and each rank reports the numbers of files that it will write.
 2. Every rank writes its files and makes them durable.
 3. Rank 0 writes the manifest, which vouches for the files of all.
 
@@ -31,7 +31,7 @@ from spotkeep.errors import OtherRankError, RankLostError, SaveError, UsageError
 from spotkeep.state.encoding import Json
 
 from .distributed import Ranks, together
-from .rank_shares import ShareDocument, WrittenShare, first_files, merged, rank_share
+from .rank_shares import ShareDocument, ShareNumbers, WrittenShare, merged, share_numbers
 
 _PROBE_PREFIX = ".spotkeep-probe-"
 _PROBE_SECONDS = 30.0
@@ -72,6 +72,7 @@ class SharedDirectory(CheckpointDirectory):
     ) -> None:
         super().__init__(path, storage=storage, uploads=uploads)
         self._ranks = ranks
+        self._world_size = ranks.world_size
         self.note: Callable[[], Json] = lambda: None
         self.notes: list[Json] = []
         self._written: dict[int, tuple[DataFile, ...]] = {}
@@ -126,7 +127,7 @@ class SharedDirectory(CheckpointDirectory):
         """Write this rank's part of a checkpoint. Every rank must call it, or `decline`.
 
         Args:
-            images: The data files of this rank, in order.
+            images: The data files of this rank, first those of its range of the common stream, then its own.
             document: Its `ShareDocument`.
             step: Number of completed steps.
             progress: The progress of the training. Rank 0's counts.
@@ -141,10 +142,12 @@ class SharedDirectory(CheckpointDirectory):
             RankLostError: If a rank is gone.
         """
         try:
-            first = self._prepare(step, document)
+            numbers = self._prepare(step, images)
             files: list[DataFile] = []
-            shares = self._write_share(step, images, document, first=first, wait=wait, files=files)
-            size = self._commit_share(step, document, shares, progress=progress)
+            shares = self._write_share(
+                step, images, document, numbers=numbers[self._ranks.rank], wait=wait, files=files
+            )
+            size = self._commit_share(step, document, shares, numbers, progress=progress)
         except RankLostError:
             # Others may still be writing. What is there has no manifest, so no reader takes it.
             self.distrust(step)
@@ -182,8 +185,8 @@ class SharedDirectory(CheckpointDirectory):
     def _outlives_us(self, step: int) -> bool:
         return super()._outlives_us(step) and step not in self._waiting_elsewhere
 
-    def _prepare(self, step: int, document: ShareDocument) -> int:
-        """Make the place. Gives the number of this rank's first file."""
+    def _prepare(self, step: int, images: Sequence[FileImage]) -> list[ShareNumbers]:
+        """Make the place. Gives the numbers of each rank's files."""
         first_here = self.leads and self._ranks.rank != 0
 
         def prepare() -> Json:
@@ -192,7 +195,7 @@ class SharedDirectory(CheckpointDirectory):
             with self._lock:
                 pruned = list(self._pruned)
             return {
-                "files": document.common_files + document.own_files,
+                "files": [sum(image.part == part for image in images) for part in (0, 1)],
                 "pruned": pruned,
                 "waiting": self._waiting_here() if first_here else [],
             }
@@ -204,7 +207,7 @@ class SharedDirectory(CheckpointDirectory):
         if first_here:
             for old in answers[0]["pruned"]:
                 self._abandon(old)
-        return first_files([one["files"] for one in answers])[self._ranks.rank]
+        return share_numbers([one["files"] for one in answers])
 
     def _waiting_here(self) -> list[int]:
         steps = self._step_directories()
@@ -216,28 +219,40 @@ class SharedDirectory(CheckpointDirectory):
         images: Sequence[FileImage],
         document: ShareDocument,
         *,
-        first: int,
+        numbers: ShareNumbers,
         wait: Callable[[int], None] | None,
         files: list[DataFile],
     ) -> list[Json]:
+        common = sum(image.part == 0 for image in images)
+        own = len(images) - common
+        row = (*range(numbers.common, numbers.common + common), *range(numbers.own, numbers.own + own))
+
         def write() -> Json:
-            files.extend(self._write_files(step, images, first=first, wait=wait))
-            return WrittenShare(tuple(files), rank_share(document, first=first)).as_message()
+            written = self._write_files(step, images, row, wait=wait)
+            files.extend(written)
+            return WrittenShare(written[:common], written[common:], document.share, document.boxes).as_message()
 
         return together(self._ranks, lambda: self._trying(step, write))
 
-    def _commit_share(self, step: int, document: ShareDocument, written: Sequence[Json], *, progress: Progress) -> int:
+    def _commit_share(
+        self,
+        step: int,
+        document: ShareDocument,
+        written: Sequence[Json],
+        numbers: Sequence[ShareNumbers],
+        *,
+        progress: Progress,
+    ) -> int:
         durable: list[int] = []
         self.notes = []
 
         def commit() -> Json:
             if self._ranks.rank != 0:
                 return [self.note(), None]
-            firsts = first_files([len(one["files"]) for one in written])
-            shares = [WrittenShare.from_message(one, first=first) for one, first in zip(written, firsts)]
-            files, ranks = merged(shares)
+            streams, ranks, divided = merged(list(map(WrittenShare.from_message, written, numbers)))
             size = self._trying(
-                step, lambda: self._commit(step, files, document.common, progress=progress, ranks=ranks)
+                step,
+                lambda: self._commit(step, streams, document.common, progress=progress, ranks=ranks, divided=divided),
             )
             durable.append(size)
             return [self.note(), size]

@@ -229,6 +229,9 @@ class BackgroundUpload:
                 if missing is not None and not (self._waiting or self._stopped or self._newest_only):
                     self._superseded = missing
                     self._waiting.append(missing)
+                    if missing not in self._left_out:
+                        self._whole.add(missing)
+                    self._left_out.discard(missing)
                 failed = outcome is not None and outcome.problem is not None
                 self._failures = self._failures + 1 if failed else 0
                 self._failed.pop(step, None)
@@ -284,15 +287,10 @@ class BackgroundUpload:
         except RemoteError as error:
             _logger.warning("old checkpoints in S3 could not be removed: %s", error)
             return None
-        for step in missing:
-            if step in self._left_out or share.is_alone:
-                # The other ranks have left it out too, and come to it at the same time.
-                self._left_out.discard(step)
-                return step
-            if share.is_first and share.disk_has_all:
-                self._whole.add(step)
-                return step
-        return None
+        # The other ranks have left out the same, and come to it at the same time. Of a checkpoint from before this
+        # process they know nothing, so that rank 0 uploads all of it.
+        alone = share.is_alone or (share.is_first and share.disk_has_all)
+        return next((step for step in missing if alone or step in self._left_out), None)
 
 
 def switch_pays(*, running_bytes: int, waiting_bytes: int, bytes_per_second: float | None, seconds: float) -> bool:

@@ -50,6 +50,7 @@ _FEWEST = 2
 _DOWNLOAD_ATTEMPTS = 5
 _FIRST_PAUSE_SECONDS = 0.2
 _DRAFT_SUFFIX = ".draft"
+_DRAFT_NAME = MANIFEST_NAME + _DRAFT_SUFFIX
 _FIRST_LOOK_SECONDS = 0.1
 _LONGEST_LOOK_SECONDS = 2.0
 _LOOK_FACTOR = 1.5
@@ -249,13 +250,7 @@ class RemoteCheckpoints:
             self._send_file(upload, file, opened, pace)
         self._await(upload, pace)
         require_not_cancelled(upload.cancelled)
-        try:
-            self._objects.write(key, raw, labels={_LABEL: digest}, replace=False)
-        except RemoteError as error:
-            # An answer may have been lost on its way, after which the SDK asks again.
-            if error.code not in ALREADY_THERE or not self._has(key, len(raw), digest):
-                raise
-        self._own[upload.step] = digest
+        self._write_manifest(upload.step, raw, digest)
         upload.count(len(raw), sent=True)
         self._known[upload.step] = _as_candidate(manifest)
 
@@ -295,19 +290,56 @@ class RemoteCheckpoints:
                 raise DamagedCheckpointError(self._name(step, file.name), there)
         return found
 
-    def read_same_manifest(self, step: int, *, size: int, digest: str) -> RemoteManifest:
-        """Read the manifest that another rank has read.
+    def show_manifest(self, step: int) -> RemoteManifest:
+        """Show the other ranks the local manifest of a checkpoint. No reader takes it for the manifest in S3.
+
+        Raises:
+            DamagedCheckpointError: It is missing or altered.
+            RemoteError: S3 refuses.
+        """
+        found = RemoteManifest(*self._local_manifest(step))
+        self._objects.write(self._key(step, _DRAFT_NAME), found.raw, labels={})
+        return found
+
+    def send_what_is_here(self, step: int, manifest: Manifest, *, cancelled: threading.Event, pace: Pace) -> None:
+        """Upload the files of a checkpoint that are on this disk. Ranks with the same disk share them.
+
+        Raises:
+            TransferCancelledError: It was cancelled.
+            RemoteError: S3 refuses.
+        """
+        for file in self._files_here(step, manifest):
+            # What is damaged here may be whole in S3.
+            with contextlib.suppress(DamagedCheckpointError):
+                opened = self._directory.open_data(step, file)
+                upload = Upload(step, [file], [opened], raw_manifest=None, manifest=None)
+                upload.cancelled = cancelled
+                with contextlib.closing(upload):
+                    self._send_file(upload, file, opened, pace)
+
+    def complete(self, step: int, found: RemoteManifest) -> bool:
+        """Upload a manifest, if S3 has all files. Gives True if it has."""
+        key = self._key(step, MANIFEST_NAME)
+        whole = not self._not_there(step, found.manifest.files)
+        if whole and not self._is_there(key, len(found.raw), found.digest, step=step):
+            self._write_manifest(step, found.raw, found.digest)
+        self._objects.delete(self._key(step, _DRAFT_NAME))
+        return whole
+
+    def read_same_manifest(self, step: int, *, size: int, digest: str, shown: bool = False) -> RemoteManifest:
+        """Read the manifest that another rank has read or shown.
 
         Args:
             step: The step of the checkpoint.
             size: The length of the manifest in bytes.
             digest: The SHA-256 of its bytes.
+            shown: True for one of `show_manifest`.
 
         Raises:
             DamagedCheckpointError: Another one is there.
             RemoteError: S3 cannot be read.
         """
-        found = self._fetch_manifest(step, size)
+        found = self._fetch_manifest(step, size, name=_DRAFT_NAME if shown else MANIFEST_NAME)
         if found.digest != digest:
             raise DamagedCheckpointError(self._name(step, MANIFEST_NAME), "it was replaced while it was read")
         return found
@@ -346,7 +378,7 @@ class RemoteCheckpoints:
         """
         target = self._local(step)
         with self._refusals_of_the_disk(step):
-            draft = target / (MANIFEST_NAME + _DRAFT_SUFFIX)
+            draft = target / _DRAFT_NAME
             self._storage.remove_file(draft)
             self._storage.write(draft, found.raw)
             self._storage.sync_directory(target)
@@ -444,31 +476,44 @@ class RemoteCheckpoints:
         self._objects.delete(key, etag=there.etag)
         return False
 
+    def _write_manifest(self, step: int, raw: bytes, digest: str) -> None:
+        key = self._key(step, MANIFEST_NAME)
+        try:
+            self._objects.write(key, raw, labels={_LABEL: digest}, replace=False)
+        except RemoteError as error:
+            # An answer may have been lost on its way, after which the SDK asks again.
+            if error.code not in ALREADY_THERE or not self._has(key, len(raw), digest):
+                raise
+        self._own[step] = digest
+
+    def _not_there(self, step: int, files: Iterable[DataFile]) -> list[DataFile]:
+        """Choose the files that S3 does not have."""
+        folder = self._key(step, "")
+        sizes = {stored.key[len(folder) :]: stored.size for stored in self._objects.listing(folder)}
+        return [
+            file
+            for file in files
+            if sizes.get(file.name) != file.size or not self._has(folder + file.name, file.size, _digest(file))
+        ]
+
     def _has(self, key: str, size: int, digest: str) -> bool:
         there = self._objects.head(key)
         return there is not None and there.size == size and there.labels.get(_LABEL) == digest
 
     def _await(self, upload: Upload, pace: Pace) -> None:
         """Wait until S3 has the files that other ranks send. This rank takes over where they do not come."""
-        waiting = {file.name: file for file in upload.awaited}
+        waiting = list(upload.awaited)
         pause = _FIRST_LOOK_SECONDS
-        while waiting:
-            folder = self._key(upload.step, "")
-            sizes = {stored.key[len(folder) :]: stored.size for stored in self._objects.listing(folder)}
-            for name, file in list(waiting.items()):
-                if sizes.get(name) == file.size and self._has(folder + name, file.size, _digest(file)):
-                    del waiting[name]
-            if not waiting:
-                return
+        while waiting and (waiting := self._not_there(upload.step, waiting)):
             still = self._seconds_without_progress(upload.step, len(waiting))
             lost = self.share.rank_lost.is_set()
             if self.share.disk_has_all and (lost or still > _TAKE_OVER_SECONDS):
-                for file in waiting.values():
+                for file in waiting:
                     with contextlib.closing(self._directory.open_data(upload.step, file)) as opened:
                         self._send_file(upload, file, opened, pace)
                 return
             if lost or still > _GIVE_UP_SECONDS:
-                names = ", ".join(sorted(waiting)[:_MOST_NAMED])
+                names = ", ".join(file.name for file in waiting[:_MOST_NAMED])
                 why = "a rank is gone" if lost else f"nothing has come for {still:.0f} s"
                 raise RemoteError(
                     f"the checkpoint of step {upload.step} is not whole in {self.place}: {names} of other ranks are "
@@ -589,12 +634,12 @@ class RemoteCheckpoints:
         except OSError as error:
             raise DamagedCheckpointError(name, f"cannot be read: {error}") from error
 
-    def _fetch_manifest(self, step: int, size: int) -> RemoteManifest:
-        name = self._name(step, MANIFEST_NAME)
+    def _fetch_manifest(self, step: int, size: int, *, name: str = MANIFEST_NAME) -> RemoteManifest:
+        key, name = self._key(step, name), self._name(step, name)
         if not 0 < size <= MAX_MANIFEST_BYTES:
             raise DamagedCheckpointError(name, f"{size:,} bytes" if size else "missing or empty")
         try:
-            raw = self._download(self._key(step, MANIFEST_NAME), 0, size)
+            raw = self._download(key, 0, size)
             manifest = parse_manifest(raw)
         except MalformedManifestError as error:
             raise DamagedCheckpointError(name, str(error)) from error

@@ -105,13 +105,7 @@ def new_numpy(meta: dict[str, Any], size: int, *, like: Any = None) -> Any:
     order = meta.get("order")
     if order not in ("C", "F"):
         order = _permutation(order, len(shape))
-    try:
-        description = meta["dtype"]
-        dtype = np.dtype(_spelling(description) if isinstance(description, str) else _descr(description))
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise InvalidArrayError(f"an array's dtype cannot be read: {error}") from error
-    if dtype.hasobject:
-        raise InvalidArrayError("an array's dtype holds Python objects, which a checkpoint never does")
+    dtype = _numpy_dtype(meta)
     if math.prod(shape) * dtype.itemsize != size:
         raise InvalidArrayError(f"an array of shape {shape} and dtype {dtype} does not have {size} bytes")
     alike = is_numpy_array(like) and like.dtype == dtype and list(like.shape) == shape and like.flags.writeable
@@ -125,11 +119,88 @@ def new_numpy(meta: dict[str, Any], size: int, *, like: Any = None) -> Any:
         raise InvalidArrayError(f"an array of shape {shape} cannot be made: {error}") from error
 
 
+def item_bytes(kind: str, meta: dict[str, Any]) -> int:
+    """Give the size of an element, for a description of `dump_numpy` or `dump_torch`.
+
+    Raises:
+        InvalidArrayError: The description makes no sense.
+    """
+    size: int = (_torch_dtype(meta) if kind == "tensor" else _numpy_dtype(meta)).itemsize
+    return size
+
+
+def array_shape(meta: dict[str, Any]) -> tuple[int, ...]:
+    """Give the shape that a description says.
+
+    Raises:
+        InvalidArrayError: It makes no sense.
+    """
+    return tuple(_shape(meta))
+
+
+def array_order(meta: dict[str, Any]) -> list[int] | None:
+    """Give the dimensions as they lie in memory, the outermost first. None for C order.
+
+    Raises:
+        InvalidArrayError: The description makes no sense.
+    """
+    order = meta.get("order", "C")
+    dimensions = len(_shape(meta))
+    if order == "F":
+        return list(reversed(range(dimensions)))
+    return None if order == "C" else _permutation(order, dimensions)
+
+
+def array_over(kind: str, meta: dict[str, Any], raw: Buffer) -> Any:
+    """Give an array or tensor with these bytes as its memory, for a description of `dump_numpy` or `dump_torch`."""
+    shape, order = _shape(meta), array_order(meta)
+    there = shape if order is None else [shape[axis] for axis in order]
+    if kind == "tensor":
+        torch = _import("torch", needed_for="tensors")
+        found = torch.frombuffer(raw, dtype=torch.uint8).view(_torch_dtype(meta)).view(there)
+        return found if order is None else found.permute(_inverse(order))
+    found = numpy_for("arrays").frombuffer(raw, dtype=_numpy_dtype(meta)).reshape(there)
+    return found if order is None else found.transpose(_inverse(order))
+
+
+def here(array: Any) -> Any:
+    """Give an array or tensor on the CPU. One that is there already is given itself."""
+    return array.cpu() if is_torch_tensor(array) else array
+
+
+def bytes_in_c_order(array: Any) -> Buffer:
+    """Give the elements of an array or tensor in C order, on the CPU."""
+    if is_torch_tensor(array):
+        return torch_bytes(here(array.detach()).contiguous())
+    return memoryview(numpy_for("arrays").ascontiguousarray(array).reshape(-1).view("u1").data)
+
+
+def numpy_for(purpose: str) -> Any:
+    """Give the library NumPy.
+
+    Raises:
+        MissingLibraryError: It is not installed.
+    """
+    return _import("numpy", needed_for=purpose)
+
+
 def numpy_bytes(array: Any, order: str | list[int]) -> memoryview:
     """Give the memory of an array that `new_numpy` gave, to be filled."""
     np = sys.modules["numpy"]
     flat = _in_order(array, order).reshape(-1)
     return memoryview(flat.view(np.uint8).data if array.nbytes else b"")
+
+
+def _numpy_dtype(meta: dict[str, Any]) -> Any:
+    np = _import("numpy", needed_for="arrays")
+    try:
+        description = meta["dtype"]
+        dtype = np.dtype(_spelling(description) if isinstance(description, str) else _descr(description))
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise InvalidArrayError(f"an array's dtype cannot be read: {error}") from error
+    if dtype.hasobject:
+        raise InvalidArrayError("an array's dtype holds Python objects, which a checkpoint never does")
+    return dtype
 
 
 def _numpy_order(array: Any) -> str | list[int]:
@@ -180,6 +251,15 @@ class DeviceBytes:
     def __init__(self, tensor: Any) -> None:
         self._tensor = tensor
 
+    def part(self, start: int, end: int) -> DeviceBytes:
+        """Give the bytes between two places."""
+        return DeviceBytes(self.flat()[start:end])
+
+    def flat(self) -> Any:
+        """Give them as a tensor of bytes."""
+        torch: Any = sys.modules["torch"]
+        return self._tensor.reshape(-1).view(torch.uint8)
+
     def __len__(self) -> int:
         size: int = self._tensor.numel() * self._tensor.element_size()
         return size
@@ -224,6 +304,11 @@ class DeviceBytes:
         return torch.cat([table.view(torch.int64).sum(0).view(torch.uint8), raw[rows * row_bytes :]])
 
 
+def part_of(raw: Buffer | DeviceBytes, start: int, end: int) -> Buffer | DeviceBytes:
+    """Give the bytes between two places. Nothing is copied."""
+    return raw.part(start, end) if isinstance(raw, DeviceBytes) else memoryview(raw)[start:end]
+
+
 def host_bytes(raw: Buffer | DeviceBytes) -> Buffer:
     """Give bytes that may be on a GPU as bytes that are here."""
     return raw.fetch() if isinstance(raw, DeviceBytes) else raw
@@ -231,6 +316,26 @@ def host_bytes(raw: Buffer | DeviceBytes) -> Buffer:
 
 _WORDS_IN_A_ROW = 511
 """No power of two, so that a value that moves among equal ones changes another sum."""
+
+
+_JOINED_BYTES = 64 * 2**20
+"""So many bytes are copied into one piece on a GPU."""
+
+
+def joined_device_digests(raws: Sequence[DeviceBytes]) -> list[str]:
+    """Give digests of many small pieces, joined on their GPU. A kernel for each piece would take longer."""
+    if not raws:
+        return []
+    torch: Any = sys.modules["torch"]
+    groups: list[list[DeviceBytes]] = []
+    room = 0
+    for raw in raws:
+        if not groups or raw.device != groups[-1][0].device or len(raw) > room:
+            groups.append([])
+            room = _JOINED_BYTES
+        groups[-1].append(raw)
+        room -= len(raw)
+    return device_digests([DeviceBytes(torch.cat([raw.flat() for raw in group])) for group in groups])
 
 
 def device_digests(raws: Sequence[DeviceBytes]) -> list[str]:
@@ -360,9 +465,7 @@ def new_torch(meta: dict[str, Any], size: int, *, like: Any = None) -> Any:
     torch = _import("torch", needed_for="tensors")
     _require_little_endian()
     shape, name = _shape(meta), meta.get("dtype")
-    dtype = getattr(torch, name, None) if isinstance(name, str) and name in _TORCH_DTYPES else None
-    if dtype is None:
-        raise InvalidArrayError(f"a tensor's dtype is {name!r}, which this torch does not know")
+    dtype = _torch_dtype(meta)
     if math.prod(shape) * dtype.itemsize != size:
         raise InvalidArrayError(f"a tensor of shape {shape} and dtype {name} does not have {size} bytes")
     order = None if meta.get("order") is None else _permutation(meta["order"], len(shape))
@@ -374,6 +477,19 @@ def new_torch(meta: dict[str, Any], size: int, *, like: Any = None) -> Any:
         return torch.empty(shape, dtype=dtype, device="cpu")
     except (RuntimeError, OverflowError, TypeError) as error:
         raise InvalidArrayError(f"a tensor of shape {shape} cannot be made: {error}") from error
+
+
+def empty_here(tensor: Any) -> Any:
+    """Give a tensor on the CPU of the form of another one, with memory that is not filled yet."""
+    return sys.modules["torch"].empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+
+
+def _torch_dtype(meta: dict[str, Any]) -> Any:
+    torch, name = _import("torch", needed_for="tensors"), meta.get("dtype")
+    dtype = getattr(torch, name, None) if isinstance(name, str) and name in _TORCH_DTYPES else None
+    if dtype is None:
+        raise InvalidArrayError(f"a tensor's dtype is {name!r}, which this torch does not know")
+    return dtype
 
 
 def torch_order(tensor: Any) -> list[int] | None:

@@ -16,16 +16,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
 from . import arrays
-from .encoding import LEFT_OUT, Blob, BlobPlaces, Json
+from .encoding import LEFT_OUT, Blob, BlobPlaces, Json, is_place
 
 Differences = Optional[Json]
 
 _LONGEST_TEXT = 64
+_PLACE = ("stream", "offset", "size", "divided")
 
 
 def digest_tree(document: Json, digest_of: Callable[[Json], str]) -> Json:
@@ -41,17 +42,18 @@ def digest_tree(document: Json, digest_of: Callable[[Json], str]) -> Json:
         return items if "dict" in document else {"items": items, "beside": _beside(document)}
     if isinstance(document, dict) and len(document) == 1:
         ((kind, body),) = document.items()
-        if isinstance(body, dict) and "file" in body:
+        if isinstance(body, dict) and is_place(body):
             # Most of a state are arrays.
-            form = " ".join(f"{name}={value}" for name, value in body.items() if name not in ("file", "offset"))
+            form = " ".join(f"{name}={value}" for name, value in body.items() if name not in _PLACE)
+            form += f" size={body['size']}"
             return f"{digest_of(body)} {kind} {form}"
     digests: list[str] = []
 
     def described(place: Json) -> Json:
         digests.append(digest_of(place))
-        return {name: value for name, value in place.items() if name not in ("file", "offset")}
+        return {name: value for name, value in place.items() if name not in ("stream", "offset")}
 
-    text = json.dumps(_each_place(document, described))
+    text = json.dumps(each_place(document, described))
     text = text if not digests else " ".join([text, *digests])
     return text if len(text) <= _LONGEST_TEXT else hashlib.blake2b(text.encode("ascii"), digest_size=16).hexdigest()
 
@@ -136,32 +138,68 @@ def are_differences(found: Any) -> bool:
     )
 
 
-def apart(found: Differences, blobs: Sequence[Blob]) -> tuple[Differences, tuple[Blob, ...]]:
-    """Give differences with files of their own, numbered from 0, and the bytes that belong there.
+def moved(document: Json, blobs: Sequence[Blob], places: BlobPlaces) -> Json:
+    """Give a document, or differences, with new places for its bytes.
 
     Args:
-        found: Refers to places among `blobs`.
-        blobs: Those of the whole state.
+        document: Refers to places among `blobs`.
+        blobs: Those of a whole state, in stream 0.
+        places: Gives the new places.
     """
-    raws = {(blob.file_index, blob.offset): blob.raw for blob in blobs}
-    places = BlobPlaces()
+    raws = {blob.offset: blob.raw for blob in blobs}
 
     def move(place: Json) -> Json:
-        raw: arrays.Buffer | arrays.DeviceBytes = raws[place["file"], place["offset"]] if place["size"] else b""
+        raw: arrays.Buffer | arrays.DeviceBytes = raws[place["offset"]] if place["size"] else b""
         return {**place, **places.place(raw)}
 
-    return _each_place(found, move), tuple(places.blobs)
+    return each_place(document, move)
 
 
-def own_places(found: Differences) -> set[tuple[int, int]]:
-    """Give the places of the bytes that differences refer to, as file numbers and offsets."""
-    places: set[tuple[int, int]] = set()
+def with_places(document: Json, moved_to: Mapping[int, Json]) -> Json:
+    """Give a document with the places in `moved_to` for those with these offsets. Empty values keep theirs."""
+    return each_place(document, lambda place: {**place, **moved_to[place["offset"]]} if place["size"] else place)
+
+
+def layout_digest(document: Json) -> str:
+    """Give a digest of the paths and sizes of all bytes in a document. Plain values do not count."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path, node in arrays_in(document):
+        digest.update(f"{path} {node.get('size')}\n".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def divided_paths(document: Json) -> dict[int, str]:
+    """Name the divided arrays of a document, by their numbers."""
+    return {node["divided"]: path for path, node in arrays_in(document) if "divided" in node}
+
+
+def arrays_in(node: Json, path: str = "state") -> Iterator[tuple[str, Json]]:
+    """Find the descriptions of arrays and bytes in a document, with their paths."""
+    pairs = _pairs_of(node)
+    if pairs is not None:
+        for key, item in pairs:
+            yield from arrays_in(item, f"{path}[{key!r}]")
+    elif isinstance(node, list):
+        for index, item in enumerate(node):
+            yield from arrays_in(item, f"{path}[{index}]")
+    elif isinstance(node, dict):
+        if is_place(node) or "divided" in node:
+            yield path, node
+        else:
+            for body in node.values():
+                yield from arrays_in(body, path)
+
+
+def own_places(found: Differences) -> set[int]:
+    """Give the offsets of the bytes that differences refer to."""
+    places: set[int] = set()
 
     def note(place: Json) -> Json:
-        places.add((place["file"], place["offset"]))
+        if place["size"]:
+            places.add(place["offset"])
         return place
 
-    _each_place(found, note)
+    each_place(found, note)
     return places
 
 
@@ -188,15 +226,15 @@ def _is_plain_key(key: Json) -> bool:
     return key is None or isinstance(key, (str, int, float))
 
 
-def _each_place(document: Json, change: Callable[[Json], Json]) -> Json:
+def each_place(document: Json, change: Callable[[Json], Json]) -> Json:
     """Give a document with each description of bytes changed."""
     if isinstance(document, list):
-        return [_each_place(item, change) for item in document]
+        return [each_place(item, change) for item in document]
     if not isinstance(document, dict):
         return document
-    if "file" in document:
+    if is_place(document):
         return change(document)
-    return {kind: _each_place(body, change) for kind, body in document.items()}
+    return {kind: each_place(body, change) for kind, body in document.items()}
 
 
 _WITH_BYTES = ("tensor", "ndarray", "scalar", "bytes", "bytearray")
@@ -229,11 +267,14 @@ class SameForm:
 
     Attributes:
         path: Their path in the state.
-        saved: Their description in the checkpoint, with `file`, `offset` and `size`.
+        kind: The kind of the value, such as `tensor`.
+        saved: Their description in the checkpoint, with `stream` where it is not 0, `offset` and `size`, or the number
+            of a divided array.
         live: Their description in the live state.
     """
 
     path: str
+    kind: str
     saved: dict[str, Json]
     live: dict[str, Json]
 
@@ -241,8 +282,8 @@ class SameForm:
 def compare(saved: Json, live: Json, path: str = "state") -> tuple[list[Difference], list[SameForm]]:
     """Compare an encoded live state with a saved one in structure, types, orders in memory and plain values.
 
-    The place of the bytes does not count. `disk/chunked_files.py` compares the bytes of arrays, because it knows the
-    files. This function finds the pairs.
+    The place of the bytes does not count, nor their division among ranks. `disk/chunked_files.py` compares the bytes of
+    arrays, because it knows the files. This function finds the pairs.
 
     Returns:
         The differences, and which bytes are still to be compared.
@@ -297,12 +338,10 @@ class _Comparison:
                     self._differ(f"{path}.{changed}" if changed else path, f"{what} is not what was saved", None, None)
 
     def _arrays(self, kind: str, saved: Json, live: Json, path: str) -> None:
-        same_place = ("file", "offset")
-        if _same_text(
-            *({name: body[name] for name in sorted(body) if name not in same_place} for body in (saved, live))
-        ):
-            if saved["size"]:
-                self.same_form.append(SameForm(path, saved, live))
+        forms = ({name: body[name] for name in sorted(body) if name not in _PLACE} for body in (saved, live))
+        if _same_text(*forms) and saved.get("size", 1) == live.get("size", saved.get("size", 1)):
+            if saved.get("size", live.get("size", 1)):
+                self.same_form.append(SameForm(path, kind, saved, live))
             return
         one, other = _what(kind, saved), _what(kind, live)
         for name, what in (("order", "the order in memory"), ("requires_grad", "requires_grad")):

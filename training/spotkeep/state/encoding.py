@@ -14,20 +14,24 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import math
 import re
 import struct
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Protocol
 
 from spotkeep.errors import StateError
 from spotkeep.loaded import loaded
 
 from . import arrays
+from .divided import Box, DividedArray, Part, UndividableArrayError, cover_problem, is_dtensor, new_like
 from .random_states import bit_generator_state
-from .state_dicts import StateDict, is_module, module_state
+from .resharding import Piece, SavedBox, Scattered, divided_of, pieces_of
+from .state_dicts import StateDict, is_module, is_optimizer, module_state
 
 _MAPS = Path("/proc/self/maps")
 
@@ -95,7 +99,6 @@ Json = Any
 
 _ALIGNMENT_BYTES = 64
 _PAGE_BYTES = 4096
-_MAX_FILE_BYTES = 2**30
 _MAX_DEPTH = 100
 _PLAIN_INT = 2**53
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -115,14 +118,50 @@ class Blob:
     """Raw bytes and the place where they go.
 
     Attributes:
-        file_index: Number of the data file, from 0.
-        offset: First byte within that file, a multiple of 64, and of 4096 for 4096 bytes or more.
+        offset: First byte within the stream, a multiple of 64, and of 4096 for 4096 bytes or more.
         raw: The bytes, or their place on a GPU.
     """
 
-    file_index: int
     offset: int
     raw: arrays.Buffer | arrays.DeviceBytes
+
+
+@dataclass(frozen=True)
+class StreamPart:
+    """A part of a stream that this process writes, in data files of its own.
+
+    Attributes:
+        size: Its length in bytes, a multiple of 4096. It has whole chunks where another process writes what follows.
+        blobs: Its bytes. Their offsets count from its beginning.
+    """
+
+    size: int
+    blobs: tuple[Blob, ...]
+
+    @classmethod
+    def whole(cls, blobs: Sequence[Blob]) -> StreamPart:
+        """Give a whole stream."""
+        return cls(stream_size(blobs), tuple(blobs))
+
+    def between(self, start: int, end: int) -> StreamPart:
+        """Give the part of it between two places."""
+        if start == 0 and end == self.size:
+            return self
+        offsets = [blob.offset for blob in self.blobs]
+        first = max(bisect.bisect_right(offsets, start) - 1, 0)
+        found = []
+        for blob in self.blobs[first : bisect.bisect_left(offsets, end)]:
+            low, high = max(start - blob.offset, 0), min(end - blob.offset, len(blob.raw))
+            if low < high:
+                raw = blob.raw if high - low == len(blob.raw) else arrays.part_of(blob.raw, low, high)
+                found.append(Blob(blob.offset + low - start, raw))
+        return StreamPart(end - start, tuple(found))
+
+
+def stream_size(blobs: Sequence[Blob]) -> int:
+    """Give the length of a stream with these bytes."""
+    end = blobs[-1].offset + len(blobs[-1].raw) if blobs else 0
+    return -(-end // _PAGE_BYTES) * _PAGE_BYTES
 
 
 @dataclass(frozen=True)
@@ -131,67 +170,97 @@ class EncodedState:
 
     Attributes:
         document: The JSON document.
-        blobs: The raw bytes, in the order of files and offsets, never overlapping.
+        blobs: The raw bytes, in the order of their offsets in one stream, never overlapping.
+        divided: The arrays that this rank has parts of. The document refers to them by their numbers.
     """
 
     document: Json
     blobs: tuple[Blob, ...]
+    divided: tuple[DividedArray, ...] = ()
+
+    @property
+    def parts(self) -> tuple[StreamPart, ...]:
+        """The parts of streams that one process writes."""
+        return (StreamPart.whole(self.blobs),)
 
 
 def encode_state(
     state: dict[str, Any],
     *,
-    max_file_bytes: int = _MAX_FILE_BYTES,
     left_out: Callable[[Any], bool] = lambda _: False,
+    one_process: bool = False,
 ) -> EncodedState:
     """Turn a state into a document and blobs.
 
     Args:
         state: Names and values of the kinds in `docs/checkpoint-format.md`.
-        max_file_bytes: The limit of a data file that already holds a blob.
         left_out: Objects whose state is not encoded. `LEFT_OUT` stands for it, which nothing decodes.
+        one_process: A divided array is a plain one, because this process has all of it.
 
     Raises:
         StateError: An entry cannot be saved. The message names each.
     """
-    encoder = _Encoder(max_file_bytes, left_out)
+    encoder = _Encoder(left_out, one_process=one_process)
     document = encoder.encode(state, "state", depth=0, live=True)
     if encoder.problems:
         raise StateError(encoder.problems)
-    return EncodedState(document=document, blobs=tuple(encoder.places.blobs))
+    return EncodedState(document=document, blobs=tuple(encoder.places.blobs), divided=tuple(encoder.divided))
 
 
 def decode_state(
     document: Json,
     read: Callable[[int, int, int], arrays.Buffer],
     *,
-    fill: Callable[[int, int, memoryview], None] | None = None,
+    fill: Fill | None = None,
     live: Mapping[str, Any] | None = None,
+    divided: Sequence[Sequence[SavedBox]] = (),
 ) -> dict[str, Any]:
     """Turn a document back into plain values.
 
     Args:
         document: A document of `encode_state`, or any JSON value found in its place.
-        read: Gives the bytes for (file index, offset, size). May raise.
-        fill: Called with (file index, offset, memory) for each array and tensor, to fill the memory now or later. By
-            default it is filled at once by `read`.
+        read: Gives the bytes for (stream, offset, size). May raise.
+        fill: Takes the memory of arrays and tensors, to fill it now or later. By default it is filled at once by
+            `read`.
         live: The objects of a script. A live array or tensor of the saved form is filled and given back, instead of a
-            new one.
+            new one. Of a divided one the parts of this rank are filled.
+        divided: The boxes of each divided array that the document refers to.
 
     Raises:
         MalformedStateError: The document is not one of `encode_state`.
     """
-
-    def fill_now(file_index: int, offset: int, memory: memoryview) -> None:
-        memory[:] = read(file_index, offset, len(memory))
-
     try:
-        state = _Decoder(read, fill or fill_now).decode(document, live)
+        state = _Decoder(read, fill or _FillNow(read), divided).decode(document, live)
     except RecursionError as error:
         raise MalformedStateError("the state is nested too deeply") from error
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         raise MalformedStateError("the state is not a mapping of names")
     return state
+
+
+class Fill(Protocol):
+    """Takes the memory of arrays and tensors that a checkpoint fills."""
+
+    def later(self, stream: int, offset: int, piece: Piece) -> None:
+        """Take the memory for some bytes of a stream."""
+
+    def finally_do(self, act: Callable[[], None]) -> None:
+        """Take a function to call when all memory is filled."""
+
+
+class _FillNow:
+    def __init__(self, read: Callable[[int, int, int], arrays.Buffer]) -> None:
+        self._read = read
+
+    def later(self, stream: int, offset: int, piece: Piece) -> None:
+        raw = self._read(stream, offset, len(piece))
+        if isinstance(piece, Scattered):
+            piece.put(0, memoryview(raw))
+        else:
+            piece[:] = raw
+
+    def finally_do(self, act: Callable[[], None]) -> None:
+        act()
 
 
 def copied_state(state: dict[str, Any]) -> dict[str, Any]:
@@ -201,8 +270,8 @@ def copied_state(state: dict[str, Any]) -> dict[str, Any]:
         StateError: An entry cannot be saved.
     """
     encoded = encode_state(state)
-    raw = {(blob.file_index, blob.offset): blob.raw for blob in encoded.blobs}
-    return decode_state(encoded.document, lambda file_index, offset, _size: arrays.host_bytes(raw[file_index, offset]))
+    raw = {blob.offset: blob.raw for blob in encoded.blobs}
+    return decode_state(encoded.document, lambda _stream, offset, _size: arrays.host_bytes(raw[offset]))
 
 
 def stateful_kind(value: Any) -> str | None:
@@ -254,38 +323,43 @@ def encoded_pairs(node: Json) -> list[Json]:
 
 
 class BlobPlaces:
-    """Gives raw bytes their places, one after another.
+    """Gives raw bytes their places in one stream, one after another.
 
     Args:
-        max_file_bytes: A data file that holds something does not grow beyond this.
+        stream: The number of the stream.
 
     Attributes:
         blobs: Those that have a place.
     """
 
-    def __init__(self, max_file_bytes: int = _MAX_FILE_BYTES) -> None:
+    def __init__(self, stream: int = 0) -> None:
         self.blobs: list[Blob] = []
-        self._max_file_bytes = max_file_bytes
-        self._file_index = 0
+        self._stream = stream
         self._end = 0
 
     def place(self, raw: arrays.Buffer | arrays.DeviceBytes) -> dict[str, int]:
         """Give the next place, as a document describes it."""
         alignment = _PAGE_BYTES if len(raw) >= _PAGE_BYTES else _ALIGNMENT_BYTES
         offset = -(-self._end // alignment) * alignment
-        if offset and offset + len(raw) > self._max_file_bytes:
-            self._file_index, offset = self._file_index + 1, 0
         self._end = offset + len(raw)
         if len(raw):
-            self.blobs.append(Blob(file_index=self._file_index, offset=offset, raw=raw))
-        return {"file": self._file_index, "offset": offset, "size": len(raw)}
+            self.blobs.append(Blob(offset=offset, raw=raw))
+        place = {"offset": offset, "size": len(raw)}
+        return place if not self._stream else {"stream": self._stream, **place}
+
+
+def is_place(node: Json) -> bool:
+    """Say whether a dictionary in a document describes bytes in a stream. Only arrays, tensors and bytes do."""
+    return "offset" in node
 
 
 class _Encoder:
-    def __init__(self, max_file_bytes: int, left_out: Callable[[Any], bool]) -> None:
+    def __init__(self, left_out: Callable[[Any], bool], *, one_process: bool) -> None:
         self._left_out = left_out
+        self._one_process = one_process
         self.problems: list[str] = []
-        self.places = BlobPlaces(max_file_bytes)
+        self.divided: list[DividedArray] = []
+        self.places = BlobPlaces()
         self._open_containers: set[int] = set()
 
     def encode(self, value: Any, path: str, *, depth: int, live: bool) -> Json:
@@ -306,9 +380,13 @@ class _Encoder:
         if type(value) in (bytes, bytearray):
             return {type(value).__name__: self.places.place(value)}
         if arrays.is_torch_tensor(value):
+            if arrays.is_wrapper(value) and is_dtensor(value):
+                return self._encode_divided(value, path, live=live)
             return self._encode_array("tensor", value, path, live=live)
         if arrays.is_numpy_array(value):
             return self._encode_array("ndarray", value, path)
+        if isinstance(value, DividedArray):
+            return self._encode_divided(value, path, live=live)
         if arrays.is_numpy_scalar(value):
             return self._encode_array("scalar", value, path)
         if type(value) in (list, tuple, dict, OrderedDict, StateDict, Counter):
@@ -329,6 +407,23 @@ class _Encoder:
         if live and kind == "tensor" and value.requires_grad and value.is_leaf:
             meta["requires_grad"] = True
         return {kind: {**meta, **self.places.place(raw)}}
+
+    def _encode_divided(self, value: Any, path: str, *, live: bool) -> Json:
+        try:
+            array = divided_of(value)
+        except UndividableArrayError as error:
+            self.problems.append(f"{path}: {error}")
+            return None
+        assert array is not None  # noqa: S101 - only divided ones come here
+        if self._one_process and array.boxes == (Box.whole(array.shape),):
+            return self._encode_array(array.kind, array.parts[0].local, path)
+        meta: dict[str, Json] = {"dtype": array.dtype, "shape": list(array.shape)}
+        if array.order is not None:
+            meta["order"] = list(array.order)
+        if live and array.requires_grad:
+            meta["requires_grad"] = True
+        self.divided.append(array)
+        return {array.kind: {**meta, "divided": len(self.divided) - 1}}
 
     def _encode_container(self, value: Any, path: str, *, depth: int, live: bool) -> Json:
         if id(value) in self._open_containers:
@@ -405,18 +500,21 @@ class _Decoder:
     """Builds values from a document that may be hostile. Every claim is checked before it is used."""
 
     def __init__(
-        self, read: Callable[[int, int, int], arrays.Buffer], fill: Callable[[int, int, memoryview], None]
+        self, read: Callable[[int, int, int], arrays.Buffer], fill: Fill, divided: Sequence[Sequence[SavedBox]]
     ) -> None:
         self._read = read
         self._fill = fill
-        self._ends: dict[int, int] = {}  # of each file
+        self._divided = divided
+        # The ends of what was read of each stream, and of the boxes of divided arrays, which lie before the rest.
+        self._ends: dict[int, int] = {}
+        self._box_ends: dict[int, int] = {}
         self._memory: ProcessMemory | None = None
 
     def decode(self, node: Json, live: Any = None) -> Any:
         if node is None or isinstance(node, (bool, int, float, str)):
             return node
         if stateful_kind(live) is not None and not arrays.is_torch_tensor(live):
-            live = object_state(live)
+            live = _optimizer_state(live) if is_optimizer(live) else object_state(live)
         if isinstance(node, list):
             return [self.decode(item, item_live) for item, item_live in zip(node, _items(live, len(node)))]
         if not isinstance(node, dict) or len(node) != 1:
@@ -485,10 +583,12 @@ class _Decoder:
         return state
 
     def _ndarray(self, body: Json, live: Any) -> Any:
-        file_index, offset, size = self._place(body)
+        if _is_divided(body, live):
+            return self._resharded("ndarray", body, live)
+        stream, offset, size = self._place(body)
         array = arrays.new_numpy(body, size, like=live)
         if size:
-            self._fill(file_index, offset, arrays.numpy_bytes(array, body["order"]))
+            self._fill.later(stream, offset, arrays.numpy_bytes(array, body["order"]))
         return array
 
     def _scalar(self, body: Json) -> Any:
@@ -498,31 +598,130 @@ class _Decoder:
         return array[()]
 
     def _tensor(self, body: Json, live: Any) -> Any:
-        file_index, offset, size = self._place(body)
-        if arrays.is_torch_tensor(live):
-            self._memory = self._memory or ProcessMemory()
-            live = live if self._memory.may_be_written(live) else None
-        tensor = arrays.new_torch(body, size, like=live)
-        if size:
-            self._fill(file_index, offset, arrays.torch_bytes(tensor))
+        if _is_divided(body, live):
+            tensor = self._resharded("tensor", body, live)
+        else:
+            stream, offset, size = self._place(body)
+            if arrays.is_torch_tensor(live):
+                self._memory = self._memory or ProcessMemory()
+                live = live if self._memory.may_be_written(live) else None
+            tensor = arrays.new_torch(body, size, like=live)
+            if size:
+                self._fill.later(stream, offset, arrays.torch_bytes(tensor))
+        if isinstance(tensor, DividedArray):
+            return tensor
         trained = body.get("requires_grad") is True and (tensor.is_floating_point() or tensor.is_complex())
         return tensor.requires_grad_() if trained else tensor
 
+    def _resharded(self, kind: str, body: Json, live: Any) -> Any:
+        """Read an array that is divided, here or in the checkpoint."""
+        shape, order = arrays.array_shape(body), arrays.array_order(body)
+        item_bytes = arrays.item_bytes(kind, body)
+        saved = self._saved_boxes(body, shape, item_bytes)
+        value, parts = _live_parts(kind, body, shape, live)
+        if value is None:
+            size = math.prod(shape) * item_bytes
+            like = None if isinstance(live, (DividedArray, NewState)) or is_dtensor(live) else live
+            value = arrays.new_torch(body, size, like=like) if kind == "tensor" else arrays.new_numpy(body, size)
+            parts = (Part(Box.whole(shape), value),) if size else ()
+        here = []
+        for part in parts:
+            local = part.local
+            if arrays.is_torch_tensor(local) and not local.is_cpu:
+                local = arrays.empty_here(local)
+                self._fill.finally_do(partial(part.local.copy_, local))
+            here.append(Part(part.box, local))
+        for box in saved:
+            for offset, piece in pieces_of(box, here, order=order, item_bytes=item_bytes):
+                self._fill.later(box.stream, offset, piece)
+        return value
+
+    def _saved_boxes(self, body: Json, shape: tuple[int, ...], item_bytes: int) -> list[SavedBox]:
+        """Give the boxes of a saved array, which cover it."""
+        if "divided" not in body:
+            stream, offset, size = self._place(body)
+            if math.prod(shape) * item_bytes != size or offset % _ALIGNMENT_BYTES:
+                raise MalformedStateError(f"an array of shape {shape} does not have {size} bytes at {offset}")
+            return [SavedBox(Box.whole(shape), stream, offset)] if size else []
+        boxes = list(self._divided[_count(body, "divided")])
+        problem = cover_problem(shape, [saved.box for saved in boxes])
+        if problem is not None:
+            raise MalformedStateError(f"a divided array is not whole: {problem}")
+        for saved in boxes:
+            if saved.offset < self._box_ends.get(saved.stream, 0) or saved.offset % _ALIGNMENT_BYTES:
+                raise MalformedStateError("two boxes of divided arrays share the same bytes")
+            self._box_ends[saved.stream] = saved.offset + saved.box.volume * item_bytes
+        return boxes
+
     def _blob(self, body: Json) -> arrays.Buffer:
-        file_index, offset, size = self._place(body)
-        return self._read(file_index, offset, size) if size else b""
+        stream, offset, size = self._place(body)
+        return self._read(stream, offset, size) if size else b""
 
     def _place(self, body: Json) -> tuple[int, int, int]:
         if not isinstance(body, dict):
             raise MalformedStateError("an array has no description")
-        file_index, offset, size = (_count(body, name) for name in ("file", "offset", "size"))
+        stream = _count(body, "stream") if "stream" in body else 0
+        offset, size = (_count(body, name) for name in ("offset", "size"))
         # In order and apart, as they were written: a small file cannot be unfolded into a large memory. What a rank has
-        # otherwise than rank 0 is in other files.
-        if offset < self._ends.get(file_index, 0):
+        # otherwise than rank 0 is in another stream.
+        if offset < self._ends.get(stream, 0):
             raise MalformedStateError("two arrays share the same bytes")
         if size:
-            self._ends[file_index] = offset + size
-        return file_index, offset, size
+            self._ends[stream] = offset + size
+        return stream, offset, size
+
+
+@dataclass(frozen=True)
+class NewState:
+    """Stands for state that an optimizer does not have yet. It will be divided as its parameter is.
+
+    Attributes:
+        parameter: The parameter.
+    """
+
+    parameter: DividedArray
+
+
+class _NewStates(dict[Any, Any]):
+    """Stands for all the state of a divided parameter that its optimizer does not have yet."""
+
+    def __init__(self, parameter: DividedArray) -> None:
+        super().__init__()
+        self._parameter = parameter
+
+    def get(self, *_key: Any) -> Any:
+        """Give the stand-in, whatever its name."""
+        return NewState(self._parameter)
+
+
+def _optimizer_state(optimizer: Any) -> Any:
+    """Give the state of an optimizer. What it lacks of divided parameters is there by name of the division."""
+    state = object_state(optimizer)
+    if not isinstance(state, dict) or not isinstance(state.get("state"), dict):
+        return state
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    new = {number: divided_of(parameter) for number, parameter in enumerate(parameters) if is_dtensor(parameter)}
+    states = {number: _NewStates(array) for number, array in new.items() if array is not None}
+    return {**state, "state": {**states, **state["state"]}}
+
+
+def _is_divided(body: Json, live: Any) -> bool:
+    if isinstance(body, dict) and "divided" in body:
+        return True
+    return isinstance(live, (DividedArray, NewState)) or is_dtensor(live)
+
+
+def _live_parts(kind: str, body: Json, shape: tuple[int, ...], live: Any) -> tuple[Any, Sequence[Part]]:
+    """Give a value for a saved array and its parts in this process. None where the live one has another form."""
+    if isinstance(live, NewState):
+        if live.parameter.kind != kind or live.parameter.shape != shape:
+            return None, ()
+        made = new_like(live.parameter, dtype=body["dtype"])
+        return made.source, made.parts
+    array = divided_of(live)
+    if array is None or (array.kind, array.dtype, array.shape) != (kind, body["dtype"], shape):
+        return None, ()
+    return live, array.parts
 
 
 def _items(live: Any, count: int) -> Sequence[Any]:

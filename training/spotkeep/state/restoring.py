@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Callable
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Union
 
 from spotkeep.errors import StateError, StateMismatchError, UsageError, ends_the_process
 from spotkeep.loaded import loaded
 
 from . import arrays
 from .differences import Difference, SameForm, compare
+from .divided import Box, DividedArray, Part
 from .encoding import (
+    EncodedState,
     Json,
     ProcessMemory,
     array_problem,
@@ -31,6 +33,7 @@ from .encoding import (
     with_article,
 )
 from .random_states import RandomStates, capture_random_states, restore_random_states, set_bit_generator_state
+from .resharding import Piece, SavedBox, pieces_of
 from .state_dicts import (
     is_module,
     is_optimizer,
@@ -47,6 +50,8 @@ _NAMED = 5
 """The number of a module's entries that are named."""
 
 _WAY_OUT = ": let load_state_dict of this object keep what state_dict gave"
+
+_Raws = dict[int, Union[arrays.Buffer, arrays.DeviceBytes]]
 
 _RANDOM_KINDS = ("bit_generator", "set_state", "setstate")
 
@@ -97,7 +102,7 @@ def check_state(state: Mapping[str, Any]) -> bool:
     problems = _not_in_place(state)
     if problems:
         raise StateError(problems)
-    return bool(encoded.blobs)
+    return bool(encoded.blobs or encoded.divided)
 
 
 def require_taken_back(state: Mapping[str, Any], *, digest: Callable[[arrays.Buffer], Any]) -> None:
@@ -181,31 +186,70 @@ def put_back(state: Mapping[str, Any], restored: Mapping[str, Any], *, step: int
 
 @dataclass(frozen=True)
 class LiveBytes:
-    """Bytes of a live state, and the saved bytes at their place.
+    """Bytes of a live state, and their places in the streams of a checkpoint.
 
     Attributes:
-        form: Their place, in the state and in the checkpoint.
-        raw: The bytes.
+        form: Their description, in the state and in the checkpoint.
+        pieces: The number of a stream, a place in it, and the bytes that should be there.
     """
 
     form: SameForm
-    raw: arrays.Buffer | arrays.DeviceBytes
+    pieces: tuple[tuple[int, int, Piece | arrays.DeviceBytes], ...]
 
 
-def compare_restored(state: Mapping[str, Any], saved: Json) -> tuple[list[Difference], list[LiveBytes]]:
+def compare_restored(
+    state: Mapping[str, Any], saved: Json, divided: Sequence[Sequence[SavedBox]] = ()
+) -> tuple[list[Difference], list[LiveBytes]]:
     """Compare a live state with the document it was restored from, except for objects that do not give their content.
+
+    Args:
+        state: The live state.
+        saved: The document.
+        divided: The boxes of each divided array that the document refers to.
 
     Returns:
         The differences, and the bytes that are still to be compared with those of the checkpoint.
     """
+    live = _given(state)
+    differences, same_form = compare(saved, live.document)
+    raws = _raws(live)
+    return differences, [LiveBytes(form, tuple(_live_pieces(form, live, raws, divided))) for form in same_form]
+
+
+def _given(state: Mapping[str, Any]) -> EncodedState:
     random = capture_random_states()
     try:
-        encoded = encode_state(dict(state), left_out=_says_nothing)
+        return encode_state(dict(state), left_out=_says_nothing)
     finally:
         restore_random_states(random)
-    differences, same_form = compare(saved, encoded.document)
-    raw = {(blob.file_index, blob.offset): blob.raw for blob in encoded.blobs}
-    return differences, [LiveBytes(form, raw[form.live["file"], form.live["offset"]]) for form in same_form]
+
+
+def _raws(encoded: EncodedState) -> _Raws:
+    return {blob.offset: blob.raw for blob in encoded.blobs}
+
+
+def _live_pieces(
+    form: SameForm, encoded: EncodedState, raws: _Raws, divided: Sequence[Sequence[SavedBox]]
+) -> Iterator[tuple[int, int, Piece | arrays.DeviceBytes]]:
+    saved, live = form.saved, form.live
+    if "divided" not in saved and "divided" not in live:
+        raw = raws[live["offset"]]
+        yield saved.get("stream", 0), saved["offset"], raw if isinstance(raw, arrays.DeviceBytes) else memoryview(raw)
+        return
+    shape, order = arrays.array_shape(saved), arrays.array_order(saved)
+    if "divided" in live:
+        parts = [replace(part, local=arrays.here(part.local)) for part in encoded.divided[live["divided"]].parts]
+    else:
+        whole = arrays.array_over(form.kind, live, arrays.host_bytes(raws[live["offset"]]))
+        parts = [Part(Box.whole(shape), whole)]
+    boxes = (
+        divided[saved["divided"]]
+        if "divided" in saved
+        else [SavedBox(Box.whole(shape), saved.get("stream", 0), saved["offset"])]
+    )
+    for box in boxes:
+        for offset, piece in pieces_of(box, parts, order=order, item_bytes=arrays.item_bytes(form.kind, saved)):
+            yield box.stream, offset, piece
 
 
 def require_no_difference(state: Mapping[str, Any], differences: Sequence[Difference], *, step: int) -> None:
@@ -249,15 +293,23 @@ def require_restored(state: Mapping[str, Any], restored: Mapping[str, Any], *, s
     Raises:
         StateMismatchError: Entries differ. The message names each.
     """
-    saved = encode_state(dict(restored))
-    kept = {(blob.file_index, blob.offset): blob.raw for blob in saved.blobs}
-    differences, held = compare_restored(state, saved.document)
+    saved, live = encode_state(dict(restored)), _given(state)
+    differences, same_form = compare(saved.document, live.document)
     differences += [
-        altered(one.form)
-        for one in held
-        if not _same_bytes(arrays.host_bytes(one.raw), kept[one.form.saved["file"], one.form.saved["offset"]])
+        altered(form)
+        for form in same_form
+        if not all(map(_same_bytes, _parts_of(saved, form.saved), _parts_of(live, form.live)))
     ]
     require_no_difference(state, differences, step=step)
+
+
+def _parts_of(encoded: EncodedState, place: Json) -> Iterator[arrays.Buffer]:
+    """Give the bytes of an encoded value, or those of each of its parts in this process."""
+    if "divided" not in place:
+        yield from (arrays.host_bytes(blob.raw) for blob in encoded.blobs if blob.offset == place["offset"])
+        return
+    for part in encoded.divided[place["divided"]].parts:
+        yield arrays.bytes_in_c_order(part.local)
 
 
 def altered(form: SameForm) -> Difference:
@@ -325,10 +377,7 @@ def _own_state_refused(value: Any, path: str, digest: Callable[[arrays.Buffer], 
     after = _snapshot(value, digest)
     differences, same_form = compare(before.document, after.document, path)
     differences += [
-        altered(form)
-        for form in same_form
-        if before.digests[form.saved["file"], form.saved["offset"]]
-        != after.digests[form.live["file"], form.live["offset"]]
+        altered(form) for form in same_form if before.digests[_key(form.saved)] != after.digests[_key(form.live)]
     ]
     for difference in differences:
         if not difference.of_array:
@@ -343,13 +392,22 @@ def _own_state_refused(value: Any, path: str, digest: Callable[[arrays.Buffer], 
 @dataclass(frozen=True)
 class _Snapshot:
     document: Json
-    digests: Mapping[tuple[int, int], Any]
+    digests: Mapping[tuple[str, int], Any]
 
 
 def _snapshot(value: Any, digest: Callable[[arrays.Buffer], Any]) -> _Snapshot:
     encoded = encode_state({"": value})
-    digests = {(blob.file_index, blob.offset): digest(arrays.host_bytes(blob.raw)) for blob in encoded.blobs}
+    digests: dict[tuple[str, int], Any] = {
+        ("offset", blob.offset): digest(arrays.host_bytes(blob.raw)) for blob in encoded.blobs
+    }
+    for number, array in enumerate(encoded.divided):
+        digests["divided", number] = [digest(arrays.bytes_in_c_order(part.local)) for part in array.parts]
     return _Snapshot(encoded.document["dict"][0][1], digests)
+
+
+def _key(place: Json) -> tuple[str, int]:
+    name = "divided" if "divided" in place else "offset"
+    return name, place[name]
 
 
 def _is_empty(value: Any) -> bool:
@@ -385,8 +443,8 @@ def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(lines)[:500]}"
 
 
-def _same_bytes(one: arrays.Buffer, other: arrays.Buffer | arrays.DeviceBytes) -> bool:
-    left, right = memoryview(one), memoryview(arrays.host_bytes(other))
+def _same_bytes(one: arrays.Buffer, other: arrays.Buffer) -> bool:
+    left, right = memoryview(one), memoryview(other)
     size = 2**20
     return all(
         bytes(left[start : start + size]) == bytes(right[start : start + size])
@@ -427,11 +485,16 @@ def _fillable(value: Any) -> bool:
         isinstance(value, (dict, list))
         or arrays.is_numpy_array(value)
         or arrays.is_torch_tensor(value)
+        or isinstance(value, DividedArray)
         or (stateful_kind(value) is not None)
     )
 
 
 def _mismatches(live: Any, saved: Any, path: str) -> list[str]:
+    if isinstance(live, DividedArray):
+        same = isinstance(saved, DividedArray) and (saved.dtype, saved.shape) == (live.dtype, live.shape)
+        found = f"{saved.dtype} of shape {tuple(saved.shape)}" if hasattr(saved, "shape") else type(saved).__name__
+        return [] if same else [f"{path}: the checkpoint has {found}, the script {live.dtype} of shape {live.shape}"]
     if arrays.is_numpy_array(live) or arrays.is_torch_tensor(live):
         same_kind = arrays.is_torch_tensor if arrays.is_torch_tensor(live) else arrays.is_numpy_array
         if not same_kind(saved):

@@ -1,0 +1,148 @@
+"""Trainings of several hosts, each with a disk of its own, over real gloo. S3 brings their files together."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import threading
+import time
+
+import pytest
+
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
+from spotkeep.remote.remote_checkpoints import RemoteCheckpoints
+from spotkeep.remote.s3_objects import S3Place
+
+pytest.importorskip("torch")
+from tests.spotkeep.ranks.test_distributed_training import Server, Trainings
+
+pytestmark = [pytest.mark.torch, pytest.mark.long]
+
+AWS = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_DEFAULT_REGION")
+HOSTS = 3
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def undisturbed(server, tmp_path):
+    run = Trainings(server, tmp_path / "undisturbed").run
+    (tmp_path / "undisturbed").mkdir()
+    return run(tmp_path / "undisturbed" / "all", world_size=HOSTS)
+
+
+@pytest.fixture
+def train(server, tmp_path, bucket, network):
+    environment = {name: os.environ[name] for name in AWS if name in os.environ}
+    environment["SPOTKEEP_CHECKPOINT_URI"] = f"s3://{bucket.name}/run"
+
+    def run(directories=None, **job):
+        directories = directories or disks(tmp_path)
+        return Trainings(server, tmp_path).run(directories, environment=environment, world_size=HOSTS, **job)
+
+    return run
+
+
+def disks(tmp_path):
+    return [tmp_path / f"host-{host}" for host in range(HOSTS)]
+
+
+def manifests(bucket):
+    return {
+        int(found.key.split("/")[1].removeprefix("step-"))
+        for found in bucket.objects.all()
+        if found.key.endswith("/manifest.json")
+    }
+
+
+def is_whole(path, bucket, step):
+    directory = CheckpointDirectory(path)
+    RemoteCheckpoints(S3Place(bucket.name, "run/"), directory).fetch(step, cancelled=threading.Event())
+    directory.verify(step)
+    return True
+
+
+def test_each_host_uploads_its_own_and_fetches_what_it_needs(train, undisturbed, tmp_path, bucket):
+    run = train(notice=[1, 6])
+    assert run.codes == [75] * HOSTS, run.output
+    assert max(manifests(bucket)) == 7
+    for disk in disks(tmp_path):
+        shutil.rmtree(disk)
+    run = train()
+    assert run.codes == [0] * HOSTS, run.output
+    assert run.began == [7] * HOSTS
+    assert run.state == undisturbed.state
+    assert max(manifests(bucket)) == 14
+    there = [{path.name for path in (disk / "step-7").iterdir()} for disk in disks(tmp_path)]
+    own = [names - set.intersection(*there) for names in there]
+    assert all(own), "each host has files that the others do not need"
+    assert not own[0] & own[1]
+
+
+def test_one_lost_host_of_several_is_no_loss(train, undisturbed, tmp_path):
+    assert train(notice=[0, 6]).codes == [75] * HOSTS
+    shutil.rmtree(disks(tmp_path)[random.randrange(HOSTS)])  # noqa: S311 - not secret
+    run = train()
+    assert run.codes == [0] * HOSTS, run.output
+    assert run.began == [7] * HOSTS
+    assert run.state == undisturbed.state
+
+
+def test_what_was_only_on_the_disks_is_brought_together(train, undisturbed, tmp_path, bucket, network):
+    """The place in S3 refuses every part of a file, and the processes end: the hosts have their files still."""
+    network.fault = lambda request: 403 if request.startswith(("PUT", "POST")) and "data-" in request else None
+    run = train(kill_in_step=[1, 10], step_seconds=0.05)
+    assert manifests(bucket) == set()
+    network.fault = lambda request: None
+    run = train()
+    assert run.codes == [0] * HOSTS, run.output
+    assert run.began == [8] * HOSTS
+    assert run.state == undisturbed.state
+    assert not [found.key for found in bucket.objects.all() if found.key.endswith(".draft")]
+
+
+def test_what_a_lost_host_alone_had_falls_back_to_the_checkpoint_in_s3(train, undisturbed, tmp_path, bucket, network):
+    assert train(notice=[0, 6]).codes == [75] * HOSTS
+    network.fault = lambda request: 403 if request.startswith(("PUT", "POST")) and "data-" in request else None
+    train(kill_in_step=[1, 13], step_seconds=0.05)
+    network.fault = lambda request: None
+    assert max(CheckpointDirectory(disks(tmp_path)[0]).steps()) > 7
+    shutil.rmtree(disks(tmp_path)[2])
+    run = train()
+    assert run.codes == [0] * HOSTS, run.output
+    assert run.began == [7] * HOSTS
+    assert run.state == undisturbed.state
+
+
+def test_a_host_that_is_killed_at_any_moment_leaves_the_older_checkpoint_or_the_whole_new_one(
+    train, undisturbed, tmp_path, bucket
+):
+    chance = random.Random(seed := random.randrange(2**32))  # noqa: S311 - not secret
+    print(f"drawn with random.Random({seed})")
+    for number in range(3):
+        victim, after = chance.randrange(HOSTS), chance.uniform(0.0, 0.6)
+
+        def kill(pids, output, victim=victim, after=after):
+            while '"event": "resume"' not in output.read_text() and '"event":"resume"' not in output.read_text():
+                time.sleep(0.01)
+            time.sleep(after)
+            os.kill(pids[victim], signal.SIGKILL)
+
+        before = manifests(bucket)
+        run = train(kill=kill, step_seconds=0.03)
+        newest = max(manifests(bucket), default=-1)
+        assert newest >= max(before, default=-1)
+        assert newest < 0 or is_whole(tmp_path / f"read-{number}", bucket, newest)
+        if run.codes == [0] * HOSTS:
+            break
+        shutil.rmtree(disks(tmp_path)[victim])
+    run = train()
+    assert run.codes == [0] * HOSTS, run.output
+    assert run.state == undisturbed.state
