@@ -182,7 +182,16 @@ class UsageError(SpotkeepError):
 
 
 class ExchangeError(SpotkeepError):
-    """A checkpoint cannot be exported to another format, or imported from one. The message says why."""
+    """A checkpoint cannot be exported to another format, or imported from one.
+
+    Attributes:
+        problem: The reason.
+        hint: The next step. Empty where there is none.
+    """
+
+    def __init__(self, problem: str, *, hint: str = "") -> None:
+        self.problem, self.hint = problem, hint
+        super().__init__(f"{problem}: {hint}" if hint else problem)
 
 
 class JobError(SpotkeepError):

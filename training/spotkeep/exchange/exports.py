@@ -14,16 +14,13 @@ from spotkeep.errors import ExchangeError
 
 from .dcp import write_dcp
 from .elements import Array, Stray
-from .files import check_target, new_file, new_folder
+from .files import new_file, new_folder
 from .safetensors_files import METADATA, NAMES, index_document, shard_names, shards, write_safetensors
 from .states import as_text, named, state_of
 from .torch_files import write_torch_file
 
 FORMATS = ("dcp", "orbax", "safetensors", "torch")
 """The formats of other libraries."""
-SHARD_BYTES = 5 * 10**9
-"""The most bytes of arrays in a file of safetensors, where there may be several."""
-_FILE_ENDING = ".safetensors"
 _LEFT_OUT = object()
 
 
@@ -51,13 +48,13 @@ def export_checkpoint(
     format: str,  # noqa: A002 - the word of the command line
     step: int | None = None,
     overwrite: bool = False,
-    shard_bytes: int = SHARD_BYTES,
+    shard_bytes: int | None = None,
 ) -> Exported:
     """Write a checkpoint for another library. Memory holds one piece of an array, or an array in another order than C.
 
     * `dcp` makes a folder for `torch.distributed.checkpoint.load`, on any number of ranks.
-    * `safetensors` makes a file where `target` ends with `.safetensors`. Any other name becomes a folder, with several
-      files and an index where the arrays have more than `shard_bytes`.
+    * `safetensors` makes a file. With `shard_bytes` it makes a folder, with several files and an index where the arrays
+      have more bytes than that.
     * `torch` makes a file for `torch.load(file, weights_only=True)`.
     * `orbax` makes a folder for Orbax's `StandardCheckpointer`. It needs the package `orbax-checkpoint`.
 
@@ -67,7 +64,7 @@ def export_checkpoint(
         format: `dcp`, `safetensors`, `torch` or `orbax`.
         step: The checkpoint. None for the newest.
         overwrite: True to replace `target`.
-        shard_bytes: The most bytes of arrays in each file of a safetensors folder.
+        shard_bytes: The most bytes of arrays in each file of a folder of safetensors. None for one file.
 
     Returns:
         The size, and the entries that the format cannot hold.
@@ -83,9 +80,8 @@ def export_checkpoint(
         if not steps:
             raise ExchangeError(f"there is no checkpoint in {directory}")
         step = steps[0]
-    check_target(Path(target), overwrite=overwrite)
     with InspectedCheckpoint(directory, step) as checkpoint:
-        return write_export(checkpoint, Path(target), format=format, shard_bytes=shard_bytes)
+        return write_export(checkpoint, Path(target), format=format, overwrite=overwrite, shard_bytes=shard_bytes)
 
 
 def write_export(
@@ -93,35 +89,37 @@ def write_export(
     target: Path,
     *,
     format: str,  # noqa: A002 - the word of the command line
-    shard_bytes: int = SHARD_BYTES,
+    overwrite: bool,
+    shard_bytes: int | None = None,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> Exported:
     """Write an open checkpoint for another library. See `export_checkpoint`.
 
     Args:
         checkpoint: The checkpoint.
-        target: The file or folder to write. It is replaced.
+        target: The file or folder to write.
         format: One of `FORMATS`.
-        shard_bytes: The most bytes of arrays in each file of a safetensors folder.
+        overwrite: True to replace the target.
+        shard_bytes: The most bytes of arrays in each file of a folder of safetensors. None for one file.
         on_bytes: Called with each number of bytes read.
     """
+    if format not in FORMATS:
+        raise ExchangeError(f"there is no format {format!r}", hint=f"one of {', '.join(FORMATS)}")
     state = _counted(state_of(checkpoint), on_bytes)
     if format == "safetensors":
-        return _safetensors(checkpoint, state, target, shard_bytes=shard_bytes)
-    if format not in FORMATS:
-        raise ExchangeError(f"there is no format {format!r}: one of {', '.join(FORMATS)}")
+        return _safetensors(checkpoint, state, target, overwrite=overwrite, shard_bytes=shard_bytes)
     left_out: list[tuple[str, str]] = []
     state = _without_strays(state, (), left_out)
     if format == "torch":
-        with new_file(target) as file:
+        with new_file(target, overwrite=overwrite) as file:
             write_torch_file(file, state)
             size = file.seek(0, 2)
     else:
-        with new_folder(target) as folder:
+        with new_folder(target, overwrite=overwrite) as folder:
             if format == "dcp":
                 write_dcp(folder, state)
             else:
-                from spotkeep.exchange.orbax import write_orbax
+                from .orbax import write_orbax
 
                 write_orbax(folder, state, left_out)
             size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
@@ -131,7 +129,9 @@ def write_export(
     return Exported(size, tensors, len(held) - tensors, tuple(left_out))
 
 
-def _safetensors(checkpoint: InspectedCheckpoint, state: Any, target: Path, *, shard_bytes: int) -> Exported:
+def _safetensors(
+    checkpoint: InspectedCheckpoint, state: Any, target: Path, *, overwrite: bool, shard_bytes: int | None
+) -> Exported:
     arrays: dict[str, Array] = {}
     left_out: list[tuple[str, str]] = []
     metadata = {"format": "pt", "spotkeep.step": str(checkpoint.step), "spotkeep.library": checkpoint.manifest.library}
@@ -150,13 +150,13 @@ def _safetensors(checkpoint: InspectedCheckpoint, state: Any, target: Path, *, s
             left_out.append((name, f"safetensors has no {value.dtype}"))
         else:
             arrays[name] = value
-    if target.name.endswith(_FILE_ENDING):
-        with new_file(target) as file:
+    if shard_bytes is None:
+        with new_file(target, overwrite=overwrite) as file:
             size = write_safetensors(file, arrays, metadata=metadata)
         return Exported(size, len(arrays), values, tuple(left_out))
     parts = shards(arrays, most_bytes=shard_bytes)
     names = ["model.safetensors"] if len(parts) == 1 else shard_names("model.safetensors", len(parts))
-    with new_folder(target) as folder:
+    with new_folder(target, overwrite=overwrite) as folder:
         size = 0
         for name, part in zip(names, parts):
             with (folder / name).open("wb") as file:

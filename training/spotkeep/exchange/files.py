@@ -67,27 +67,33 @@ def read_json(path: Path, *, most_bytes: int) -> dict[str, Any]:
     return document
 
 
-def check_target(target: Path, *, overwrite: bool) -> None:
+def check_target(target: Path, *, overwrite: bool, folder: bool) -> None:
     """Refuse a target before anything is read for it.
+
+    Args:
+        target: The file or folder to write.
+        overwrite: True to replace it.
+        folder: True for a folder.
 
     Raises:
         ExchangeError: It is there already, or its folder is not.
     """
+    if target.is_dir() and not folder:
+        raise ExchangeError(f"{target} is a directory", hint="name the file to write")
     if not target.parent.is_dir():
-        raise ExchangeError(f"there is no directory {target.parent}: make it, or name another")
+        raise ExchangeError(f"there is no directory {target.parent}", hint="make it, or name another")
     if not overwrite and os.path.lexists(target):
-        raise ExchangeError(f"{target} is there already: name another, or allow it to be replaced")
+        raise ExchangeError(f"{target} is there already", hint="name another, or allow it to be replaced")
 
 
 @contextlib.contextmanager
-def new_file(target: Path) -> Iterator[BinaryIO]:
+def new_file(target: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
     """Yield a file that takes its name once it is whole.
 
     Raises:
-        ExchangeError: It cannot be written.
+        ExchangeError: It cannot be written, or is there already.
     """
-    if target.is_dir():
-        raise ExchangeError(f"{target} is a directory: name the file to write")
+    check_target(target, overwrite=overwrite, folder=False)
     try:
         with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
             draft = Path(file.name)
@@ -96,21 +102,23 @@ def new_file(target: Path) -> Iterator[BinaryIO]:
                 file.flush()
                 os.fsync(file.fileno())
                 draft.chmod(0o666 & ~_umask())
+                check_target(target, overwrite=overwrite, folder=False)
                 draft.replace(target)
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     draft.unlink()
     except OSError as error:
-        raise ExchangeError(f"{target} cannot be written: {error.strerror or error}") from error
+        raise _unwritable(target, error) from error
 
 
 @contextlib.contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
-    """Yield a folder that takes its name once it is whole. One that is there already is replaced.
+def new_folder(target: Path, *, overwrite: bool) -> Iterator[Path]:
+    """Yield a folder that takes its name once it is whole.
 
     Raises:
-        ExchangeError: It cannot be written.
+        ExchangeError: It cannot be written, or is there already.
     """
+    check_target(target, overwrite=overwrite, folder=True)
     try:
         draft = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
         try:
@@ -118,17 +126,24 @@ def new_folder(target: Path) -> Iterator[Path]:
             draft.chmod(0o777 & ~_umask())
             for path in draft.rglob("*"):
                 _sync(path)
+            check_target(target, overwrite=overwrite, folder=True)
             if target.is_dir() and not target.is_symlink():
                 old = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
                 target.replace(old)
                 draft.replace(target)
                 shutil.rmtree(old, ignore_errors=True)
             else:
+                target.unlink(missing_ok=True)
                 draft.replace(target)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:
-        raise ExchangeError(f"{target} cannot be written: {error.strerror or error}") from error
+        raise _unwritable(target, error) from error
+
+
+def _unwritable(target: Path, error: OSError) -> ExchangeError:
+    problem = f"{target} cannot be written: {error.strerror or error}"
+    return ExchangeError(problem, hint="name a place with room that you may write to")
 
 
 def _sync(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ from spotkeep.disk.manifest import (
     data_file_name,
     manifest_bytes,
 )
+from spotkeep.disk.staged_state import MAX_FILE_BYTES
 from spotkeep.disk.storage import LocalStorage
 from spotkeep.errors import ExchangeError, SaveError, StateError
 from spotkeep.state.encoding import encode_state
@@ -32,8 +34,7 @@ from .files import opened
 from .safetensors_files import read_safetensors
 from .torch_files import read_torch_file
 
-_MAX_FILE_BYTES = 2**30
-_PAGE_BYTES, _ALIGNMENT_BYTES, _BLOCK_BYTES = 4096, 64, 4096
+_ALIGNMENT_BYTES, _BLOCK_BYTES = 64, 4096
 _MAX_DEPTH = 100
 _ZIP = b"PK\x03\x04"
 _LEFT_OUT = object()
@@ -97,11 +98,11 @@ def import_checkpoint(
     """
     source, target = Path(source), Path(directory) / f"step-{step}"
     if type(step) is not int or not 0 <= step <= LARGEST_NUMBER:
-        raise ExchangeError(f"the step is {step!r}: give a whole number from 0 on")
+        raise ExchangeError(f"the step is {step!r}", hint="give a whole number from 0 on")
     if arrays not in (None, "torch", "numpy"):
-        raise ExchangeError(f"arrays is {arrays!r}: give torch or numpy")
+        raise ExchangeError(f"arrays is {arrays!r}", hint="give torch or numpy")
     if target.exists() and not overwrite:
-        raise ExchangeError(f"{target} is there already: give another step, or allow it to be replaced")
+        raise ExchangeError(f"{target} is there already", hint="give another step, or allow it to be replaced")
     kind = format or format_of(source)
     with _opened(source, kind) as state:
         if not isinstance(state, dict):
@@ -113,7 +114,7 @@ def import_checkpoint(
         if under is not None:
             state = {under: state}
         if not state or not all(isinstance(name, str) for name in state):
-            raise ExchangeError(f"{source} has no names at the top: put its state under one")
+            raise ExchangeError(f"{source} has no names at the top", hint="put its state under a name")
         writer = _Writer(target, numpy=(arrays or ("numpy" if kind == "orbax" else "torch")) == "numpy")
         size = writer.write(state, step=step)
     return Imported(step, kind, size, writer.tensors, writer.values, tuple(writer.left_out))
@@ -157,7 +158,7 @@ def _opened(source: Path, kind: str) -> Iterator[Any]:
 
         yield read_orbax(source)
     else:
-        raise ExchangeError(f"there is no format {kind!r}: one of dcp, orbax, safetensors, torch")
+        raise ExchangeError(f"there is no format {kind!r}", hint="one of dcp, orbax, safetensors, torch")
 
 
 class _Writer:
@@ -171,8 +172,8 @@ class _Writer:
     def __init__(self, target: Path, *, numpy: bool) -> None:
         self._target, self._numpy = target, numpy
         self._storage = LocalStorage()
-        self._parts: list[tuple[int, int, Callable[[], Iterator[bytes]]]] = []
-        self._file_index, self._end = 0, 0
+        self._parts: list[tuple[int, Callable[[], Iterator[bytes]]]] = []
+        self._end = 0
         self.tensors, self.values = 0, 0
         self.left_out: list[tuple[str, str]] = []
 
@@ -197,14 +198,17 @@ class _Writer:
             raise
 
     def _write(self, document: Any, step: int) -> int:
-        files = [self._data_file(number) for number in range(self._parts[-1][0] + 1 if self._parts else 0)]
+        files: list[DataFile] = []
+        chunks = self._chunks()
+        while chunk := next(chunks, b""):
+            files.append(self._data_file(len(files), chunk, chunks))
         self._storage.sync_directory(self._target)
         manifest = Manifest(
             step=step,
             epochs_completed=None,
             created=round(time.time(), 3),
             library=f"spotkeep {__version__}",
-            files=tuple(files),
+            streams=(tuple(files),),
             state=document,
         )
         raw = manifest_bytes(manifest)
@@ -214,42 +218,38 @@ class _Writer:
         self._storage.sync_directory(self._target)
         return len(raw) + sum(file.size for file in files)
 
-    def _data_file(self, number: int) -> DataFile:
-        """Write a data file, chunk by chunk."""
-        name, chunk, size, checksums = data_file_name(number), bytearray(), 0, []
+    def _data_file(self, number: int, chunk: bytes, following: Iterator[bytes]) -> DataFile:
+        """Write one data file of whole chunks, which begins with `chunk`."""
+        name, size, checksums = data_file_name(number), 0, []
         with self._storage.create(self._target / name) as descriptor:
-
-            def flush(least: int) -> None:
-                nonlocal size
-                while len(chunk) >= least:
-                    part = bytes(chunk[:CHUNK_BYTES])
-                    del chunk[:CHUNK_BYTES]
-                    if not part:
-                        return
-                    self._storage.write_at(descriptor, memoryview(part), size)
-                    checksums.append(chunk_checksum(part))
-                    size += len(part)
-
-            for file_index, offset, pieces in self._parts:
-                if file_index == number:
-                    chunk += b"\0" * (offset - size - len(chunk))
-                    for piece in pieces():
-                        chunk += piece
-                        flush(CHUNK_BYTES)
-            chunk += b"\0" * (-(size + len(chunk)) % _BLOCK_BYTES)
-            flush(1)
+            while chunk:
+                self._storage.write_at(descriptor, memoryview(chunk), size)
+                checksums.append(chunk_checksum(chunk))
+                size += len(chunk)
+                chunk = next(following, b"") if size < MAX_FILE_BYTES else b""
             self._storage.sync(descriptor)
         return DataFile(name=name, size=size, chunks=tuple(checksums))
 
+    def _chunks(self) -> Iterator[bytes]:
+        """Give the bytes of the stream, a chunk at a time."""
+        waiting, end = bytearray(), 0
+        for offset, pieces in self._parts:
+            for piece in itertools.chain([b"\0" * (offset - end)], pieces()):
+                waiting += piece
+                end += len(piece)
+                while len(waiting) >= CHUNK_BYTES:
+                    yield bytes(waiting[:CHUNK_BYTES])
+                    del waiting[:CHUNK_BYTES]
+        if waiting:
+            yield bytes(waiting) + b"\0" * (-len(waiting) % _BLOCK_BYTES)
+
     def _place(self, size: int, pieces: Callable[[], Iterator[bytes]]) -> dict[str, int]:
-        alignment = _PAGE_BYTES if size >= _PAGE_BYTES else _ALIGNMENT_BYTES
+        alignment = _BLOCK_BYTES if size >= _BLOCK_BYTES else _ALIGNMENT_BYTES
         offset = -(-self._end // alignment) * alignment
-        if offset and offset + size > _MAX_FILE_BYTES:
-            self._file_index, offset = self._file_index + 1, 0
         self._end = offset + size
         if size:
-            self._parts.append((self._file_index, offset, pieces))
-        return {"file": self._file_index, "offset": offset, "size": size}
+            self._parts.append((offset, pieces))
+        return {"offset": offset, "size": size}
 
     def _node(self, value: Any, names: tuple[str, ...], *, in_optimizer: bool) -> Any:
         if len(names) > _MAX_DEPTH:
@@ -288,7 +288,7 @@ class _Writer:
             return {"tensor": {"dtype": array.dtype, "shape": list(array.shape), **place}}
         dtype = _NUMPY_DTYPES.get(array.dtype)
         if dtype is None:
-            raise ExchangeError(f"NumPy has no {array.dtype}: import it with arrays of torch")
+            raise ExchangeError(f"NumPy has no {array.dtype}", hint="import it with arrays of torch")
         return {"ndarray": {"dtype": dtype, "shape": list(array.shape), "order": "C", **place}}
 
     def _plain(self, value: Any) -> Any:

@@ -114,7 +114,7 @@ def _write_array(np: Any, ts: Any, context: Any, folder: Path, name: str, array:
     chunk = _chunk_shape(array.shape, most=_CHUNK_BYTES // item)
     spec = {
         "driver": "zarr",
-        "kvstore": {"driver": "ocdbt", "base": f"file://{folder.absolute()}/", "path": f"{name}/"},
+        "kvstore": {"driver": "ocdbt", "base": _base(folder), "path": f"{name}/"},
         "metadata": {"shape": list(array.shape), "chunks": list(chunk)},
     }
     store = ts.open(spec, create=True, dtype=getattr(ts, array.dtype), context=context).result()
@@ -155,6 +155,10 @@ def read_orbax(folder: Path) -> dict[str, Any]:
     _library("numpy")
     ts = _library("tensorstore")
     folder = _item(folder)
+    # TensorStore follows links.
+    link = next((path for path in folder.rglob("*") if path.is_symlink()), None)
+    if link is not None:
+        raise ExchangeError(f"{link.relative_to(folder)} is a link, which is not followed")
     metadata = read_json(folder / _TREE, most_bytes=_MOST_METADATA_BYTES)
     tree = metadata.get("tree_metadata")
     if not isinstance(tree, dict):
@@ -165,14 +169,19 @@ def read_orbax(folder: Path) -> dict[str, Any]:
     for entry in tree.values():
         keys, kind = _keys(entry)
         name = ".".join(str(key) for key, _ in keys)
-        base = f"file://{folder.absolute()}/"
+        base = _base(folder)
         # A key-value store has no folders, and a folder of its own must not be left.
         if not ocdbt and ("/" in name or name.startswith(".")):
             raise ExchangeError(f"{_TREE} has the name {name[:80]!r}, which is no folder beside it")
-        kvstore = {"driver": "ocdbt", "base": base, "path": f"{name}/"} if ocdbt else f"{base}{name}/"
+        whole = {"driver": "ocdbt", "base": base, "path": f"{name}/"}
+        kvstore = whole if ocdbt else {**base, "path": f"{base['path']}{name}/"}
         value = _stored(ts, context, {"driver": driver, "kvstore": kvstore}, name=name, kind=kind)
         _put(state, keys, value)
     return {str(key): _listed(item) for key, item in state.items()}
+
+
+def _base(folder: Path) -> dict[str, str]:
+    return {"driver": "file", "path": f"{folder.absolute()}/"}
 
 
 def _item(folder: Path) -> Path:

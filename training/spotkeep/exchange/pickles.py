@@ -182,7 +182,7 @@ class _Machine:
 
     def result(self) -> Any:
         if len(self._stack) != 1:
-            raise MalformedPickleError("it leaves more than one value")
+            raise MalformedPickleError("it does not leave one value")
         return self._stack[0]
 
     def step(self, name: str, argument: Any) -> bool:

@@ -71,7 +71,10 @@ def write_safetensors(file: BinaryIO, arrays: Mapping[str, Array], *, metadata: 
     header = json.dumps(document, separators=(",", ":")).encode()
     header += b" " * (-len(header) % _ALIGNMENT_BYTES)
     if len(header) > MAX_HEADER_BYTES:
-        raise ExchangeError(f"its names and values make a header of {len(header):,} bytes, more than readers take")
+        raise ExchangeError(
+            f"a safetensors file cannot hold this state: its names and values make a header of {len(header):,} bytes",
+            hint="export it as torch",
+        )
     file.write(len(header).to_bytes(8, "little"))
     file.write(header)
     data_start = 8 + len(header)

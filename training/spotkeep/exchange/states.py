@@ -48,8 +48,7 @@ def _dtype(entry: Entry) -> tuple[str, bool]:
 
 def _row_major(checkpoint: InspectedCheckpoint, entry: Entry, item_bytes: int) -> Iterator[bytes]:
     """Give an array's bytes in C order. One in another order is held in memory meanwhile."""
-    assert entry.span is not None  # noqa: S101 - arrays have one
-    pieces = checkpoint.pieces(entry.span, PIECE_BYTES)
+    pieces = checkpoint.pieces(entry, PIECE_BYTES)
     shape = entry.shape or ()
     if entry.order == "C" or len(shape) < 2:
         return pieces
@@ -98,7 +97,7 @@ def _value(node: Any, checkpoint: InspectedCheckpoint, entries: Iterator[Entry])
         return array_of(checkpoint, next(entries))
     if kind in _BYTE_KINDS:
         entry = next(entries)
-        raw = b"".join(checkpoint.pieces(entry.span)) if entry.span is not None and entry.span.size else b""
+        raw = b"".join(checkpoint.pieces(entry))
         return raw if kind == "bytes" else bytearray(raw)
     return _plain(node)
 

@@ -153,7 +153,8 @@ class Slice(io.RawIOBase):
 
     def bytes_at(self, offset: int, size: int) -> bytes:
         """Give the bytes at a place, all of them or up to the end of the file."""
-        parts = []
+        parts: list[bytes] = []
+        size = min(size, self._size - offset) if offset >= 0 else 0
         while size > 0 and (part := os.pread(self._descriptor, min(size, PIECE_BYTES), self._start + offset)):
             parts.append(part)
             offset, size = offset + len(part), size - len(part)
@@ -221,6 +222,10 @@ class TensorPlace:
         return self.bytes_at(0, last + 1)
 
 
+_NO_ARCHIVE = (zipfile.BadZipFile, ValueError, struct.error, OSError, EOFError, RuntimeError)
+"""The errors with which a module of Python refuses what is no archive."""
+
+
 def read_torch_file(descriptor: int, *, start: int = 0, size: int | None = None) -> tuple[Any, list[TensorPlace]]:
     """Read a file of `torch.save` without its tensors' bytes. The checksum of every storage that a tensor uses holds.
 
@@ -245,7 +250,15 @@ def read_torch_file(descriptor: int, *, start: int = 0, size: int | None = None)
     try:
         archive = zipfile.ZipFile(io.BufferedReader(file))  # type: ignore[arg-type]
         return _Reader(archive, file, size).read()
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error, EOFError, RuntimeError) as error:
+    except (
+        zipfile.BadZipFile,
+        NotImplementedError,
+        ValueError,
+        struct.error,
+        OSError,
+        EOFError,
+        RuntimeError,
+    ) as error:
         if file.bytes_at(0, 2) == b"\x80\x02":
             raise ExchangeError(
                 "it is of the form that torch wrote before version 1.6: load it with torch and save it again"
