@@ -42,7 +42,8 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except ExchangeError as error:
-        raise UsageError(printable_line(error.problem), hint=error.hint) from error
+        hint = error.hint.replace("allow it to be replaced", "add --force to replace it")
+        raise UsageError(printable_line(error.problem), hint=hint) from error
     except MissingLibraryError as error:
         problem, _, hint = str(error).partition(": ")
         raise UsageError(problem, hint=hint) from error

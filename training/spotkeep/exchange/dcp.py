@@ -23,6 +23,7 @@ from spotkeep.state.divided import Box, Overlap, cover_problem, slabs
 from .elements import ITEM_BYTES, PIECE_BYTES, Array, Stray
 from .files import opened, read_whole
 from .pickles import Call, Global, Instance, MalformedPickleError, read_pickle, written_pickle
+from .states import key_text
 from .torch_files import TensorPlace, read_torch_file, write_torch_file
 
 METADATA = ".metadata"
@@ -69,13 +70,13 @@ def flattened(state: Mapping[Any, Any]) -> Iterator[tuple[_Path, Any]]:
     Lists are taken apart where they hold tensors or dictionaries, and tuples never.
     """
     for key, value in state.items():
-        yield from _flattened((str(key),), value)
+        yield from _flattened((key_text(key),), value)
 
 
 def _flattened(path: _Path, value: Any) -> Iterator[tuple[_Path, Any]]:
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from _flattened((*path, str(key)), item)
+            yield from _flattened((*path, key_text(key)), item)
     elif isinstance(value, list) and _holds_tensors(value):
         for index, item in enumerate(value):
             yield from _flattened((*path, index), item)

@@ -16,7 +16,7 @@ from .dcp import write_dcp
 from .elements import Array, Stray
 from .files import new_file, new_folder
 from .safetensors_files import METADATA, NAMES, index_document, shard_names, shards, write_safetensors
-from .states import as_text, named, state_of
+from .states import as_text, key_text, named, state_of
 from .torch_files import write_torch_file
 
 FORMATS = ("dcp", "orbax", "safetensors", "torch")
@@ -181,7 +181,7 @@ def _apart(state: Mapping[str, Any]) -> list[tuple[str, Any]]:
 def _without_strays(value: Any, names: tuple[str, ...], left_out: list[tuple[str, str]]) -> Any:
     """Leave out the arrays that no other library has. In a list, None takes the place."""
     if isinstance(value, dict):
-        items = ((key, _without_strays(item, (*names, str(key)), left_out)) for key, item in value.items())
+        items = ((key, _without_strays(item, (*names, key_text(key)), left_out)) for key, item in value.items())
         return type(value)({key: item for key, item in items if item is not _LEFT_OUT})
     if isinstance(value, (list, tuple)):
         found = [_without_strays(item, (*names, str(index)), left_out) for index, item in enumerate(value)]

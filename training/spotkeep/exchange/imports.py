@@ -32,6 +32,7 @@ from .dcp import METADATA, read_dcp
 from .elements import NUMPY_NAMES, Array, Stray
 from .files import opened
 from .safetensors_files import read_safetensors
+from .states import key_text
 from .torch_files import read_torch_file
 
 _ALIGNMENT_BYTES, _BLOCK_BYTES = 64, 4096
@@ -262,7 +263,7 @@ class _Writer:
         if isinstance(value, dict):
             inside = in_optimizer or value.keys() >= {"state", "param_groups"}
             pairs = [
-                [self._plain(key), self._node(item, (*names, str(key)), in_optimizer=inside)]
+                [self._plain(key), self._node(item, (*names, key_text(key)), in_optimizer=inside)]
                 for key, item in value.items()
             ]
             pairs = [pair for pair in pairs if pair[1] is not _LEFT_OUT]

@@ -21,6 +21,7 @@ from spotkeep.errors import ExchangeError, MissingLibraryError
 
 from .elements import ITEM_BYTES, PIECE_BYTES, Array, Stray
 from .files import read_json
+from .states import key_text
 
 _TREE, _ROOT, _STORE = "_METADATA", "_CHECKPOINT_METADATA", "manifest.ocdbt"
 _MOST_METADATA_BYTES = 2**28
@@ -85,7 +86,7 @@ def write_orbax(folder: Path, state: Mapping[str, Any], left_out: list[tuple[str
 def _leaves(value: Any, keys: tuple[tuple[Any, int], ...]) -> Iterator[tuple[tuple[tuple[Any, int], ...], Any]]:
     if isinstance(value, dict) and value:
         for key, item in value.items():
-            yield from _leaves(item, (*keys, (key, _IN_A_DICT)))
+            yield from _leaves(item, (*keys, (key_text(key), _IN_A_DICT)))
     elif isinstance(value, (list, tuple)) and value:
         for index, item in enumerate(value):
             yield from _leaves(item, (*keys, (index, _IN_A_LIST)))

@@ -110,11 +110,20 @@ def _no_bytes(*_place: int) -> bytes:
     raise MalformedStateError("an array stands where a plain value is expected")
 
 
+def key_text(key: Any) -> str:
+    """Write a key of a dictionary as a part of a name."""
+    try:
+        return str(key)
+    except ValueError:
+        # Python refuses to write very long numbers in decimal digits.
+        return f"a long {type(key).__name__}"
+
+
 def named(state: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Give the values of a state by name, joined by dots. Lists and tuples of plain values are one value."""
     if isinstance(state, dict) and state:
         for key, item in state.items():
-            yield from named(item, (*names, str(key)))
+            yield from named(item, (*names, key_text(key)))
     elif isinstance(state, (list, tuple)) and _holds_arrays(state):
         for index, item in enumerate(state):
             yield from named(item, (*names, str(index)))
