@@ -64,13 +64,13 @@ def problems_of_code(code: str) -> list[str]:
         if isinstance(node.func, ast.Name):
             called = known.get(node.func.id)
         elif isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
-            name = node.func.value.id
-            if name in modules:
-                called = _definition(modules[name], node.func.attr)
-                problems += [] if called else [f"{name} has no {node.func.attr}"]
-            elif name in objects and not objects[name].bases:
-                called = next((each for each in objects[name].body if _is_method(each, node.func.attr)), None)
-                problems += [] if called else [f"{name} has no {node.func.attr}"]
+            owner = node.func.value.id
+            if owner in modules:
+                called = _definition(modules[owner], node.func.attr)
+                problems += [] if called else [f"{owner} has no {node.func.attr}"]
+            elif owner in objects and not objects[owner].bases:
+                called = next((each for each in objects[owner].body if _is_method(each, node.func.attr)), None)
+                problems += [] if called else [f"{owner} has no {node.func.attr}"]
         taken = _parameters(called) if isinstance(called, _DEFINITIONS) else None
         problems += [
             f"{ast.unparse(node.func)} takes no {keyword.arg}"

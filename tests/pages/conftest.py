@@ -122,6 +122,21 @@ def unexpanded(deployment: Any, job_file: Path) -> None:
 
 
 @pytest.fixture
+def launched(deployment: Any, make: Any, job_file: Path) -> None:
+    """A job file with a channel, a run that a follower sees end at once, and a launcher that takes everything."""
+    job_file.write_text(job_file.read_text() + "channels: [{name: train, uri: s3://my-data/train/}]\n")
+    deployment.dynamodb.add(make.completed())
+    request = {"name": "digits", "command": ["python", "train.py"], "instance_type": "ml.m5.xlarge", "max_run": 7_200}
+    deployment.answers["validate"] = {
+        "ok": True, "request": request, "warnings": [], "usd_per_hour": 0.23, "worst_case_usd": 0.46,
+    }  # fmt: skip
+    started = {"ok": True, "run": RUN, "state": "LAUNCHING", "job_name": f"{RUN}-1", "attempt": 1, "warnings": []}
+    deployment.answers["launch"] = {**started, "replayed": False, "next": []}
+    deployment.answers["resume"] = started
+    deployment.answers["stop"] = {"ok": True, "run": RUN, "state": "STOPPING", "warnings": []}
+
+
+@pytest.fixture
 def warm(pools: Any, make: Any, job_file: Path) -> None:
     """Two pools, a job that fits the first, an extension beyond the limit, and the bill of a run with a pool."""
     problem = {

@@ -12,15 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages.checked import problems_of
+from tests.pages.checked import problems_of, problems_of_command
 from tests.pages.code import plain_code, problems_of_code
 from tests.pages.every_block import GENERATED, PROJECT, Placed, counts, placed_blocks
+from tests.pages.phrases import phrases_of, phrases_of_sources
 from tests.pages.shown import REASONS
 
 BLOCKS = placed_blocks()
 CODE = {"python", "diff"}
 NOT_COMMANDS = {*CODE, "yaml", "json", "text", "mermaid"}
-NOT_RUN = 93
+OUTPUTS = {"is-measured", "runs-for-minutes"}
+NOT_RUN = 83
 """The blocks that do not run. The number falls, or a new one is reviewed."""
 FEWEST = 250
 """The blocks of all pages together, or the parser of blocks sees some no more."""
@@ -93,6 +95,21 @@ def test_a_picture_names_its_kind(placed: Placed) -> None:
     assert placed.block.content.split()[0] in {"flowchart", "graph", "sequenceDiagram", "stateDiagram-v2"}
 
 
+def _printed(placed: Placed) -> str:
+    """The output of a block that does not run. Without a prompt it is the whole block."""
+    if placed.block.has_prompts:
+        return "\n".join(line for shown in placed.block.commands() for line in shown.output)
+    return placed.block.content
+
+
+@pytest.mark.parametrize("placed", [placed for placed in BLOCKS if placed.block.reason in OUTPUTS], ids=str)
+def test_the_phrases_of_an_output_are_those_of_the_sources(placed: Placed) -> None:
+    phrases = [] if _with_commands(placed) and not placed.block.has_prompts else phrases_of(_printed(placed))
+    unknown = [" ".join(phrase) for phrase in phrases if phrase not in phrases_of_sources()]
+    # A text that a program puts together has some that no source has.
+    assert len(unknown) * 8 <= len(phrases), unknown
+
+
 EVENT = re.compile(r"^spotkeep-event: (.*)$", flags=re.MULTILINE)
 
 
@@ -105,3 +122,27 @@ def test_events_are_those_that_the_library_writes(placed: Placed) -> None:
         assert f'"{event["event"]}"' in written
         for name in list(event)[2:]:
             assert re.search(rf'\b{name}=|"{name}"', written), f"no event has {name}"
+
+
+def test_a_phrase_that_no_source_has_is_found() -> None:
+    shown = "✓ training  25.5 s  the capacity waits for new turtles (us-east-1a)\nReport: .spotkeep/report.html"
+    assert phrases_of(shown) == [
+        ("the", "capacity", "waits"), ("capacity", "waits", "for"), ("waits", "for", "new"), ("for", "new", "turtles"),
+    ]  # fmt: skip
+    assert ("for", "new", "turtles") not in phrases_of_sources()
+    assert ("waiting", "for", "new") in phrases_of_sources()
+
+
+def test_wrong_lines_are_refused() -> None:
+    for line, problem in {
+        "spotkeep describe RUN --colour": "No such option",
+        "spotkeep rehearse --twice -- python train.py": "unrecognized arguments",
+        "aws sagemaker stop-training-job --training-job-name x --when now": "Unknown options",
+        "make benchmark-everything": "no target",
+        "spotkeep cdk deploy -c notify=a@example.com": "no setting",
+        "pip install 'spotkeep[gpu]'": "no extra",
+        "frobnicate": "not among the programs",
+        "while true; do ls": "bash does not read",
+    }.items():
+        [found] = problems_of_command(line)
+        assert problem in found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import textwrap
@@ -108,6 +109,39 @@ def exit_with_an_error(folder: Path) -> str:
     return (folder / "ml/output/failure").read_text().replace(str(folder), "").replace('"/train.py"', '"train.py"')
 
 
+def exit_on_notice(folder: Path) -> str:
+    """A script that takes a notice for its end, under the runner."""
+    (folder / "train.py").write_text(
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    environment = environment_of_script(
+        SAGEMAKER_BASE_DIR=str(folder / "ml"), SPOTKEEP_CHECKPOINT_DIR=str(folder / "checkpoints"),
+        SPOTKEEP_EVENTS="stdout",
+    )  # fmt: skip
+    runner = subprocess.Popen(
+        [sys.executable, "-m", "spotkeep", "run", "--", sys.executable, "train.py"], cwd=folder, env=environment,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert runner.stdout is not None
+    for line in runner.stdout:
+        if line.strip() == "ready":
+            break
+    runner.send_signal(signal.SIGTERM)
+    lines: list[str] = []
+    for line in runner.stdout:
+        lines += [line] if lines or '"exit-on-notice"' in line else []
+        if '"event":"exit"' in line:
+            break
+    # It stays until the platform ends it, or the notice is over.
+    runner.kill()
+    runner.wait()
+    runner.stdout.close()
+    return "".join(lines)
+
+
 def wrong_settings(folder: Path) -> str:
     """The refusal of settings by the app."""
     given = {"deployment": "Lab!", "drills": "many", "notify_email": "a@example.com"}
@@ -121,5 +155,12 @@ def wrong_settings(folder: Path) -> str:
 
 TEXTS: Final[dict[str, Callable[[Path], str]]] = {
     function.__name__.replace("_", "-"): function
-    for function in (another_training, events_of_a_notice, exit_with_an_error, other_settings, wrong_settings)
+    for function in (
+        another_training,
+        events_of_a_notice,
+        exit_on_notice,
+        exit_with_an_error,
+        other_settings,
+        wrong_settings,
+    )
 }

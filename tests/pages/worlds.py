@@ -161,6 +161,7 @@ class Operator(Machine):
         super().__init__(folder, capacity=capacity)
         self._state = self.folder / ".spotkeep" / "local"
         self._before: list[str] = []
+        (self.folder / "token").write_text("a token of a person")
 
     def run(self, command: str) -> tuple[list[str], int]:
         if "\n" in command and "import" in command:

@@ -143,29 +143,20 @@ class RemoteError(CheckpointError):
 
 
 class WorldSizeError(CheckpointError):
-    """Another number of ranks wrote the checkpoint, and a part of it belongs to each of them.
+    """Another number of ranks wrote the checkpoint, and no rule divides a part of it anew.
 
     Attributes:
         names: Names of the entries that belong to each rank.
-        trained: Those of them with trained numbers, such as the parts of a model.
     """
 
-    def __init__(
-        self, step: int, *, written_by: int, world_size: int, names: Sequence[str], trained: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, step: int, *, written_by: int, world_size: int, names: Sequence[str]) -> None:
         self.names = tuple(names)
-        self.trained = tuple(trained)
-        way_out = (
-            f"Start it with {_ranks(written_by)}: allow_world_size_change would lose what was trained in "
-            f"{', '.join(trained)}."
-            if trained
-            else f"Start it with {_ranks(written_by)}, or pass allow_world_size_change=True to take what the ranks "
-            "have in common and begin with the rest as the script made it: the run then ends differently than an "
-            "uninterrupted one."
-        )
         super().__init__(
             f"the checkpoint of step {step} was written by {_ranks(written_by)}, and this training has "
-            f"{_ranks(world_size)}; what each rank has for itself cannot be divided anew: {', '.join(names)}. {way_out}"
+            f"{_ranks(world_size)}; each rank had values of its own in {', '.join(names)}. Start it with "
+            f"{_ranks(written_by)}, or let {'the entry' if len(names) == 1 else 'each entry'} be an object with "
+            "load_rank_states(states, *, rank, world_size), which makes its state from those of all ranks "
+            "(`spotkeep help distributed-training`)"
         )
 
 

@@ -22,12 +22,13 @@ from .errors import CheckpointError, DamagedCheckpointError, MixedStateError
 from .events import TrainingEvents
 from .notices.notice import EXIT_INTERRUPTED
 from .ranks.rank_group import RankGroup
-from .ranks.rank_shares import differing_paths, trained_names, view_for
+from .ranks.rank_shares import differing_paths, own_names, states_of_ranks, view_for
 from .remote.background_upload import upload_pace
 from .remote.remote_checkpoints import RemoteManifest
 from .remote.second_tier import SecondTier
 from .remote.transfer import TransferCancelledError
 from .state.partial import fitting_part, with_own_items
+from .state.rank_states import RankStates, rank_states_for
 from .state.restoring import (
     altered,
     compare_restored,
@@ -139,7 +140,6 @@ class Restore:
         events: Reports of the training.
         cancelled: Set by a notice: a download ends then.
         on_restore: Gives the state the form that it had, with the completed steps and epochs of a checkpoint.
-        allow_world_size_change: True where another number of ranks may take the common part.
         strict: False takes the part that fits, and leaves the rest as it is.
 
     Attributes:
@@ -155,7 +155,6 @@ class Restore:
         events: TrainingEvents,
         cancelled: threading.Event,
         on_restore: Callable[[int, int | None], object] | None,
-        allow_world_size_change: bool,
         strict: bool = True,
     ) -> None:
         self.left_out: tuple[str, ...] = ()
@@ -167,7 +166,7 @@ class Restore:
         self._events = events
         self._cancelled = cancelled
         self._on_restore = on_restore
-        self._allow_world_size_change = allow_world_size_change
+        self._rank_states: RankStates | None = None
         self._shared_memory: SharedMemory | None = None
 
     def run(self, *, step: int | None = None) -> Manifest | None:
@@ -180,7 +179,7 @@ class Restore:
             DamagedCheckpointError: If the checkpoint of `step` is damaged, here and in S3.
             StateError: If the state could not be saved later on, or not be restored then.
             StateMismatchError: If a good checkpoint does not fit the state.
-            WorldSizeError: If another number of ranks wrote it, and a part of it is of use to them only.
+            WorldSizeError: If another number of ranks wrote it, and no rule divides a part of it anew.
             MixedStateError: If none is good, and a damaged one has overwritten a part of the state.
             RemoteError: If S3 cannot be read.
             SystemExit: With code 75, for a notice during a download.
@@ -222,6 +221,7 @@ class Restore:
                 overwritten = overwritten or (overwrites and found is not None)
                 continue
             self._ranks.together(partial(self._put_back, found))
+            self._ranks.together(partial(self._compare, found))
             if step not in remote:
                 self._tier.saved(step)
             return found.manifest
@@ -258,6 +258,7 @@ class Restore:
                 self._shared_memory = SharedMemory(self._state.whole)
                 self._shared_memory.part()
             opened = self._directory.open(step, live=self._state.whole, view=self._view)
+            self._rank_states = self._states_of_other_ranks(opened.manifest)
             require_fit(self._live(opened), self._values(opened), step=step)
             found.append(opened)
 
@@ -266,35 +267,55 @@ class Restore:
 
     def _live(self, found: OpenCheckpoint) -> dict[str, Any]:
         """Give the names and objects that take the values of a checkpoint."""
-        own = self._state.per_rank if self._takes_own(found.manifest) else {}
-        live = {**self._state.common, **own}
+        live = self._of_one_document(found.manifest)
         return live if self._strict else {name: value for name, value in live.items() if name in found.state}
 
     def _values(self, found: OpenCheckpoint) -> dict[str, Any]:
         """Give the values for `_live`."""
         return found.state if self._strict else with_own_items(found.state, self._state.whole)
 
+    def _of_one_document(self, manifest: Manifest) -> dict[str, Any]:
+        """Give the part of the live state that one document has, without the states of other ranks."""
+        names = self._names_of_other_ranks(manifest)
+        return {name: value for name, value in self._state.whole.items() if name not in names}
+
+    def _names_of_other_ranks(self, manifest: Manifest) -> frozenset[str]:
+        """Name the entries that each rank had for itself, where another number of ranks wrote them."""
+        if manifest.world_size == self._ranks.world_size:
+            return frozenset()
+        return own_names(manifest, per_rank=self._state.per_rank) | {*self._state.per_rank}
+
+    def _states_of_other_ranks(self, manifest: Manifest) -> RankStates | None:
+        """Read the states that each rank had for itself, where another number of ranks wrote them.
+
+        Raises:
+            WorldSizeError: If no rule divides a part of them anew.
+        """
+        if manifest.world_size == self._ranks.world_size:
+            return None
+        opened = self._directory.open(manifest.step, view=partial(states_of_ranks, per_rank=self._state.per_rank))
+        opened.fill()
+        states = list(opened.state.values())
+        names = self._names_of_other_ranks(manifest)
+        live = {name: value for name, value in self._state.whole.items() if name in names}
+        if not self._strict:
+            states = [{name: value for name, value in state.items() if name in live} for state in states]
+            live = {name: value for name, value in live.items() if any(name in state for state in states)}
+        return rank_states_for(
+            live, states, step=manifest.step, rank=self._ranks.rank, world_size=self._ranks.world_size
+        )
+
     def _view(self, manifest: Manifest) -> Json:
-        whole = self._whole_view(manifest)
-        if self._strict:
-            return whole
-        document, left_out = fitting_part(whole, self._state.whole)
-        self.left_out = tuple(left_out)
+        document = self._whole_view(manifest)
+        if not self._strict:
+            document, left_out = fitting_part(document, self._of_one_document(manifest))
+            self.left_out = tuple(left_out)
         return document
 
     def _whole_view(self, manifest: Manifest) -> Json:
         return view_for(
-            manifest,
-            rank=self._ranks.rank,
-            world_size=self._ranks.world_size,
-            per_rank=self._state.per_rank,
-            change_allowed=self._allow_world_size_change,
-            trained=() if self._takes_own(manifest) else trained_names(self._state.encode_per_rank().document),
+            manifest, rank=self._ranks.rank, world_size=self._ranks.world_size, per_rank=self._state.per_rank
         )
-
-    def _takes_own(self, manifest: Manifest) -> bool:
-        """Say if each rank gets its own part back from a checkpoint."""
-        return manifest.world_size == self._ranks.world_size or not self._allow_world_size_change
 
     def _put_back(self, found: OpenCheckpoint) -> None:
         step = found.manifest.step
@@ -310,16 +331,21 @@ class Restore:
             )
         values, live = self._values(found), self._live(found)
         for part in (self._state.common, self._state.per_rank):
-            taken = [name for name in part if name in live]
-            put_back(part, {name: values[name] for name in taken}, step=step)
-            live.update({name: part[name] for name in taken})
+            put_back(part, {name: values[name] for name in part if name in live}, step=step)
+        if self._rank_states is not None:
+            self._rank_states.put_back()
         if self._shared_memory is not None:
             self._shared_memory.join_where_equal()
+
+    def _compare(self, found: OpenCheckpoint) -> None:
+        live = self._live(found)
         differences, held = compare_restored(live, found.document, found.manifest.divided)
         if not self._strict:
             differences = [difference for difference in differences if not difference.added]
         differences += [altered(held[index].form) for index in found.altered(held)]
-        require_no_difference(live, differences, step=step)
+        require_no_difference(live, differences, step=found.manifest.step)
+        if self._rank_states is not None:
+            self._rank_states.compare()
 
     def _make_as_it_was(self, step: int) -> None:
         """Let the script give its state the form that it had at a step, once."""

@@ -37,7 +37,7 @@ def write(directory, ranks, step, *, metrics=None):
 
 def read(path, step, rank, world_size):
     found = CheckpointDirectory(path).open(
-        step, view=lambda one: view_for(one, rank=rank, world_size=world_size, per_rank=["rng"], change_allowed=False)
+        step, view=lambda one: view_for(one, rank=rank, world_size=world_size, per_rank=["rng"])
     )
     found.fill()
     return found.state

@@ -49,6 +49,46 @@ class PassStart:
         return hashlib.blake2b(b"%s %d %s" % (purpose.encode(), self.number, words), digest_size=16).digest()
 
 
+@dataclass(frozen=True)
+class PlaceOfRanks:
+    """The place of several ranks in a pass.
+
+    Attributes:
+        positions: The number of batches that each rank has given.
+        size: The number of batches of a rank's pass. None when that is not known for sure.
+        samples: The number of samples in a batch. None when that is not known.
+    """
+
+    positions: tuple[int, ...]
+    size: int | None
+    samples: int | None
+
+    def of_other_ranks(self, world_size: int, *, size: int | None, samples: int | None) -> tuple[int, int]:
+        """Give the place of another number of ranks. It is counted in the samples of all ranks, in whole batches.
+
+        A pass is the same for any number of ranks where each one goes through all of the data. Then the place of a rank
+        counts.
+
+        Args:
+            world_size: The number of ranks.
+            size: The number of batches of a rank's pass there.
+            samples: The number of samples in a batch there.
+
+        Returns:
+            The number of batches to pass over on each rank, and the number of samples that come once more.
+        """
+        before, now = (self.samples, samples) if self.samples and samples else (1, 1)
+        if self.size is not None and all(position == self.size for position in self.positions) and size is not None:
+            return size, 0
+        ranks, given = world_size, sum(self.positions) * before
+        if self.size is not None and size is not None and self.size * before == size * now:
+            ranks, given = 1, min(self.positions) * before
+        position = given // (ranks * now)
+        if size is not None:
+            position = min(position, size)
+        return position, max(given - position * ranks * now, 0)
+
+
 class BatchSource(ABC):
     """Batches for passes.
 
@@ -85,7 +125,7 @@ class BatchSource(ABC):
         Args:
             start: The facts that decide its batches.
             position: Batches to pass over.
-            saved: The state that `state_dict` gave there.
+            saved: The state that `state_dict` gave there. Its digest is None where other ranks had given the batches.
 
         Raises:
             UsageError: The passed batches differ from those that the pass had given.
@@ -95,10 +135,11 @@ class BatchSource(ABC):
         self.memory.put_back(start.memory)
         self.digest = PassDigest()
         try:
-            batches = self._open_at(start, position, saved)
+            batches = self._open_at(start, position, saved) if position else self._open(start)
         finally:
             restore_random_states(outside)
-        self.digest.require_same(saved["digest"], name=self.name)
+        if saved["digest"] is not None:
+            self.digest.require_same(saved["digest"], name=self.name)
         self.memory.put_back(saved["memory"], positions=False)
         return batches
 

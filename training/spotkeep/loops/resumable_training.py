@@ -22,10 +22,11 @@ from spotkeep.loaded import loaded
 from spotkeep.state.encoding import objects_in
 from spotkeep.state.open_gradients import OpenGradients
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
+from spotkeep.state.rank_states import state_of_rank
 from spotkeep.state.restoring import TakesEffectLater
 from spotkeep.training_description import array_text
 
-from .batch_passes import BatchSource, PassStart, PlainBatches
+from .batch_passes import BatchSource, PassStart, PlaceOfRanks, PlainBatches
 from .order_memory import OrderMemory
 
 _logger = logging.getLogger("spotkeep")
@@ -252,6 +253,7 @@ class ResumableLoader:
             "passes_before": self._passes_before,
             "position": self._position,
             "size": self.size(),
+            "samples": _samples_in_a_batch(self._batches),
             "start": vars(self._start) if in_pass else None,
             "source": self._source.state_dict(in_pass=in_pass),
         }
@@ -259,8 +261,31 @@ class ResumableLoader:
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Get ready to go back to the position of `state_dict`. The passes of the epoch are counted again."""
         self._passes_before = saved["passes_before"]
-        if not saved["position"]:
+        if not saved["position"] and "ranks" not in saved:
             self._source.memory.put_back(saved["source"]["memory"])
+
+    def among_ranks(self, saved: dict[str, Any]) -> dict[str, Any]:
+        """Give a saved place as that of this rank, where another number of ranks was there."""
+        ranks = saved.get("ranks")
+        if ranks is None:
+            return saved
+        place = PlaceOfRanks(ranks["positions"], saved["size"], saved.get("samples"))
+        size = self.size()
+        position, again = place.of_other_ranks(
+            ranks["world_size"], size=size, samples=_samples_in_a_batch(self._batches)
+        )
+        if again and ranks["rank"] == 0:
+            _logger.warning(
+                "%s: %d ranks were in the middle of a pass, and %d ranks go on with whole batches: %d %s of this pass "
+                "come once more",
+                self._source.name,
+                len(place.positions),
+                ranks["world_size"],
+                again,
+                "samples" if place.samples else "batches",
+            )
+        source = {**saved["source"], "digest": None, "asked": position, "ended": False}
+        return {**saved, "position": position, "size": size, "source": source}
 
     def end_epoch(self) -> None:
         """Count the passes of the next epoch from zero."""
@@ -270,7 +295,7 @@ class ResumableLoader:
         self._passes = self._position = 0
 
     def _begin(self, this_pass: int, saved: dict[str, Any] | None) -> Iterator[Any]:
-        if saved is not None and this_pass == saved["passes"] and saved["position"]:
+        if saved is not None and this_pass == saved["passes"] and saved["start"] is not None:
             return self._begin_again(saved)
         self._start = PassStart(number=self._passes_before + this_pass - 1)
         self._position = 0
@@ -580,7 +605,8 @@ class _Progress(TakesEffectLater):
         self.loaders.append(loader)
         saved = self.saved(index)
         if saved is not None:
-            loader.load_state_dict(saved)
+            self._saved[index] = loader.among_ranks(saved)
+            loader.load_state_dict(self._saved[index])
         return index
 
     def saved(self, loader_index: int) -> dict[str, Any] | None:
@@ -611,8 +637,49 @@ class _Progress(TakesEffectLater):
         self.active = state["active"]
         self.open_gradients.load_state_dict(state["open_gradients"])
         self._saved = state["loaders"]
-        for loader, saved in zip(self.loaders, self._saved):
-            loader.load_state_dict(saved)
+        for index, loader in enumerate(self.loaders[: len(self._saved)]):
+            self._saved[index] = loader.among_ranks(self._saved[index])
+            loader.load_state_dict(self._saved[index])
+
+    def load_rank_states(self, states: Sequence[dict[str, Any]], *, rank: int, world_size: int) -> None:
+        """Go back to the place of another number of ranks. It is counted in the samples of all of them.
+
+        Args:
+            states: The state of each rank.
+            rank: The number of this rank.
+            world_size: The number of ranks now.
+
+        Raises:
+            ValueError: The ranks were at different places, or gradients were added up for a step that was not done.
+        """
+        places = [(state["epochs_completed"], state["active"], _passes(state)) for state in states]
+        if any(place != places[0] for place in places):
+            raise ValueError("the ranks were in different passes over the data")
+        if any(gradients for state in states for gradients in state["open_gradients"]["optimizers"]):
+            raise ValueError(
+                "each rank had added up gradients for a step that was not done, which belong to its samples: let saves "
+                "come between the steps of the optimizer (batches_per_step)"
+            )
+        state = state_of_rank(states, rank=rank)
+        loaders = []
+        for index, saved in enumerate(state["loaders"]):
+            positions = tuple(one["loaders"][index]["position"] for one in states)
+            ranks = {"positions": positions, "rank": rank, "world_size": world_size}
+            loaders.append({**saved, "ranks": ranks} if any(positions) else saved)
+        self.load_state_dict({**state, "loaders": loaders})
+
+
+def _passes(state: Mapping[str, Any]) -> list[tuple[int, int]]:
+    return [(loader["passes"], loader["passes_before"]) for loader in state["loaders"]]
+
+
+def _samples_in_a_batch(batches: Any) -> int | None:
+    """Give the number of samples in a batch of a loader. None where it is not known."""
+    for holder in (batches, getattr(batches, "batch_sampler", None)):
+        size = getattr(holder, "batch_size", None)
+        if type(size) is int and size > 0:
+            return size
+    return None
 
 
 def _frame_of_loop(frame: FrameType) -> FrameType:

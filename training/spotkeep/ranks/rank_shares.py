@@ -25,8 +25,6 @@ from spotkeep.disk.manifest import (
     share_document,
     state_pairs,
 )
-from spotkeep.errors import WorldSizeError
-from spotkeep.state.arrays import is_floating
 from spotkeep.state.differences import Differences, moved, own_paths, with_places
 from spotkeep.state.encoding import BlobPlaces, EncodedState, Json, StreamPart
 from spotkeep.state.resharding import SavedBox, written_boxes, written_bytes
@@ -234,64 +232,36 @@ def differing_paths(manifest: Manifest) -> list[str]:
     return list(dict.fromkeys(path for share in manifest.ranks for path in own_paths(share.differences)))
 
 
-def trained_names(state: Json) -> frozenset[str]:
-    """Give the names at the top of a state document that hold trained numbers, for example parts of a model.
-
-    An array of floating-point numbers counts as trained. Random states and places in the data are whole numbers.
-    """
-    return frozenset(str(name) for name, value in state_pairs(state) if _is_trained(value))
-
-
-def _is_trained(state: Json) -> bool:
-    if isinstance(state, list):
-        return any(map(_is_trained, state))
-    if not isinstance(state, dict):
-        return False
-    # The description of an array, or of one whose numbers NumPy has no name for (`integrations/jax.py`).
-    described = state if "dtype" in state else {name: value for name, value in state_pairs(state) if name == "dtype"}
-    return is_floating(described) or any(map(_is_trained, state.values()))
-
-
-def view_for(
-    manifest: Manifest,
-    *,
-    rank: int,
-    world_size: int,
-    per_rank: Collection[str],
-    change_allowed: bool,
-    trained: Collection[str] = (),
-) -> Json:
-    """Choose the state document for a rank.
+def view_for(manifest: Manifest, *, rank: int, world_size: int, per_rank: Collection[str]) -> Json:
+    """Give the state document that a rank reads. For another number of ranks it is the common state alone.
 
     Args:
         manifest: The manifest of the checkpoint.
         rank: The rank in the resumed training.
         world_size: The number of ranks in the resumed training.
         per_rank: The names of each rank's own state there.
-        change_allowed: Another number of ranks may go on without each rank's own state.
-        trained: The names among `per_rank` that hold trained numbers (`trained_names`).
-
-    Raises:
-        WorldSizeError: Another number of ranks wrote it, and it has a state that only they could use. Trained numbers
-            are refused even where the change is allowed, because the training would begin with the initial ones.
     """
     if manifest.world_size == world_size:
         return manifest.state_of(rank)
     if manifest.ranks:
-        own = dict.fromkeys(str(name) for share in manifest.ranks for name, _ in state_pairs(share.state))
-        lost = frozenset().union(trained, *(trained_names(share.state) for share in manifest.ranks))
-    else:
-        own = dict.fromkeys(name for name, _ in state_pairs(manifest.state) if name in per_rank)
-        lost = frozenset(trained) | (trained_names(manifest.state) & own.keys())
-    if lost or (own and not change_allowed):
-        raise WorldSizeError(
-            manifest.step,
-            written_by=manifest.world_size,
-            world_size=world_size,
-            names=tuple(dict.fromkeys((*own, *sorted(lost)))),
-            trained=tuple(sorted(lost)),
-        )
-    if manifest.ranks:
         return manifest.state
     # One process wrote it, which has everything in common with itself.
-    return {"dict": [pair for pair in state_pairs(manifest.state) if pair[0] not in own]}
+    return {"dict": [pair for pair in state_pairs(manifest.state) if pair[0] not in per_rank]}
+
+
+def states_of_ranks(manifest: Manifest, *, per_rank: Collection[str]) -> Json:
+    """Give the own state of each rank in one document, by its number.
+
+    Args:
+        manifest: The manifest of the checkpoint.
+        per_rank: The names of each rank's own state in the resumed training.
+    """
+    if manifest.ranks:
+        return {"dict": [[str(rank), share.state] for rank, share in enumerate(manifest.ranks)]}
+    return {"dict": [["0", {"dict": [pair for pair in state_pairs(manifest.state) if pair[0] in per_rank]}]]}
+
+
+def own_names(manifest: Manifest, *, per_rank: Collection[str]) -> frozenset[str]:
+    """Name the entries that `states_of_ranks` has of any rank."""
+    states = state_pairs(states_of_ranks(manifest, per_rank=per_rank))
+    return frozenset(name for _, state in states for name, _ in state_pairs(state) if isinstance(name, str))

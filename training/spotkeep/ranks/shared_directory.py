@@ -179,7 +179,7 @@ class SharedDirectory(CheckpointDirectory):
             SaveError: If the disk refuses.
         """
         self.distrust(step)
-        if self._leads:
+        if self.leads:
             super().remove(step)
 
     def _outlives_us(self, step: int) -> bool:

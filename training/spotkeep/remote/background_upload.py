@@ -20,7 +20,7 @@ from spotkeep.errors import CheckpointError, RemoteError, UsageError
 
 from .remote_checkpoints import RemoteCheckpoints, Upload
 from .transfer import Pace, TransferCancelledError
-from .upload_share import UploadNote, superseded
+from .upload_share import UploadNote, UploadQueue
 
 PACE_VARIABLE = "SPOTKEEP_UPLOAD_MB_PER_SECOND"
 
@@ -76,10 +76,7 @@ class BackgroundUpload:
         self._pace = pace
         self._on_outcome = on_outcome
         self._changed = threading.Condition()
-        self._waiting: list[int] = []  # of several ranks another one than rank 0 may be behind it
-        self._left_out: set[int] = set()
-        self._whole: set[int] = set()  # from before this process, so that no other rank uploads its part
-        self._failed: dict[int, str] = {}
+        self._queue = UploadQueue()
         self._running: Upload | None = None
         self._thread: threading.Thread | None = None
         self._superseded: int | None = None
@@ -94,17 +91,18 @@ class BackgroundUpload:
     def note(self) -> UploadNote:
         """Give the news of this rank for the round of a save."""
         with self._changed:
-            return UploadNote(tuple(self._waiting), dict(self._failed))
+            return self._queue.note()
 
     def offer(self, step: int) -> None:
         """Upload this checkpoint next. It is durable on this machine."""
         share = self._remote.share
         with self._changed:
             notes = [self.note()] if share.is_alone else [UploadNote.from_message(note) for note in share.notes()]
-            for old, problem in superseded(notes, by=step).items():
-                self._leave_out(old, problem)
-            if step not in self._waiting:
-                self._waiting.append(step)
+            for old, problem in self._queue.add(step, notes).items():
+                if self._running is not None and self._running.step == old and not share.is_alone:
+                    self._running.cancelled.set()
+                if problem:
+                    _logger.warning("the checkpoint of step %d is left out for a newer one: %s", old, problem)
             self._failures = 0
             self._start()
             self._changed.notify_all()
@@ -152,27 +150,14 @@ class BackgroundUpload:
         """Begin nothing more, and break off the running upload."""
         with self._changed:
             self._stopped = True
-            self._waiting = []
+            self._queue.waiting.clear()
             if self._running is not None:
                 self._running.cancelled.set()
             self._changed.notify_all()
 
     @property
     def _idle(self) -> bool:
-        return not self._waiting and self._running is None
-
-    def _leave_out(self, step: int, problem: str) -> None:
-        """Give an upload up for a newer one."""
-        if step in self._waiting:
-            self._waiting.remove(step)
-        elif self._running is not None and self._running.step == step and not self._remote.share.is_alone:
-            self._running.cancelled.set()
-        else:
-            return
-        self._failed.pop(step, None)
-        self._left_out.add(step)
-        if problem:
-            _logger.warning("the checkpoint of step %d is left out for a newer one: %s", step, problem)
+        return not self._queue.waiting and self._running is None
 
     def _start(self) -> bool:
         """Start the thread, unless there is one. Gives False when the system can start no more threads just now."""
@@ -181,7 +166,7 @@ class BackgroundUpload:
             try:
                 thread.start()
             except RuntimeError as error:
-                _logger.warning("the checkpoint of step %d is not being uploaded: %s", self._waiting[0], error)
+                _logger.warning("the checkpoint of step %d is not being uploaded: %s", self._queue.waiting[0], error)
                 return False
             self._thread = thread
         return True
@@ -189,15 +174,15 @@ class BackgroundUpload:
     def _choose(self, seconds: float) -> None:
         """Break the running upload off if the waiting one can arrive in time without it, and only then."""
         if self._newest_only and self._superseded is not None:
-            if self._superseded in self._waiting:
-                self._waiting.remove(self._superseded)
+            if self._superseded in self._queue.waiting:
+                self._queue.waiting.remove(self._superseded)
             if self._running is not None and self._running.step == self._superseded:
                 self._running.cancelled.set()
                 return
-        if self._running is None or not self._waiting:
+        if self._running is None or not self._queue.waiting:
             return
         try:
-            waiting_bytes = self._remote.size(self._waiting[-1])
+            waiting_bytes = self._remote.size(self._queue.waiting[-1])
         except CheckpointError:
             return
         # With a limit this is the limit: then the choice is a cautious one.
@@ -210,12 +195,12 @@ class BackgroundUpload:
         pause = _FIRST_PAUSE_SECONDS
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._stopped or self._waiting)
+                self._changed.wait_for(lambda: self._stopped or self._queue.waiting)
                 if self._stopped:
                     return
-                step = self._waiting.pop(0)
+                step = self._queue.waiting.pop(0)
                 try:
-                    self._running = self._remote.open(step, whole=step in self._whole)
+                    self._running = self._remote.open(step, whole=step in self._queue.whole)
                 except CheckpointError as error:
                     # Not there any more, or damaged: nothing that trying again would change.
                     _logger.warning("the checkpoint of step %d cannot be uploaded: %s", step, error)
@@ -226,18 +211,14 @@ class BackgroundUpload:
             missing = self._prune() if outcome is not None and outcome.problem is None else None
             with self._changed:
                 self._running = None
-                if missing is not None and not (self._waiting or self._stopped or self._newest_only):
+                if missing is not None and not (self._queue.waiting or self._stopped or self._newest_only):
                     self._superseded = missing
-                    self._waiting.append(missing)
-                    if missing not in self._left_out:
-                        self._whole.add(missing)
-                    self._left_out.discard(missing)
+                    self._queue.take_back(missing)
                 failed = outcome is not None and outcome.problem is not None
                 self._failures = self._failures + 1 if failed else 0
-                self._failed.pop(step, None)
+                self._queue.failed.pop(step, None)
                 if outcome is not None and outcome.problem is not None and self._is_tried_again(step):
-                    self._failed[step] = str(outcome.problem)
-                    self._waiting.append(step)
+                    self._queue.try_again(step, str(outcome.problem))
                 self._changed.notify_all()
                 if failed:
                     # What needs it sooner (a newer checkpoint, a notice) changes something.
@@ -248,9 +229,9 @@ class BackgroundUpload:
 
     def _is_tried_again(self, step: int) -> bool:
         """Say if a failed upload is tried again. Of several ranks a save decides that a newer one takes its place."""
-        if self._stopped or step in self._left_out:
+        if self._stopped or step in self._queue.left_out:
             return False
-        return not self._waiting or not self._remote.share.is_alone
+        return not self._queue.waiting or not self._remote.share.is_alone
 
     def _upload(self, upload: Upload) -> UploadOutcome | None:
         began = time.monotonic()
@@ -276,7 +257,7 @@ class BackgroundUpload:
         if self._retention is None:
             return None
         share = self._remote.share
-        if not share.is_first and not self._left_out:
+        if not share.is_first and not self._queue.left_out:
             return None
         try:
             if share.is_first:
@@ -290,7 +271,7 @@ class BackgroundUpload:
         # The other ranks have left out the same, and come to it at the same time. Of a checkpoint from before this
         # process they know nothing, so that rank 0 uploads all of it.
         alone = share.is_alone or (share.is_first and share.disk_has_all)
-        return next((step for step in missing if alone or step in self._left_out), None)
+        return next((step for step in missing if alone or step in self._queue.left_out), None)
 
 
 def switch_pays(*, running_bytes: int, waiting_bytes: int, bytes_per_second: float | None, seconds: float) -> bool:

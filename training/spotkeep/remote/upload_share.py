@@ -101,6 +101,51 @@ def superseded(notes: Sequence[UploadNote], *, by: int) -> dict[int, str]:
     return {step: problem for step, problem in chosen.items() if step != by}
 
 
+class UploadQueue:
+    """The checkpoints that one rank has still to upload. Pure.
+
+    Attributes:
+        waiting: Their steps, the next one first. A rank that is slower than rank 0 has several.
+        failed: Steps of those with a failed upload, and the last problem of each.
+        left_out: Steps that all ranks gave up for a newer one.
+        whole: Steps of which this rank uploads the files of all ranks.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: list[int] = []
+        self.failed: dict[int, str] = {}
+        self.left_out: set[int] = set()
+        self.whole: set[int] = set()
+
+    def note(self) -> UploadNote:
+        """Give the news for the other ranks."""
+        return UploadNote(tuple(self.waiting), dict(self.failed))
+
+    def add(self, step: int, notes: Sequence[UploadNote]) -> dict[int, str]:
+        """Add a checkpoint that is durable on this machine. Gives what is left out for it, as `superseded` does."""
+        given_up = superseded(notes, by=step)
+        for old in given_up:
+            if old in self.waiting:
+                self.waiting.remove(old)
+            self.failed.pop(old, None)
+        self.left_out |= given_up.keys()
+        if step not in self.waiting:
+            self.waiting.append(step)
+        return given_up
+
+    def try_again(self, step: int, problem: str) -> None:
+        """Add a checkpoint with a failed upload once more, behind the others."""
+        self.failed[step] = problem
+        self.waiting.append(step)
+
+    def take_back(self, step: int) -> None:
+        """Add a checkpoint that is to stay. Of one that was not left out here the other ranks know nothing."""
+        self.waiting.append(step)
+        if step not in self.left_out:
+            self.whole.add(step)
+        self.left_out.discard(step)
+
+
 def evenly_divided(files: Collection[DataFile], count: int) -> list[list[DataFile]]:
     """Divide files so that each part has about as many bytes. Equal arguments give equal parts on every rank."""
     parts: list[list[DataFile]] = [[] for _ in range(count)]

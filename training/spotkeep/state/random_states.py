@@ -187,6 +187,70 @@ def _seed(key: bytes) -> None:
         torch.default_generator.manual_seed(struct.unpack("<Q", digest[32:40])[0] >> 1)
 
 
+_GPU_BYTES = 16
+_BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
+
+
+def derived_random_state(saved: Any, seed: bytes) -> Any:
+    """Give a random state of the form of another one, that follows from a seed.
+
+    Args:
+        saved: The state of a generator of Python, NumPy or torch, or what `capture_random_states` gave.
+        seed: The SHA-256 that it follows from.
+
+    Returns:
+        The state. None where the form is not that of a random state.
+    """
+    number = int.from_bytes(seed, "little")
+    torch = loaded("torch")
+    if torch is not None and isinstance(saved, torch.Tensor):
+        return _derived_torch_state(torch, saved, seed)
+    if isinstance(saved, list):
+        return _each_derived(list(enumerate(saved)), seed, list)
+    if isinstance(saved, tuple) and len(saved) == 5 and saved[0] in _BIT_GENERATORS:
+        return _numpy_generator(saved[0], number, legacy=True)
+    if isinstance(saved, tuple) and len(saved) == 3 and isinstance(saved[1], tuple):
+        return random.Random(number).getstate()  # noqa: S311 - it is no secret
+    if not isinstance(saved, dict):
+        return None
+    if saved.get("bit_generator") in _BIT_GENERATORS:
+        name = saved["bit_generator"]
+        if "has_gauss" in saved:
+            return _numpy_generator(name, number, legacy=False)
+        state = bit_generator_state(getattr(_import("numpy.random"), name)(number))
+        return {key: value for key, value in state.items() if key in saved}
+    if set(saved) == {"version", "words", "gauss"}:
+        version, words, gauss = random.Random(number).getstate()  # noqa: S311 - it is no secret
+        return {"version": version, "words": struct.pack(f"<{len(words)}I", *words), "gauss": gauss}
+    return _each_derived(list(saved.items()), seed, dict) if "python" in saved else None
+
+
+def _each_derived(items: list[tuple[Any, Any]], seed: bytes, kind: type) -> Any:
+    """Derive each of several states from a seed of its own. None where one of them is no random state."""
+    derived = [
+        (key, derived_random_state(value, hashlib.sha256(b"%s %s" % (seed, str(key).encode())).digest()))
+        for key, value in items
+    ]
+    if any(value is None for _, value in derived):
+        return None
+    return dict(derived) if kind is dict else [value for _, value in derived]
+
+
+def _derived_torch_state(torch: Any, saved: Any, seed: bytes) -> Any:
+    if saved.dtype is not torch.uint8 or saved.dim() != 1:
+        return None
+    if saved.numel() == _GPU_BYTES:
+        # A seed and an offset, eight bytes each.
+        return torch.tensor([*seed[:8], *bytes(8)], dtype=torch.uint8)
+    made = torch.Generator().manual_seed(int.from_bytes(seed[:8], "little") >> 1).get_state()
+    return made if made.numel() == saved.numel() else None
+
+
+def _numpy_generator(name: str, number: int, *, legacy: bool) -> Any:
+    numpy_random = _import("numpy.random")
+    return numpy_random.RandomState(getattr(numpy_random, name)(number)).get_state(legacy=legacy)
+
+
 def _restore_gpus(torch: Any, saved: list[Any]) -> None:
     count = torch.cuda.device_count()
     if count != len(saved):

@@ -170,13 +170,18 @@ def restore_state(state: Mapping[str, Any], restored: Mapping[str, Any], *, step
 def put_back(state: Mapping[str, Any], restored: Mapping[str, Any], *, step: int) -> None:
     """Give the entries of a live state the restored values, which `require_fit` has let pass.
 
+    Args:
+        state: Names and live objects.
+        restored: The values for each of them.
+        step: The step of the checkpoint.
+
     Raises:
         StateMismatchError: If an object's own loader refuses.
     """
     name = ""
     try:
         # Random numbers come last: a loader may draw some.
-        for name in sorted(restored, key=lambda name: _is_random(state[name])):
+        for name in sorted(restored, key=lambda name: is_random(state[name])):
             value = _put_back(state[name], restored[name])
             if value is not state[name] and isinstance(state, MutableMapping):
                 state[name] = value
@@ -269,7 +274,7 @@ def require_no_difference(state: Mapping[str, Any], differences: Sequence[Differ
     warnings: list[str] = []
     for difference in differences:
         owner = next((value for path, value in owners if _is_inside(difference.path, path)), None)
-        if _package(owner) == "spotkeep" and not (_is_random(owner) or difference.of_array):
+        if _package(owner) == "spotkeep" and not (is_random(owner) or difference.of_array):
             continue  # What adapters keep until their framework asks for it.
         strict = owner is None or _is_known(owner)
         if is_module(owner) and not difference.of_array:
@@ -328,7 +333,8 @@ def _is_inside(path: str, owner: str) -> bool:
     return path.startswith(owner) and path[len(owner) : len(owner) + 1] in ("", "[", ".")
 
 
-def _is_random(value: Any) -> bool:
+def is_random(value: Any) -> bool:
+    """Say whether an object is a random generator, or the random states of the process."""
     return isinstance(value, RandomStates) or stateful_kind(value) in _RANDOM_KINDS
 
 
@@ -338,7 +344,7 @@ def _package(value: Any) -> str:
 
 def _is_known(value: Any) -> bool:
     """Say whether an object is known to give after a load exactly the loaded state, down to plain values."""
-    return _is_random(value) or is_optimizer(value) or _package(value) == "torch"
+    return is_random(value) or is_optimizer(value) or _package(value) == "torch"
 
 
 def _says_nothing(value: Any) -> bool:
