@@ -42,9 +42,10 @@ from spotkeep.state.differences import (
 from spotkeep.state.divided import Box, cover_problem, turns
 from spotkeep.state.encoding import EncodedState, Json, objects_in
 from spotkeep.state.training_state import TrainingState
-from spotkeep.state.united import UnitedState, digests_of
+from spotkeep.state.united import UnitedState, digest_of
 
 from .distributed import Ranks, join_ranks, together
+from .meeting_rounds import MeetingRounds
 from .rank_shares import EncodedShare, encode_share, own_bytes
 from .shared_directory import SharedDirectory
 
@@ -272,7 +273,10 @@ class RankComparison:
         """Give a state with the turns of this rank among the holders of each box."""
         divided = []
         for array, turn_of in zip(common.divided, self._turns):
-            parts = (replace(part, holders=turn_of[part.box][0], turn=turn_of[part.box][1]) for part in array.parts)
+            parts = []
+            for part in array.parts:
+                holders, turn = turn_of[part.box]
+                parts.append(replace(part, holders=1 if array.one_writer else holders, turn=turn))
             divided.append(replace(array, parts=tuple(parts)))
         return replace(common, divided=tuple(divided))
 
@@ -403,6 +407,7 @@ class RankGroup:
         is_one_process: True for a training of one process.
         is_first: True on rank 0, which reports and removes for all.
         directory: The checkpoints of the training. With several ranks every rank takes part in each write.
+        meetings: The questions to save or to leave, and the agreement on those that all ranks answer together.
         shared: The same directory, where several ranks write it. None for a training of one process.
 
     Args:
@@ -423,7 +428,7 @@ class RankGroup:
         self._joinables = Joinables()
         self._searches_left = 0
         self._comparison = RankComparison(self._training, self._joinables)
-        self._united: Json = None
+        self.meetings = MeetingRounds(channels.meetings)
         self.shared = (
             None if self.world_size == 1 else SharedDirectory(path, ranks=channels.writing, ranks_upload=ranks_upload)
         )
@@ -450,7 +455,7 @@ class RankGroup:
         return self._training.exchange(message)
 
     def largest(self, numbers: Sequence[int]) -> list[int]:
-        """Give the largest number of all ranks in each place. It costs little enough for every step.
+        """Give the largest number of all ranks in each place.
 
         Raises:
             RankLostError: If a rank is gone.
@@ -490,16 +495,14 @@ class RankGroup:
 
         def describe() -> Json:
             outlines.extend(entry.outline() for entry in entries)
-            return [digests_of(outline) for outline in outlines]
+            return [digest_of(outline) for outline in outlines]
 
         digests = self.together(describe)
-        alike = all([names for names, _ in each] == [names for names, _ in digests[0]] for each in digests)
         # Ranks with the same names have all plain values themselves.
-        if alike and digests == self._united:
-            return
-        self._united = digests
-        for entry, *of_ranks in zip(entries, *self.exchange(outlines)):
-            entry.unite(of_ranks, rank=self.rank)
+        alike = all(each == digests[0] for each in digests)
+        of_ranks = [outlines] * self.world_size if alike else self.exchange(outlines)
+        for index, entry in enumerate(entries):
+            entry.unite([each[index] for each in of_ranks], rank=self.rank)
 
     def check(self, state: TrainingState) -> bool:
         """Refuse a state that this group could not save, as `TrainingState.check` does.

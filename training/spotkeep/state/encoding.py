@@ -438,7 +438,7 @@ class _Encoder:
 
     def _encode_whole(self, array: DividedArray, path: str, *, live: bool) -> Json:
         """Encode an array that is divided among the ranks, of which there is one."""
-        if array.boxes != (Box.whole(array.shape),) and math.prod(array.shape):
+        if array.boxes != (Box.whole(array.shape),) and 0 not in array.shape:
             self.problems.append(f"{path}: this process has not all of it, and there is no other rank")
             return None
         local = array.parts[0].local if array.parts else arrays.new_empty(array.kind, array.dtype, array.shape)
