@@ -49,7 +49,7 @@ def restore_on(path, state, *, rank, world_size, step=1):
     found = CheckpointDirectory(path).open(
         step,
         live=state,
-        view=lambda one: view_for(one, rank=rank, world_size=world_size, per_rank=[], change_allowed=False),
+        view=lambda one: view_for(one, rank=rank, world_size=world_size, per_rank=[]),
     )
     found.fill()
     return found.state
