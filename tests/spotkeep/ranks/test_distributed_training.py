@@ -535,4 +535,8 @@ def test_a_model_goes_on_in_another_division(train, tmp_path, before, after):
     digests = [one for one, _ in restored.state]
     assert digests == [saved.state[0][0]] * after[1]
     assert len(digests[0]) == 9 + 3 * 6
-    assert set(run(after, seed=2, steps=4).began) == {2}, "it trains on"
+    trained = run(after, seed=2, steps=4)
+    assert set(trained.began) == {2}, "it trains on"
+    again = run(before, seed=3, steps=4)
+    assert set(again.began) == {4}
+    assert [one for one, _ in again.state] == [trained.state[0][0]] * before[1], "and comes back in the first division"

@@ -27,6 +27,7 @@ from spotkeep.version import __version__
 
 from .chunked_files import (
     AlteredChunkError,
+    CutChunks,
     Target,
     altered_memory,
     read_data_file,
@@ -505,6 +506,7 @@ class _Content:
         self._step = step
         self._streams = list(map(StreamFiles, manifest.streams))
         self._targets: dict[str, tuple[DataFile, list[Target]]] = {}
+        self._cut: dict[str, CutChunks] = {}
         self._finally: list[Callable[[], None]] = []
 
     def read(self, stream: int, offset: int, size: int) -> bytes:
@@ -529,7 +531,8 @@ class _Content:
         """Read and verify the chunks that hold remembered bytes, and fill the waiting memory."""
         for file, targets in self._targets.values():
             with self._opened(file) as opened:
-                read_data_file(opened, file.chunks, sorted(targets, key=itemgetter(0)))
+                cut = self._cut.setdefault(file.name, {})
+                read_data_file(opened, file.chunks, sorted(targets, key=itemgetter(0)), cut=cut)
         for act in self._finally:
             act()
 
@@ -554,8 +557,9 @@ class _Content:
             # What is on a GPU is fetched for one file at a time.
             memory = [(found.start, _part(piece, found)) for found, _, piece in places]
             file = places[0][0].file
+            cut = self._cut.get(file.name)
             with self._opened(file) as opened:
-                altered |= {places[number][1] for number in altered_memory(opened, file.chunks, memory)}
+                altered |= {places[number][1] for number in altered_memory(opened, file.chunks, memory, cut=cut)}
         return sorted(altered)
 
     def _pieces(self, stream: int, offset: int, size: int) -> list[FilePiece]:
