@@ -44,7 +44,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help docs test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet rehearse-sweep prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check check-dates lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-sweep bench-permissions bench-samples dist test-wheel first-hour lock clean
+.PHONY: help docs test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet rehearse-sweep prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check check-dates lint types contracts bench bench-checkpoint torture-checkpoint test-reshard torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-sweep bench-permissions bench-samples dist test-wheel first-hour lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -204,6 +204,9 @@ bench-checkpoint: setup setup-torch ## Measure checkpoints against torch, safete
 
 torture-checkpoint: setup ## Kill, fault, cut and flip checkpoints a thousand times; a verdict, JSON under .spotkeep/torture/
 	$(BIN)/python -m tests.torture.checkpoint $(TORTURE)
+
+test-reshard: setup-torch ## Save by n ranks and restore by m, n and m from 1 to 8, beside DCP; tables, JSON under .spotkeep/reshard/
+	$(BIN)/python -m tests.spotkeep.ranks.resharding $(RESHARD)
 
 torture-volume: export SPOTKEEP_EXPLORE := all
 torture-volume: setup ## Interrupt an instance's agent in every phase, and visit every world of the volume protocol; minutes

@@ -221,3 +221,18 @@ def test_memory_that_does_not_hold_what_the_file_has_is_found(tmp_path, compiled
     held = [(start, memoryview(part)) for (start, _), part in zip(runs, memory, strict=True)]
     with opened(path) as file:
         assert altered_memory(file, checksums_of(memoryview(raw)), held) == sorted(changed)
+
+
+def test_a_comparison_reads_no_chunk_that_holds_none_of_the_memory(written, content):
+    path, checksums = written
+    start, end = 4 * CHUNK_BYTES + 100, 9 * CHUNK_BYTES - 100
+    read = []
+
+    class Counted(ReadableFile):
+        def read_into(self, target, offset, **options):
+            read.append(offset // CHUNK_BYTES)
+            return super().read_into(target, offset, **options)
+
+    with contextlib.closing(Counted(path)) as file:
+        assert altered_memory(file, checksums, [(start, content[start:end])]) == []
+    assert sorted(read) == [4, 8], "the chunks of which the memory has a part"

@@ -66,9 +66,7 @@ def test_what_two_ranks_wrote_comes_back_to_each_of_them():
         found = CheckpointDirectory(KEPT / "two").open(
             7,
             live=live,
-            view=lambda one, rank=rank: view_for(
-                one, rank=rank, world_size=2, per_rank=["rng", "seen"], change_allowed=False
-            ),
+            view=lambda one, rank=rank: view_for(one, rank=rank, world_size=2, per_rank=["rng", "seen"]),
         )
         found.fill()
         assert same(found.state, {**common_state(rank), **own_state(rank)})

@@ -522,17 +522,18 @@ def test_on_two_ranks_it_ends_with_the_same_bits_on_both(tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("make", "problem"),
-    [
-        (pl.strategies.ModelParallelStrategy, "ModelParallelStrategy divides the model among its 2 processes"),
-        (lambda: "ddp_spawn", "in the middle of the script"),
-    ],
-    ids=["a divided model", "processes that are forked or spawned"],
-)
-def test_processes_that_cannot_be_resumed_are_refused(tmp_path, make, problem):
-    with pytest.raises(UsageError, match=problem):
-        run(tmp_path, strategy=make(), devices=2)
+def test_processes_that_begin_in_the_middle_of_the_script_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="in the middle of the script"):
+        run(tmp_path, strategy="ddp_spawn", devices=2)
+
+
+def test_deepspeed_is_refused_with_the_strategies_that_take_its_place(tmp_path):
+    class WithoutItsLibrary(pl.strategies.DeepSpeedStrategy):
+        def __init__(self):
+            pl.strategies.DDPStrategy.__init__(self)
+
+    with pytest.raises(UsageError, match=r'has the parts .* Use strategy="fsdp" or ModelParallelStrategy'):
+        run(tmp_path, strategy=WithoutItsLibrary(), devices=2)
 
 
 def test_a_second_fit_of_the_process_has_a_name_or_is_refused(tmp_path, new_process):

@@ -179,3 +179,15 @@ def test_states_whose_documents_differ_are_not_equal(one, other):
 def test_a_difference_has_its_place_and_both_values(saved, live, path, problem):
     differences, _ = compare(document(saved), document(live))
     assert [(found.path, found.problem) for found in differences] == [(f"state['x']{path}", problem)]
+
+
+@pytest.mark.parametrize("divided", ["saved", "live", "saved live"])
+def test_the_division_of_an_array_is_no_difference(divided):
+    form = {"dtype": "<f4", "shape": [3], "order": "C"}
+    saved, live = (
+        {"ndarray": {**form, **({"divided": 0} if side in divided else {"offset": 64, "size": 12})}}
+        for side in ("saved", "live")
+    )
+    found, same_form = compare(saved, live)
+    assert found == []
+    assert [(each.saved, each.live) for each in same_form] == [(saved["ndarray"], live["ndarray"])]

@@ -20,6 +20,8 @@ try:
 except ImportError as error:
     raise ImportError(f"spotkeep.integrations.jax needs JAX: install 'jax>=0.6' ({error})") from error
 
+from spotkeep.state.divided import Box, DividedArray, Part
+
 _PLAIN = (bool, int, float, complex, str, bytes)
 
 
@@ -345,8 +347,8 @@ def _problem(leaf: Any, path: str) -> str | None:
     if isinstance(leaf, jax.Array):
         if isinstance(leaf, jax.core.Tracer) or leaf.is_deleted():
             return f"{path} has no content: it is traced, or was donated; assign what the step gave to `value`"
-        if not leaf.is_fully_addressable:
-            return f"{path} is divided among processes; a checkpoint of one process cannot hold it"
+        if _is_divided(leaf) and leaf.aval.weak_type:
+            return f"{path} is weakly typed and divided among processes; give it a type with astype()"
         return None
     if type(leaf) in _PLAIN or isinstance(leaf, np.generic):
         return None
@@ -360,14 +362,49 @@ def _saved(leaf: Any) -> Any:
     if not isinstance(leaf, jax.Array):
         return leaf
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return {"key": str(jax.random.key_impl(leaf)), "data": np.asarray(jax.random.key_data(leaf))}
-    content = np.asarray(leaf)
-    # NumPy has no name of its own for bfloat16 and its like: their bytes are saved as integers of that size.
-    return {
-        "array": content.view(f"u{content.dtype.itemsize}") if content.dtype.kind == "V" else content,
-        "dtype": content.dtype.name,
-        "weak": bool(leaf.aval.weak_type),
-    }
+        return {"key": str(jax.random.key_impl(leaf)), "data": _content_of(jax.random.key_data(leaf))}
+    return {"array": _content_of(leaf), "dtype": leaf.dtype.name, "weak": bool(leaf.aval.weak_type)}
+
+
+def _content_of(array: Any) -> Any:
+    """Give the elements that this process holds, as an array of NumPy or as parts of the whole."""
+    if not _is_divided(array):
+        return _as_bits(np.asarray(array))
+    holders: dict[Box, set[int]] = {}
+    for device, index in array.sharding.devices_indices_map(array.shape).items():
+        holders.setdefault(_box(index, array.shape), set()).add(device.process_index)
+    own = {_box(shard.index, array.shape): shard for shard in array.addressable_shards}
+    parts = tuple(
+        Part(
+            box,
+            _as_bits(np.asarray(shard.data)),
+            holders=len(holders[box]),
+            turn=sorted(holders[box]).index(jax.process_index()),
+        )
+        for box, shard in own.items()
+        if box.volume
+    )
+    dtype = _as_bits(np.empty(0, array.dtype)).dtype.str
+    return DividedArray(kind="ndarray", dtype=dtype, shape=array.shape, parts=parts)
+
+
+def _is_divided(array: Any) -> bool:
+    """Say whether no process has all elements of an array."""
+    return not (array.is_fully_addressable or array.is_fully_replicated)
+
+
+def _box(index: tuple[slice, ...], shape: tuple[int, ...]) -> Box:
+    ranges = [part.indices(size)[:2] for part, size in zip(index, shape)]
+    return Box(tuple(start for start, _ in ranges), tuple(stop - start for start, stop in ranges))
+
+
+def _as_bits(content: Any) -> Any:
+    """Give bfloat16 and its like, for which NumPy has no name of its own, as integers of their size."""
+    return content.view(f"u{content.dtype.itemsize}") if content.dtype.kind == "V" else content
+
+
+def _of_type(content: Any, dtype: str) -> Any:
+    return content if content.dtype.name == dtype else content.view(jnp.dtype(dtype))
 
 
 def _form(saved: Any) -> str:
@@ -390,13 +427,29 @@ def _restored(saved: Any, live: Any) -> Any:
     if type(saved) is not dict:
         return saved
     if "key" in saved:
-        return _placed(jax.random.wrap_key_data(jnp.asarray(saved["data"]), impl=saved["key"]), live)
+        data = saved["data"]
+        if isinstance(data, DividedArray):
+            return jax.random.wrap_key_data(_whole(data, data.dtype, jax.random.key_data(live)), impl=saved["key"])
+        return _placed(jax.random.wrap_key_data(jnp.asarray(data), impl=saved["key"]), live)
     content = saved["array"]
-    array = jnp.array(content if content.dtype.name == saved["dtype"] else content.view(jnp.dtype(saved["dtype"])))
+    if isinstance(content, DividedArray):
+        return _whole(content, saved["dtype"], live)
+    content = _of_type(content, saved["dtype"])
+    if isinstance(live, jax.Array) and not live.is_fully_addressable:
+        return jax.make_array_from_callback(live.shape, live.sharding, lambda index: content[index])
+    array = jnp.array(content)
     if saved["weak"]:
         # Only what began as a Python number is weakly typed; an update in place keeps that.
         array = jnp.full(array.shape, array.dtype.type(0).item()).at[...].set(array)
     return _placed(array, live)
+
+
+def _whole(content: DividedArray, dtype: str, live: Any) -> Any:
+    """Give an array of several processes, of which this one has restored its parts, as the live one is divided."""
+    parts = {part.box: _of_type(part.local, dtype) for part in content.parts}
+    boxes = [(_box(shard.index, live.shape), shard.device) for shard in live.addressable_shards]
+    arrays = [jax.device_put(parts[box] if box.volume else np.empty(box.shape, dtype), device) for box, device in boxes]
+    return jax.make_array_from_single_device_arrays(live.shape, live.sharding, arrays)
 
 
 def _placed(array: Any, live: Any) -> Any:

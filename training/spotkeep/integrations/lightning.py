@@ -4,8 +4,9 @@ The state is Lightning's own checkpoint with loops, optimizers, schedules, callb
 restores neither the batch in the epoch nor the random numbers. Here the training loaders can begin anywhere. The
 content of a batch depends on the epoch and the batch's number alone, in any process and however early it is loaded.
 
-Lightning makes its process group within `fit`, and reads a checkpoint there soon after. With several processes this
-module makes the group before, by the same calls. So all ranks restore together before `fit` asks for the checkpoint.
+Lightning makes its process group within `fit`. At the moment when it reads a checkpoint, all ranks restore together.
+Where the strategy divides the model among the ranks, it has done so by then. The checkpoint goes straight into the
+divided tensors.
 
 The library is published under two names, `lightning.pytorch` and the older `pytorch_lightning`, with classes of its own
 under each. Either is enough, and the Trainer may be of either.
@@ -13,6 +14,7 @@ under each. Either is enough, and the Trainer may be of either.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib
 import logging
@@ -20,26 +22,17 @@ import math
 import signal
 import sys
 import threading
-from collections import deque
-from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Callable
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
-from spotkeep.loops.batch_passes import require_count
-from spotkeep.loops.order_memory import OrderMemory
-from spotkeep.loops.pass_digest import PassDigest, index_bytes
 from spotkeep.state.random_states import (
-    RandomLane,
     RandomStates,
     capture_random_states,
     restore_random_states,
-    seeded_random_numbers,
-    seeded_random_states,
 )
 from spotkeep.state.restoring import TakesEffectLater
 from spotkeep.state.state_dicts import StateDict, put_back_optimizer
@@ -49,17 +42,17 @@ from .kept_models import KeptModel, comes_back
 
 try:
     import torch
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
     from torch.utils.data import DataLoader, IterableDataset
-    from torchmetrics import Metric
 
-    from spotkeep.loops.torch_batches import KeyedCollate, KeyedDataset, KeyedIndex, copy_loader, loader_generators
+    from .lightning_data import EpochLoader
+    from .lightning_measured import logged, metrics, set_measured
+    from .sharded import ShardedState
 
     try:
         from lightning.pytorch import Callback
-        from lightning.pytorch.plugins import CheckpointIO
     except ImportError:
         from pytorch_lightning import Callback
-        from pytorch_lightning.plugins import CheckpointIO
 except ImportError as error:
     raise ImportError(
         "spotkeep.integrations.lightning needs Lightning: install 'lightning>=2.4' or 'pytorch-lightning>=2.4' "
@@ -105,14 +98,13 @@ def fit_resumably(
             "ModelPruning is among the callbacks: Lightning saves pruned weights without their masks, so a resumed run "
             "would train them again; prune the model when it is trained"
         )
-    if trainer.world_size > 1:
-        _meet_the_other_ranks(trainer)
+    _require_supported(trainer)
     callback = _CheckpointCallback(trainer)
     strategy, signals = trainer.strategy, trainer._signal_connector
     epochs, evaluations = trainer.fit_loop, trainer.fit_loop.epoch_loop.val_loop
     with ExitStack() as stack:
-        state = {"lightning": _Part(callback.restore_common, callback.common)}
-        own = {"lightning of the rank": _Part(callback.restore_own, callback.own), "random states": RandomStates()}
+        state: dict[str, Any] = {}
+        own: dict[str, Any] = {}
         checkpointer = Checkpointer(state, per_rank=own, **options)
         checkpointer.describe(
             model=type(model).__name__,
@@ -120,10 +112,18 @@ def fit_resumably(
             max_epochs=trainer.max_epochs,
             accumulate_grad_batches=trainer.accumulate_grad_batches,
         )
-        stack.enter_context(checkpointer)
-        callback.begin(checkpointer)
+        connector = trainer._checkpoint_connector
+        restore = connector._restore_modules_and_callbacks
+
+        def restored(*_: object) -> None:
+            state.update(callback.common_parts())
+            own.update(callback.own_parts())
+            callback.begin(stack.enter_context(checkpointer))
+            restore(None if callback.restored is None else _NO_FILE)
+
         for holder, name, replaced in (
-            (strategy, "checkpoint_io", _RestoredCheckpoint(callback, strategy.checkpoint_io)),
+            (connector, "_restore_modules_and_callbacks", restored),
+            (strategy, "load_checkpoint", callback.restored_or(strategy.load_checkpoint)),
             (strategy, "process_dataloader", callback.resumable(strategy.process_dataloader)),
             (epochs, "on_advance_start", callback.before_epoch(epochs.on_advance_start)),
             (evaluations, "run", callback.before_evaluation(evaluations.run)),
@@ -138,33 +138,37 @@ def fit_resumably(
             train_dataloaders=train_dataloaders,
             val_dataloaders=val_dataloaders,
             datamodule=datamodule,
-            ckpt_path=None if callback.restored is None else _NO_FILE,
         )
         if callback.restored is not None:  # nothing was left to train, so Lightning has called no hook
             checkpointer.save_if_due(last=True)
 
 
-def _meet_the_other_ranks(trainer: Any) -> None:
-    """Start the other processes, where Lightning does that, and make the process group of all.
+def _require_supported(trainer: Any) -> None:
+    """Refuse a Trainer with ranks that do not each run the script, or with a model in parts that nothing here knows.
 
     Raises:
-        UsageError: If the ranks do not each run the script, or do not each hold the whole model.
+        UsageError: It is one.
     """
-    strategy, launcher = trainer.strategy, trainer.strategy.launcher
-    ddp, deepspeed = (_class_of_either_name("strategies", name) for name in ("DDPStrategy", "DeepSpeedStrategy"))
-    if not isinstance(strategy, ddp) or isinstance(strategy, deepspeed):
-        raise UsageError(
-            f"this Trainer cannot be resumed by Spotkeep: {type(strategy).__name__} divides the model among its "
-            f"{trainer.world_size} processes. Use DDP, or Lightning's ModelCheckpoint and report what it saves with "
-            "spotkeep.report_saved"
-        )
-    if isinstance(launcher, _class_of_either_name("strategies.launchers", "_MultiProcessingLauncher")):
+    strategy = trainer.strategy
+    if trainer.world_size > 1 and not _divides(trainer):
+        ddp, deepspeed = (_class_of_either_name("strategies", name) for name in ("DDPStrategy", "DeepSpeedStrategy"))
+        if not isinstance(strategy, ddp) or isinstance(strategy, deepspeed):
+            raise UsageError(
+                f"this Trainer cannot be resumed by Spotkeep: {type(strategy).__name__} has the parts of the model in "
+                'an engine of its own. Use strategy="fsdp" or ModelParallelStrategy, which divide it too, or '
+                "Lightning's ModelCheckpoint and report what it saves with spotkeep.report_saved"
+            )
+    if isinstance(strategy.launcher, _class_of_either_name("strategies.launchers", "_MultiProcessingLauncher")):
         raise UsageError(
             "this Trainer cannot be resumed by Spotkeep: it starts its processes in the middle of the script. Use "
             'strategy="ddp", which runs the script once more for each of them, or torchrun'
         )
-    launcher.launch(lambda: None, trainer=trainer)
-    strategy.setup_environment()
+
+
+def _divides(trainer: Any) -> bool:
+    """Say whether the strategy of a Trainer divides the model among the ranks."""
+    kinds = (_class_of_either_name("strategies", name) for name in ("FSDPStrategy", "ModelParallelStrategy"))
+    return any(isinstance(trainer.strategy, kind) for kind in kinds)
 
 
 def _package(trainer: Any) -> str:
@@ -209,6 +213,7 @@ class _RestoredBeside:
         logged: Values that were logged in this epoch.
         best: States of the callbacks that keep best models.
         orders: Orders of the loaders. Each loader takes the first one that is left.
+        divided: A copy of the model's and the optimizers' states, where they are divided among the ranks.
     """
 
     buffers: dict[str, Any] = field(default_factory=dict)
@@ -217,6 +222,7 @@ class _RestoredBeside:
     logged: list[Any] = field(default_factory=list)
     best: dict[str, Any] = field(default_factory=dict)
     orders: list[dict[str, Any]] = field(default_factory=list)
+    divided: tuple[Any, Any] | None = None
 
 
 class _CheckpointCallback(Callback):
@@ -225,7 +231,6 @@ class _CheckpointCallback(Callback):
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         self._checkpointer = Checkpointer({})
-        self._on_sigterm: Any = None
         self._after_restart: dict[str, Any] | None = None
         self._evaluation: dict[str, Any] | None = None
         self._dumped: dict[str, Any] | None = None
@@ -233,19 +238,34 @@ class _CheckpointCallback(Callback):
         self._place = _Place()
         self._warned_of: set[str] = set()
         self._common_batches: float = 0  # of an evaluation, that every rank has
+        self._begun = False
         self.restored: dict[str, Any] | None = None
+
+    def common_parts(self) -> dict[str, Any]:
+        """Give the parts of the state that are the same on all ranks, or divided among them.
+
+        The strategy has the model now, and if it divides the model, it has done so.
+        """
+        if not _divides(self._trainer):
+            return {"lightning": _Part(self.restore_common, self.common)}
+        return {"lightning": ShardedState(self._trainer.strategy.model, self._trainer.optimizers)}
+
+    def own_parts(self) -> dict[str, Any]:
+        """Give the parts of the state that each rank has for itself."""
+        return {"lightning of the rank": _Part(self.restore_own, self.own), "random states": RandomStates()}
 
     def begin(self, checkpointer: Checkpointer) -> None:
         """Take note of the restored state."""
-        self._checkpointer = checkpointer
+        self._checkpointer, self._begun = checkpointer, True
         self._warn_of_others()
         self._best = _BestModels(self._trainer, checkpointer)
         if self.restored is not None:
             self._best.put_back(self._beside.best)
-        self._on_sigterm = signal.getsignal(signal.SIGTERM)
         if checkpointer.noticed:
             checkpointer.leave()
         if self.restored is not None:
+            if _divides(self._trainer):
+                self._beside = replace(self._beside, divided=copy.deepcopy(_divided_states(self._trainer)))
             self._after_restart = capture_random_states()
         else:
             self._place.seed = self._trainer.strategy.broadcast(int(torch.randint(2**62, ())))
@@ -265,7 +285,7 @@ class _CheckpointCallback(Callback):
                 )
             rank = trainer.global_rank if trainer.world_size > 1 else None
             restored = self._beside.orders.pop(0) if self._beside.orders else None
-            return _ResumableLoader(process(loader), self._next_pass, rank=rank, restored=restored)
+            return EpochLoader(process(loader), self._next_pass, rank=rank, restored=restored)
 
         return processed
 
@@ -277,9 +297,10 @@ class _CheckpointCallback(Callback):
         """
 
         def registered() -> None:
+            before = signal.getsignal(signal.SIGTERM)
             register()
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, self._on_sigterm)
+                signal.signal(signal.SIGTERM, before)
 
         return registered
 
@@ -304,8 +325,8 @@ class _CheckpointCallback(Callback):
             start()
             if epochs.restarted_mid_epoch or epochs.restarted_on_epoch_end:
                 self._begin_epoch_again(restored)
-            _set_restored(trainer, restored, self._beside.flags)
-            _set_measured(trainer, self._beside.metrics, self._beside.logged)
+            _set_restored(trainer, restored, self._beside)
+            set_measured(trainer, self._beside.metrics, self._beside.logged)
             self._best.set_state(self._beside.best)
             # Or Lightning would not let the schedules that follow a metric see what is measured in this epoch.
             epochs._restarting = False
@@ -338,7 +359,7 @@ class _CheckpointCallback(Callback):
             self._evaluation = {
                 "completed": done,
                 "random": capture_random_states(),
-                "weights": _sampled(trainer.lightning_module),
+                "weights": self._sampled(),
                 "flags": _flags(trainer),
             }
             if self._checkpointer.noticed:
@@ -403,11 +424,7 @@ class _CheckpointCallback(Callback):
             return
         self._common_batches -= 1
         # Weights that were exchanged for the evaluation (averages of them) are not those of the training.
-        if (
-            self._common_batches >= 0
-            and self._checkpointer.noticed
-            and _sampled(pl_module) == self._evaluation["weights"]
-        ):
+        if self._common_batches >= 0 and self._checkpointer.noticed and self._sampled() == self._evaluation["weights"]:
             # Its beginning is saved, so that it is done again as a whole.
             restore_random_states(self._evaluation["random"])
             self._save_and_leave_if_due()
@@ -425,6 +442,13 @@ class _CheckpointCallback(Callback):
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._best.keep()
         self._checkpointer.save_if_due(last=True)
+
+    def _sampled(self) -> list[Any]:
+        """Give a few numbers of each parameter, enough to notice a change."""
+        if _divides(self._trainer):
+            return []  # the ranks would not see the same changes, and Lightning exchanges no divided weights
+        parameters = self._trainer.lightning_module.parameters()
+        return [value.detach().flatten()[:: max(1, value.numel() // 4)].tolist() for value in parameters]
 
     def _save_and_leave_if_due(self) -> None:
         if self._checkpointer.save_if_due():
@@ -445,7 +469,7 @@ class _CheckpointCallback(Callback):
 
         Asked before `own`.
         """
-        if self._trainer.state.fn is None:  # before `fit` there is nothing yet
+        if not self._begun:  # there is nothing yet
             return {}
         self._dumped = self._dump()
         state_dict, parameters = self._dumped["state_dict"], self._parameters()
@@ -456,7 +480,7 @@ class _CheckpointCallback(Callback):
 
     def own(self) -> dict[str, Any]:
         """Give the rest of Lightning's checkpoint, and the positions of the loaders."""
-        if self._trainer.state.fn is None:
+        if not self._begun:
             return {}
         dumped, self._dumped = self._dumped or self._dump(), None
         parameters = self._parameters()
@@ -470,18 +494,26 @@ class _CheckpointCallback(Callback):
             "seed": self._place.seed,
             "epoch_random": self._place.epoch_random,
             "flags": _flags(self._trainer) if self._evaluation is None else self._evaluation["flags"],
-            "metrics": _metrics(self._trainer),
-            "logged": _logged(self._trainer),
+            "metrics": metrics(self._trainer),
+            "logged": logged(self._trainer),
             "best": self._best.state(),
             "orders": self._loader_orders(),
         }
 
-    def take_folders_of_best_models(self) -> None:
-        """Let each `ModelCheckpoint` take its state, though a logger has made a folder for another version."""
-        states = (self.restored or {})["callbacks"]
-        for callback in self._trainer.callbacks:
-            if callback.state_key in states and "dirpath" in states[callback.state_key]:
-                states[callback.state_key]["dirpath"] = callback.dirpath
+    def restored_or(self, load: Callable[..., Any]) -> Callable[..., Any]:
+        """Give Lightning the restored checkpoint in place of a file. Other paths lead to their files."""
+
+        def loaded(path: Any, *others: Any, **named: Any) -> Any:
+            if path != _NO_FILE or self.restored is None:
+                return load(path, *others, **named)
+            # Each `ModelCheckpoint` takes its state, though a logger has made a folder for another version.
+            states = self.restored["callbacks"]
+            for callback in self._trainer.callbacks:
+                if callback.state_key in states and "dirpath" in states[callback.state_key]:
+                    states[callback.state_key]["dirpath"] = callback.dirpath
+            return self.restored
+
+        return loaded
 
     def restore_common(self, state: dict[str, Any]) -> None:
         """Take the state that `common` gave. `fit` gets it when it asks for it. Comes before `restore_own`."""
@@ -489,7 +521,8 @@ class _CheckpointCallback(Callback):
 
     def restore_own(self, state: dict[str, Any]) -> None:
         """Take the state that `own` gave."""
-        common, own = self.restored or {}, state["checkpoint"]
+        # Divided tensors are restored in place.
+        common, own = self.restored or {"state_dict": {}, "optimizer_states": []}, state["checkpoint"]
         weights = StateDict({**common["state_dict"], **own["state_dict"]})
         weights._metadata = state["metadata"]
         self.restored = {**own, **common, "state_dict": weights}
@@ -512,7 +545,7 @@ class _CheckpointCallback(Callback):
     def _loader_orders(self) -> list[dict[str, Any]]:
         loaders = self._trainer.fit_loop._combined_loader
         flat = [] if loaders is None else loaders.flattened
-        return [loader.order(self._place.batches) for loader in flat if isinstance(loader, _ResumableLoader)]
+        return [loader.order(self._place.batches) for loader in flat if isinstance(loader, EpochLoader)]
 
     def _parameters(self) -> set[str]:
         # Tied parameters have several names, and `state_dict` gives all of them.
@@ -529,14 +562,22 @@ class _CheckpointCallback(Callback):
                 for base in kind.__mro__
                 if (base.__module__.partition(".")[0], base.__name__) in _CALLBACKS
             )
-            if known or own or not vars(callback) or kind.__qualname__ in self._warned_of:
+            kept = vars(callback).keys() - {"log", "log_dict"}  # Lightning gives it these
+            if known or own or not kept or kind.__qualname__ in self._warned_of:
                 continue
             self._warned_of.add(kind.__qualname__)
             warn_of(callback)
 
     def _dump(self) -> dict[str, Any]:
         self._warn_of_others()
-        dumped = self._trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+        strategy = self._trainer.strategy
+        with ExitStack() as stack:
+            if _divides(self._trainer):
+                # Lightning would gather them on one rank.
+                for name, empty in (("lightning_module_state_dict", dict), ("optimizer_state", lambda _: {})):
+                    setattr(strategy, name, empty)
+                    stack.callback(delattr, strategy, name)
+            dumped = self._trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
         _set_between_batches(
             dumped["loops"]["fit_loop"],
             batches_an_epoch=self._trainer.num_training_batches,
@@ -657,11 +698,24 @@ def _flags(trainer: Any) -> dict[str, Any]:
     }
 
 
-def _set_restored(trainer: Any, restored: dict[str, Any], flags: dict[str, Any]) -> None:
+def _divided_states(trainer: Any) -> tuple[Any, Any]:
+    """Give the parts of the model and of the optimizers that this rank holds."""
+    return get_state_dict(trainer.strategy.model, trainer.optimizers)
+
+
+def _set_restored(trainer: Any, restored: dict[str, Any], beside: _RestoredBeside) -> None:
     """Put back the values that hooks may have changed since Lightning took the restored state."""
-    # An average of the weights stands in their place, with a callback that makes one.
-    weights = restored.get("current_model_state", restored["state_dict"])
-    trainer.lightning_module.load_state_dict(weights, strict=False)
+    flags = beside.flags
+    if beside.divided is not None:
+        weights, optimizers = beside.divided
+        set_state_dict(
+            trainer.strategy.model, trainer.optimizers, model_state_dict=weights, optim_state_dict=optimizers
+        )
+    else:
+        # An average of the weights stands in their place, with a callback that makes one.
+        trainer.lightning_module.load_state_dict(
+            restored.get("current_model_state", restored["state_dict"]), strict=False
+        )
     for optimizer, state in zip(trainer.optimizers, restored["optimizer_states"]):
         put_back_optimizer(optimizer, state)
     for config, state in zip(trainer.lr_scheduler_configs, restored["lr_schedulers"]):
@@ -677,232 +731,3 @@ def _set_restored(trainer: Any, restored: dict[str, Any], flags: dict[str, Any])
         if hasattr(part, "track_running_stats"):
             part.track_running_stats = name not in without_averages
     trainer.accumulate_grad_batches = flags["accumulated"]
-
-
-def _metrics(trainer: Any) -> dict[str, Any]:
-    """Give the sums of the metrics in the module, which no `state_dict` has."""
-    return {
-        name: {"updates": part._update_count, "state": part.metric_state}
-        for name, part in trainer.lightning_module.named_modules()
-        if isinstance(part, Metric)
-    }
-
-
-def _logged(trainer: Any) -> list[dict[str, Any]]:
-    """Give the values logged in this epoch, which are averaged over it, with the arguments of their logging."""
-    logged = []
-    for entry in trainer.fit_loop.epoch_loop._results.values():
-        meta = entry.meta
-        if not meta.on_epoch or entry.has_reset:
-            continue
-        names = ("fx", "name", "prog_bar", "logger", "on_step", "on_epoch", "add_dataloader_idx", "metric_attribute")
-        logged.append(
-            {
-                "arguments": {name: getattr(meta, name) for name in names},
-                "reduce_fx": meta.reduce_fx.__name__,
-                "sync_dist": meta.sync.should,
-                "rank_zero_only": meta.sync.rank_zero_only,
-                "values": entry.metric_state if entry.is_tensor else None,
-            }
-        )
-    return logged
-
-
-def _set_measured(trainer: Any, metrics: dict[str, Any], logged: list[dict[str, Any]]) -> None:
-    """Put back the values that `_metrics` and `_logged` gave."""
-    module, device = trainer.lightning_module, trainer.strategy.root_device
-    for name, part in module.named_modules():
-        if name in metrics:
-            _set_metric(part, metrics[name]["state"], updates=metrics[name]["updates"], device=device)
-    results = trainer.fit_loop.epoch_loop._results
-    for entry in logged:
-        arguments = entry["arguments"]
-        # It is logged once, so that Lightning makes its own record, which then gets the values.
-        results.log(
-            value=torch.zeros((), device=device)
-            if entry["values"] is not None
-            else module.get_submodule(arguments["metric_attribute"]),
-            batch_size=1,
-            reduce_fx=getattr(torch, entry["reduce_fx"]),
-            sync_dist=entry["sync_dist"],
-            sync_dist_fn=trainer.strategy.reduce,
-            rank_zero_only=entry["rank_zero_only"],
-            **arguments,
-        )
-        if entry["values"] is not None:
-            record = results[f"{arguments['fx']}.{arguments['name']}"]
-            _set_metric(record, entry["values"], updates=record._update_count, device=device)
-
-
-def _set_metric(metric: Any, state: dict[str, Any], *, updates: int, device: Any) -> None:
-    for name, value in state.items():
-        setattr(metric, name, [one.to(device) for one in value] if isinstance(value, list) else value.to(device))
-    metric._update_count, metric._computed = updates, None
-
-
-def _sampled(module: Any) -> list[Any]:
-    """Give a few numbers of each parameter, enough to notice a change."""
-    return [value.detach().flatten()[:: max(1, value.numel() // 4)].tolist() for value in module.parameters()]
-
-
-class _RestoredCheckpoint(CheckpointIO):
-    """Gives Lightning the restored checkpoint in place of a file. Other paths lead to their files."""
-
-    def __init__(self, callback: _CheckpointCallback, files: Any) -> None:
-        self._callback = callback
-        self._files = files
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        self._files.save_checkpoint(checkpoint, path, storage_options)
-
-    def load_checkpoint(self, path: Any, *others: Any, **named: Any) -> Any:
-        if str(path).endswith(_NO_FILE):
-            self._callback.take_folders_of_best_models()
-            return self._callback.restored
-        return self._files.load_checkpoint(path, *others, **named)
-
-    def remove_checkpoint(self, path: Any) -> None:
-        self._files.remove_checkpoint(path)
-
-
-class _ResumableLoader:
-    """Stands for a training loader. Its random numbers are kept apart from those of the training.
-
-    Args:
-        loader: The loader, which gives this rank's part of the data.
-        next_pass: Gives the key of the next pass on all ranks, its number in the epoch, and its first batch.
-        rank: The rank of this process, if there are others. Draws during the load of a batch are its own.
-        restored: The result of `order` at the position of the restored run.
-    """
-
-    def __init__(
-        self,
-        loader: Any,
-        next_pass: Callable[[int, int], tuple[bytes, int, int]],
-        *,
-        rank: int | None = None,
-        restored: dict[str, Any] | None = None,
-    ) -> None:
-        self._loader = loader
-        self._next_pass = next_pass
-        self._restored = restored
-        # Generators of another kind go on from pass to pass, and are remembered.
-        self._generators = [one for one in loader_generators(loader) if isinstance(one, torch.Generator)]
-        parts = {name: getattr(loader, name) for name in ("generator", "sampler", "batch_sampler", "dataset")}
-        self._memory = OrderMemory(parts)
-        if restored is not None:  # before Lightning sets the sampler's epoch, which may be the next one
-            self._memory.put_back(restored["begin"])
-        self._begins: dict[int, dict[str, Any]] = {}  # by the number of the pass in the epoch
-        batched = loader.batch_sampler is not None
-        self._order = _KeyedOrder(loader.batch_sampler if batched else loader.sampler, rank=rank)
-        self._copy = copy_loader(
-            loader,
-            **{"batch_sampler" if batched else "sampler": self._order},
-            dataset=KeyedDataset(loader.dataset),
-            collate_fn=KeyedCollate(loader.dataset, loader.collate_fn, batched=batched),
-        )
-        self._passes = 0
-        self._key = b""
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_loader":
-            raise AttributeError(name)
-        return getattr(self._loader, name)
-
-    def __iter__(self) -> Iterator[Any]:
-        # Not before the first batch is asked for: Lightning asks for an iterator and leaves it, to see whether it can.
-        key, number, position = self._next_pass(len(self), 0)
-        if key == self._key:  # once more in the same epoch: the other loaders are longer
-            key, number, position = self._next_pass(len(self), self._passes)
-            self._passes += 1
-        else:
-            self._key, self._passes = key, 1
-            self._begins.clear()
-        restored, self._restored = self._restored, None
-        self._begins[number] = self._memory.capture(large=True)
-        self._order.begin(key, number, position, None if restored is None else restored["digest"])
-        with seeded_random_numbers(key):
-            for generator in self._generators:
-                generator.manual_seed(int.from_bytes(key[:7], "little"))
-            batches = iter(self._copy)
-        yield from batches
-
-    def order(self, batches: int) -> dict[str, Any]:
-        """Give the facts beside the key that decide the order of the next batch, after so many batches of the epoch."""
-        number, position = divmod(batches, len(self)) if len(self) else (0, 0)
-        begin = self._begins.get(number)
-        return {
-            "begin": self._memory.capture(large=True) if begin is None else begin,
-            "digest": self._order.digest(number, position),
-        }
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return an empty state. Its presence makes Lightning resume this loader in the middle of an epoch."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take the empty state, in which there is nothing to go back to."""
-
-
-class _KeyedOrder:
-    """Stands for a sampler. It draws its order from a key, and can begin at any batch."""
-
-    def __init__(self, sampler: Any, *, rank: int | None) -> None:
-        self._sampler = sampler
-        self._suffix = b"" if rank is None else b" of %d" % rank
-        self._key = b""
-        self._number = self._position = 0
-        self._expected: dict[str, Any] | None = None
-        self._digest = PassDigest()
-        self._ahead: deque[bytes] = deque()
-
-    def begin(self, key: bytes, number: int, position: int, expected: dict[str, Any] | None) -> None:
-        """Get ready for a pass.
-
-        Args:
-            key: The key of its order.
-            number: Its number in the epoch.
-            position: Its first batch.
-            expected: The digest of the batches before it, if that is known.
-        """
-        self._key, self._number, self._position, self._expected = key, number, position, expected
-        self._digest = PassDigest()
-        self._ahead.clear()
-
-    def digest(self, number: int, count: int) -> dict[str, Any] | None:
-        """Give the digest of the first batches of a pass. None for another pass."""
-        while self._ahead and self._digest.count < count:
-            self._digest.add(self._ahead.popleft())
-        return self._digest.state_dict() if number == self._number and self._digest.count == count > 0 else None
-
-    def __len__(self) -> int:
-        return len(self._sampler)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_sampler":
-            raise AttributeError(name)
-        return getattr(self._sampler, name)
-
-    def __iter__(self) -> Iterator[KeyedIndex]:
-        key, position = self._key, self._position
-        lane = RandomLane(seeded_random_states(key))
-        indices = iter(self._sampler)
-        with lane:
-            for index in islice(indices, position):
-                self._digest.add(index_bytes(index))
-        require_count(self._digest.count, position)
-        if self._expected is not None and position:
-            self._digest.require_same(self._expected, name="loader of the training data")
-        number = position
-        while True:
-            with lane:
-                try:
-                    index = next(indices)
-                except StopIteration:
-                    return
-            self._ahead.append(index_bytes(index))
-            yield KeyedIndex(key=b"%s %d%s" % (key, number, self._suffix), index=index)
-            number += 1

@@ -1,17 +1,19 @@
 """The messages between the ranks of a distributed training about checkpoints.
 
-They have two process groups of gloo, apart from the training's own. One is for the thread that trains, one for the
-thread that writes. So the writer's messages neither mix with nor wait behind the training's collectives (NCCL's run in
-the order of the GPU's stream). A killed rank is noticed at once, because its connections close. The rank that notices
-closes its own, so no rank waits for a dead one. Files are no channel, because each host of a SageMaker job has its own
-disk. Messages are JSON.
+They have two process groups of gloo, apart from the training's own, or two channels of JAX's coordination service. One
+is for the thread that trains, one for the thread that writes. So the writer's messages neither mix with nor wait behind
+the training's collectives (NCCL's run in the order of the GPU's stream). A killed rank of torch is noticed at once,
+because its connections close. The rank that notices closes its own, so no rank waits for a dead one. Files are no
+channel, because each host of a SageMaker job has its own disk. Messages are JSON.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,6 +26,9 @@ from spotkeep.state.arrays import torch_bytes
 Json = Any
 
 _ANSWER_SECONDS = 1800.0
+_JAX_POLL_MS = 1000
+_TIMED_OUT = "DEADLINE_EXCEEDED"
+_joined = itertools.count()  # Each process of JAX joins as often as the others.
 
 
 class Ranks(Protocol):
@@ -123,6 +128,65 @@ class TorchRanks:
         raise RankLostError(f"another rank of this training is gone, or does not answer: {problem}")
 
 
+class JaxRanks:
+    """The processes of `jax.distributed`, over the keys and values of its coordination service.
+
+    JAX's own collectives run on its devices, in the order of the training's computations. A thread that writes beside
+    the training must not come between them.
+
+    Args:
+        client: The client of the service. Any thread may use it.
+        rank: The number of this process.
+        world_size: The number of processes.
+        name: A name that all processes give this channel, and no other one.
+    """
+
+    def __init__(self, client: Any, *, rank: int, world_size: int, name: str) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self._client = client
+        self._name = f"spotkeep/{name}"
+        self._round = 0
+        self._is_lost = False
+
+    def exchange(self, message: Json) -> list[Json]:
+        """Send an answer to all ranks, and give the answers of all."""
+        if self._is_lost:
+            raise RankLostError("another rank of this training is gone, or does not answer: it was lost before")
+        place = f"{self._name}/{self._round}"
+        limit = time.monotonic() + _ANSWER_SECONDS
+        try:
+            self._client.key_value_set(f"{place}/{self.rank}", json.dumps(message, separators=(",", ":")))
+            answers = [json.loads(self._wait(f"{place}/{rank}", limit)) for rank in range(self.world_size)]
+            # All have read the round before this one, or they would not have answered.
+            self._client.key_value_delete(f"{self._name}/{self._round - 1}/{self.rank}")
+        except RuntimeError as error:
+            self._is_lost = True
+            with contextlib.suppress(RuntimeError):
+                self._client.key_value_set(f"{self._name}/lost", str(self.rank))
+            raise RankLostError(f"another rank of this training is gone, or does not answer: {error}") from error
+        self._round += 1
+        return answers
+
+    def largest(self, numbers: Sequence[int]) -> list[int]:
+        """Give the largest number that any rank has in each place."""
+        return [max(column) for column in zip(*self.exchange(list(numbers)))]
+
+    def _wait(self, key: str, limit: float) -> str:
+        while True:
+            try:
+                return str(self._client.blocking_key_value_get(key, _JAX_POLL_MS))
+            except RuntimeError as error:  # noqa: PERF203 - it comes once a second, while another rank is late
+                if _TIMED_OUT not in str(error) or time.monotonic() > limit or self._others_know_of_a_loss():
+                    raise
+
+    def _others_know_of_a_loss(self) -> bool:
+        with contextlib.suppress(RuntimeError):
+            self._client.key_value_try_get(f"{self._name}/lost")
+            return True
+        return False
+
+
 @dataclass(frozen=True)
 class Channels:
     """The channels from this process to the others.
@@ -137,7 +201,7 @@ class Channels:
 
 
 def join_ranks(environment: Mapping[str, str] | None = None) -> Channels:
-    """Meet the other ranks, where `torch.distributed` says that there are any. Every rank must call it.
+    """Meet the other ranks, where `torch.distributed` or `jax.distributed` has them. Every rank must call it.
 
     Raises:
         UsageError: If the environment says that there are others and `torch.distributed` is not initialised, or not
@@ -147,6 +211,9 @@ def join_ranks(environment: Mapping[str, str] | None = None) -> Channels:
     torch = loaded("torch")
     distributed = getattr(torch, "distributed", None)
     if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
+        of_jax: Any = getattr(loaded("jax._src.distributed"), "global_state", None)
+        if of_jax is not None and of_jax.client is not None and of_jax.num_processes > 1:
+            return _join_jax(of_jax)
         _require_alone(environment)
         return Channels(OneRank(), OneRank())
     if distributed.get_world_size() == 1:
@@ -159,6 +226,16 @@ def join_ranks(environment: Mapping[str, str] | None = None) -> Channels:
             "script"
         ) from error
     return Channels(*(TorchRanks(torch, group) for group in groups))
+
+
+def _join_jax(state: Any) -> Channels:
+    number = next(_joined)
+    return Channels(
+        *(
+            JaxRanks(state.client, rank=state.process_id, world_size=state.num_processes, name=f"{number}/{thread}")
+            for thread in ("training", "writing")
+        )
+    )
 
 
 def together(ranks: Ranks, act: Callable[[], Json]) -> list[Json]:

@@ -184,6 +184,11 @@ def numpy_for(purpose: str) -> Any:
     return _import("numpy", needed_for=purpose)
 
 
+def empty_like(array: Any) -> Any:
+    """Give a new array of NumPy with the form of another one, in C order."""
+    return sys.modules["numpy"].empty(array.shape, array.dtype)
+
+
 def numpy_bytes(array: Any, order: str | list[int]) -> memoryview:
     """Give the memory of an array that `new_numpy` gave, to be filled."""
     np = sys.modules["numpy"]

@@ -24,7 +24,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spotkeep.loaded import loaded
@@ -143,6 +143,10 @@ class DividedArray:
     def boxes(self) -> tuple[Box, ...]:
         """The boxes that this rank holds."""
         return tuple(part.box for part in self.parts)
+
+    def with_new_memory(self) -> DividedArray:
+        """Give the same boxes of NumPy arrays with new memory. It holds anything until it is filled."""
+        return replace(self, parts=tuple(replace(part, local=arrays.empty_like(part.local)) for part in self.parts))
 
 
 def intersection(one: Box, other: Box) -> Box | None:

@@ -622,7 +622,10 @@ class _Decoder:
         if value is None:
             size = math.prod(shape) * item_bytes
             like = None if isinstance(live, (DividedArray, NewState)) or is_dtensor(live) else live
-            value = arrays.new_torch(body, size, like=like) if kind == "tensor" else arrays.new_numpy(body, size)
+            if kind == "tensor":
+                value = arrays.new_torch(body, size, like=like)
+            else:
+                value = arrays.new_numpy({"order": "C", **body}, size)
             parts = (Part(Box.whole(shape), value),) if size else ()
         here = []
         for part in parts:
@@ -721,7 +724,14 @@ def _live_parts(kind: str, body: Json, shape: tuple[int, ...], live: Any) -> tup
     array = divided_of(live)
     if array is None or (array.kind, array.dtype, array.shape) != (kind, body["dtype"], shape):
         return None, ()
+    if isinstance(live, DividedArray) and not all(map(_may_be_filled, array.parts)):
+        # The live arrays of JAX never change. Others take their place.
+        live = array = array.with_new_memory()
     return live, array.parts
+
+
+def _may_be_filled(part: Part) -> bool:
+    return not arrays.is_numpy_array(part.local) or bool(part.local.flags.writeable)
 
 
 def _items(live: Any, count: int) -> Sequence[Any]:

@@ -207,7 +207,7 @@ class TrainingState:
             StateError: If an entry cannot be saved.
         """
         self.require_updated_tensors()
-        return encode_state(self.whole)
+        return encode_state(self.whole, one_process=True)
 
     def encode_common(self) -> EncodedState:
         """Encode the common part."""

@@ -1,0 +1,64 @@
+"""Arrays that several processes of JAX hold together are restored by any number of processes, to the bit."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
+from tests.forking import environment_of_script
+
+pytest.importorskip("jax")
+pytest.importorskip("optax")
+
+pytestmark = [pytest.mark.jax, pytest.mark.long]
+
+LIMIT_SECONDS = 120
+ELEMENTS = 48 * 96
+"""Elements of a layer of `jax_processes`."""
+
+
+def train(directory, *, processes, steps):
+    """Train up to a step and give what each process printed."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    job = {"directory": str(directory), "processes": processes, "port": port, "steps": steps}
+    script = Path(__file__).parent / "jax_processes.py"
+    running = [
+        subprocess.Popen(
+            [sys.executable, script, json.dumps({**job, "process": process})],
+            env=environment_of_script(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for process in range(processes)
+    ]
+    outputs = [one.communicate(timeout=LIMIT_SECONDS) for one in running]
+    assert [one.returncode for one in running] == [0] * processes, outputs
+    return [json.loads(out.splitlines()[-1]) for out, _ in outputs]
+
+
+@pytest.mark.parametrize(("first", "then"), [(1, 2), (2, 1), (2, 3), (3, 2), (4, 2)])
+def test_any_number_of_processes_goes_on_to_the_bits_of_a_run_that_was_left_alone(tmp_path, first, then):
+    (alone,) = train(tmp_path / "alone", processes=1, steps=5)
+    saved = train(tmp_path / "run", processes=first, steps=3)
+    assert [one["began_at"] for one in saved] == [0] * first
+    resumed = train(tmp_path / "run", processes=then, steps=5)
+    assert [one["began_at"] for one in resumed] == [3] * then
+    assert [one["arrays"] for one in resumed] == [alone["arrays"]] * then
+
+
+def test_no_element_is_written_twice(tmp_path):
+    train(tmp_path, processes=2, steps=2)
+    manifest = CheckpointDirectory(tmp_path).read_manifest(2)
+    layer_bytes = 4 * 4 * ELEMENTS + 2 * ELEMENTS  # four of float32, one of bfloat16
+    written_bytes = sum(file.size for file in manifest.files)
+    # Adam keeps two averages of each layer. A file is filled up to a page.
+    assert written_bytes <= 1.05 * 3 * layer_bytes + 4096 * len(manifest.files)
