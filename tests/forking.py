@@ -59,21 +59,25 @@ def exit_code_of(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def end_with_two_ranks(act: Callable[[], object]) -> NoReturn:
-    """Do something on two ranks, forked from this process, whose environment is that of torchrun; then end."""
+def run_on_ranks(count: int, act: Callable[[], object]) -> list[int]:
+    """Do something on ranks that are forked from this process, in the environment of torchrun; return their codes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    # A rank that looks for garbage in what is imported would copy the memory that it shares with the other.
+    # A rank that looks for garbage in what is imported would copy the memory that it shares with the others.
     gc.freeze()
-    pids = [fork(partial(_act_as_rank, rank, port, act)) for rank in (0, 1)]
-    codes = [exit_code_of(pid) for pid in pids]
-    sys.exit(any(codes))
+    pids = [fork(partial(_act_as_rank, rank, count, port, act)) for rank in range(count)]
+    return [exit_code_of(pid) for pid in pids]
 
 
-def _act_as_rank(rank: int, port: int, act: Callable[[], object]) -> None:
+def end_with_two_ranks(act: Callable[[], object]) -> NoReturn:
+    """Do something on two ranks, forked from this process, whose environment is that of torchrun; then end."""
+    sys.exit(any(run_on_ranks(2, act)))
+
+
+def _act_as_rank(rank: int, count: int, port: int, act: Callable[[], object]) -> None:
     os.environ.update(
-        RANK=str(rank), LOCAL_RANK=str(rank), GROUP_RANK="0", WORLD_SIZE="2", LOCAL_WORLD_SIZE="2",
+        RANK=str(rank), LOCAL_RANK=str(rank), GROUP_RANK="0", WORLD_SIZE=str(count), LOCAL_WORLD_SIZE=str(count),
         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TORCHELASTIC_RUN_ID="ranks",
     )  # fmt: skip
     act()

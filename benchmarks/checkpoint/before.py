@@ -44,7 +44,7 @@ def main() -> int:
     if options.commit is None:
         parser.error("name the commit to compare with, for example HEAD~1")
     with tempfile.TemporaryDirectory(prefix="spotkeep-before-") as scratch:
-        before = _library_of(options.commit, Path(scratch))
+        before = library_of(options.commit, Path(scratch))
         rounds: dict[str, list[dict[str, float]]] = {"before": [], "now": []}
         for number in range(options.rounds):
             for name, library in (("before", before), ("now", _ROOT / "training")):
@@ -133,7 +133,7 @@ def _least(act: Callable[[], None], *, rounds: int) -> float:
     return min(durations)
 
 
-def _library_of(commit: str, scratch: Path) -> Path:
+def library_of(commit: str, scratch: Path) -> Path:
     """Unpack the library of a commit, with the compiled routine of this one, since git does not keep the routine."""
     archive = scratch / "library.zip"
     subprocess.run(["git", "archive", "--output", str(archive), commit, "training"], cwd=_ROOT, check=True)

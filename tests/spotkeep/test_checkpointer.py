@@ -807,3 +807,17 @@ def test_a_process_killed_at_any_moment_loses_nothing_that_was_durable(tmp_path)
                 durable = max(durable, int(process.stdout.readline()))
             process.kill()
     assert durable > 3
+
+
+PUBLIC = [
+    pytest.param(member, id=name)
+    for name, member in vars(Checkpointer).items()
+    if not name.startswith("_") and (callable(member) or isinstance(member, property))
+]
+
+
+@pytest.mark.parametrize("member", PUBLIC)
+def test_each_method_says_if_all_ranks_must_call_it_and_which_thread_may(member):
+    text = member.__doc__
+    assert "ollective" in text
+    assert "or the thread that trains." in text or "ny thread may" in text

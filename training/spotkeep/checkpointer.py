@@ -62,6 +62,8 @@ class Checkpointer:
     `state` is common to all ranks. Rank 0 writes it, and every rank gets it back. A rank with a value of its own writes
     that beside it, and gets its own back. The objects that each rank has for itself go into `per_rank`.
 
+    A method that is collective is called by every rank, in the same order on all of them.
+
     Args:
         state: Names and objects. An object is a NumPy array, a random generator, or torch's module, optimizer or
             tensor. It may also be an object with `state_dict` and `load_state_dict`, or a dictionary or list of plain
@@ -158,12 +160,15 @@ class Checkpointer:
 
     @property
     def step(self) -> int:
-        """Completed steps."""
+        """Completed steps. Not collective. Any thread may ask."""
         return self._progress.step
 
     @property
     def durable_step(self) -> int | None:
-        """Completed steps of the newest checkpoint that is known to be durable, None for none."""
+        """Completed steps of the newest checkpoint that is known to be durable, None for none.
+
+        Not collective. For the thread that trains.
+        """
         if self._session is None:
             return None
         self._session.saves.settle()
@@ -171,17 +176,22 @@ class Checkpointer:
 
     @property
     def directory(self) -> Path:
-        """Folder of the checkpoints on this machine."""
+        """Folder of the checkpoints on this machine. Not collective. Any thread may ask."""
         return self._setup.folder.path
 
     @property
     def uploads(self) -> bool:
-        """True if this process uploads the checkpoints to S3. Other files stay on this machine."""
+        """True if this process uploads the checkpoints to S3. Other files stay on this machine.
+
+        Not collective. Any thread may ask.
+        """
         return (self._setup.remote if self._session is None else self._session.tier.remote) is not None
 
     @property
     def interrupted(self) -> bool:
         """True if the script has to save and leave, for a notice or because the step to pause at is done.
+
+        Collective. For the thread that trains.
 
         `steps` asks this by itself. A loop of your own asks after each step, and then calls `save` and `leave`. In a
         distributed training a notice to any rank counts for all, and every rank must ask when one does.
@@ -190,11 +200,16 @@ class Checkpointer:
 
     @property
     def noticed(self) -> bool:
-        """True if a notice has come, which leaves time for a save alone. Every rank must ask when one does."""
+        """True if a notice has come, which leaves time for a save alone. Every rank must ask when one does.
+
+        Collective. For the thread that trains.
+        """
         return self._setup.watch.notice() is not None if self._session is None else self._session.noticed()
 
     def leave(self) -> NoReturn:
         """Leave the script for the reason of `interrupted`, in the `with` block, once the state of this step is saved.
+
+        Collective. For the thread that trains.
 
         Raises:
             UsageError: Outside a `with` block.
@@ -211,6 +226,7 @@ class Checkpointer:
             session = self._join()
             session.enter()
             session.restore()
+            session.begin_questions()
         except BaseException:
             if self._session is not None:
                 self._session.leave_folder(ended=False)
@@ -230,6 +246,7 @@ class Checkpointer:
                 session.finish(exception)
         finally:
             if session is not None:
+                session.end_questions()
                 session.tier.stop()
             self._setup.watch.stop()
             if session is not None:
@@ -237,6 +254,8 @@ class Checkpointer:
 
     def steps(self, total_steps: int) -> Iterator[int]:
         """Go through the steps that are left, from the restored one up to, not including, `total_steps`.
+
+        Collective. For the thread that trains.
 
         The Checkpointer saves when a save is due, at the end, on a notice and at a pause. Leaving the loop early
         (`break`, an exception) saves nothing, since the step was not finished. Neither a notice nor a pause in the last
@@ -264,6 +283,8 @@ class Checkpointer:
 
     def epochs(self, total_epochs: int, *, steps_per_epoch: int) -> Iterator[Epoch]:
         """Go through the epochs that are left, the current one from its current step.
+
+        Collective. For the thread that trains.
 
         The code after the inner loop (validation, a learning rate schedule) belongs to the epoch. It runs once more if
         an interruption came between the last step and the end of the epoch. The state is then as after the last step.
@@ -313,6 +334,8 @@ class Checkpointer:
     def complete_step(self, *, total_steps: int | None = None) -> None:
         """Count a step that is done, for the loops of a trainer with callbacks.
 
+        Collective. For the thread that trains.
+
         `save_if_due` comes after it, once the state is that of this step as a whole.
 
         Args:
@@ -326,6 +349,8 @@ class Checkpointer:
     def count_epochs(self, completed: int) -> None:
         """Note the completed epochs, for the loops of a trainer with callbacks. The next checkpoint holds the number.
 
+        Not collective. For the thread that trains.
+
         Args:
             completed: Completed epochs, 0 within the first one.
         """
@@ -333,6 +358,8 @@ class Checkpointer:
 
     def save_if_due(self, *, last: bool = False) -> bool:
         """Save after a completed step if a save is due, before the script leaves, or at the end of the training.
+
+        Collective. For the thread that trains.
 
         Args:
             last: True once the training is done.
@@ -357,6 +384,8 @@ class Checkpointer:
     def require_common_steps(self) -> None:
         """Refuse a block of `model.join()`, for the loops of a trainer, before the first step in it.
 
+        Not collective. For the thread that trains.
+
         A rank without more batches waits there. It takes part in the collectives of the training alone, and in no save.
 
         Raises:
@@ -368,6 +397,8 @@ class Checkpointer:
     def log(self, **metrics: float) -> None:
         """Note metrics of the current step. They go out with the next progress event.
 
+        Not collective. For the thread that trains.
+
         Args:
             **metrics: Names and numbers, for example `loss=0.3`.
         """
@@ -375,6 +406,8 @@ class Checkpointer:
 
     def describe(self, **facts: Any) -> None:
         """Describe the training beside its script, arguments and hyperparameters.
+
+        Not collective. For the thread that trains.
 
         ```python
         checkpointer.describe(data="imagenet-2012", learning_rate=configuration.learning_rate)
@@ -428,7 +461,10 @@ class Checkpointer:
         return self._saved.steps()
 
     def latest_step(self) -> int | None:
-        """Find the newest step with a checkpoint, as `all_steps` does. None for none."""
+        """Find the newest step with a checkpoint, as `all_steps` does. None for none.
+
+        Not collective. Any thread may call it.
+        """
         return next(reversed(self._saved.steps()), None)
 
     def best_step(self) -> int | None:
@@ -457,7 +493,10 @@ class Checkpointer:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Paths that `restore(strict=False)` left out, of the checkpoint and of the script. Empty for none."""
+        """Paths that `restore(strict=False)` left out, of the checkpoint and of the script. Empty for none.
+
+        Not collective. Any thread may ask.
+        """
         return () if self._session is None else self._session.left_out
 
     def restore(self, step: int | str | None = None, *, strict: bool = True) -> int:

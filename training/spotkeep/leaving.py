@@ -1,6 +1,7 @@
 """The reasons to leave the script before the training ends, and the reports about them.
 
-A notice and a step to pause at are such reasons. The ranks of a training agree on them after each step.
+A notice and a step to pause at are such reasons. The ranks of a training agree on them at the questions that
+`ranks/meetings.py` finds, without a message at the other ones.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import math
 import os
 import threading
 import time
+from typing import Callable
 
 from .errors import UsageError
 from .events import TrainingEvents
 from .notices.notice import EXIT_INTERRUPTED, Notice, NoticeWatch
+from .ranks.meetings import NO_WISH, NOTICE_WISH, SAVE_WISH
 from .ranks.rank_group import RankGroup
 
-AFTER_A_STEP, LAST_STEP = 1, 2
-"""Places at which the ranks agree. They stand in `_PLACES`."""
+ASKS, AFTER_A_STEP, LAST_STEP = 0, 1, 2
+"""Places at which a rank asks if there is a reason to save or to leave. They stand in `_PLACES`."""
 
 _LONGEST_NOTICE_MS = 2**40
 _PLACES = ("asks after step {}", "has done step {}", "has done its last step, {}")
@@ -84,45 +87,94 @@ class Leaving:
         """Say if the run pauses once the checkpoint of this step is durable."""
         return self._pause_at_step is not None and step >= self._pause_at_step
 
-    def agree(self, reason: str | None, *, step: int, place: int = 0) -> tuple[bool, str | None]:
-        """Decide as all ranks do.
+    def wish(self, *, save_is_due: bool) -> int:
+        """Give the wish of this rank for a meeting of all ranks. Any thread may ask.
 
         Args:
-            reason: The reason of this rank for a save, `interval` or `rebalance`. None for no save.
+            save_is_due: True if the clock asks for a save.
+        """
+        if self._agreed:
+            return NO_WISH
+        if self._watch.came.is_set():
+            return NOTICE_WISH
+        return SAVE_WISH if save_is_due or self._watch.advises_save else NO_WISH
+
+    def agree(
+        self, reason: Callable[[], str | None], *, step: int, place: int = ASKS, meets: bool = False
+    ) -> tuple[bool, str | None]:
+        """Decide as all ranks do. Every rank asks the same questions.
+
+        Args:
+            reason: Gives the reason of this rank for a save, `interval` or `rebalance`, or None. It is called where the
+                ranks meet.
             step: Completed steps.
             place: The place of this rank in its loop. All ranks are at the same place.
+            meets: True, alike on all ranks, if they have to meet here. They always do after the last step.
 
         Returns:
             True if a notice has come to any rank, and the reason for a save, if any rank has one.
 
         Raises:
-            UsageError: If another rank is somewhere else in its training, or does not come any more.
+            UsageError: If another rank is somewhere else in its training.
+            RankLostError: If another rank is gone.
         """
-        notice = self.notice()
         if self._ranks.is_one_process:
-            return notice is not None, reason
+            why = reason()
+            return self.notice() is not None, why
         if self._agreed:
             return True, None
+        notice = self.notice()
         self._ranks.require_common_steps()
+        question = step * len(_PLACES) + place
+        meets = meets or place == LAST_STEP
+        if not self._ranks.meetings.meets(question, saves=place != ASKS, meets=meets, noticed=notice is not None):
+            return False, None
+        problem = None
+        try:
+            return self._meet(reason())
+        except BaseException as error:
+            problem = error
+            raise
+        finally:
+            self._ranks.meetings.end_meeting(problem)
+
+    def find_apart(self) -> None:
+        """Meet ranks that are at another place of the training than this one.
+
+        Raises:
+            UsageError: It names the place of each rank.
+        """
+        self._meet(None)
+
+    def _meet(self, reason: str | None) -> tuple[bool, str | None]:
+        """Meet the other ranks at the newest question. Gives the result of `agree`."""
+        notice, here = self.notice(), self._ranks.meetings.questions.digest
         hurry = 0 if notice is None else _LONGEST_NOTICE_MS - round(notice.seconds_left * 1000)
-        at = step * len(_PLACES) + place
-        # Three numbers and not four: gloo takes some 20 microseconds for each. With a notice no other reason matters.
-        most, furthest, nearest = self._ranks.largest([hurry * len(_REASONS) + _REASONS.index(reason), at, -at])
+        # With a notice no other reason matters.
+        most, highest, lowest = self._ranks.largest([hurry * len(_REASONS) + _REASONS.index(reason), here, -here])
         hurry, why = divmod(most, len(_REASONS))
-        if furthest != -nearest:
-            places = self._ranks.exchange([step, place])
-            raise UsageError(
-                "the ranks are at different places of the training: "
-                + ", ".join(f"rank {rank} {_PLACES[one].format(step)}" for rank, (step, one) in enumerate(places))
-                + ". All of them must take the same steps: give each as many batches, with a DistributedSampler or "
-                "drop_last=True, and ask and save on every rank alike"
-            )
+        if highest != -lowest:
+            raise self._apart()
         if hurry:
             self._agreed = True
             seconds = (_LONGEST_NOTICE_MS - hurry) / 1000
             source = "another rank" if notice is None else notice.source
             self._watch.take(Notice(source=source, deadline=time.time() + seconds))
         return bool(hurry), _REASONS[why]
+
+    def _apart(self) -> UsageError:
+        questions = self._ranks.meetings.questions
+        asked = self._ranks.exchange([questions.newest, questions.count])
+        places = [divmod(newest, len(_PLACES)) for newest, _ in asked]
+        said = [_PLACES[place].format(step) for step, place in places]
+        if len(set(said)) == 1:
+            said = [f"{place} with question {count}" for place, (_, count) in zip(said, asked)]
+        return UsageError(
+            "the ranks are at different places of the training: "
+            + ", ".join(f"rank {rank} {place}" for rank, place in enumerate(said))
+            + ". All of them must take the same steps: give each as many batches, with a DistributedSampler or "
+            "drop_last=True, and ask and save on every rank alike"
+        )
 
     def begin_pause(self) -> None:
         """Note that the script leaves because the run pauses."""

@@ -374,6 +374,14 @@ class Saves:
         """Say if the schedule asks for a save of this step."""
         return self._schedule.due(step, time.monotonic(), saving=self._writer.saving)
 
+    def is_due_by_steps(self, step: int) -> bool:
+        """Say, alike on all ranks, if the schedule asks for a save of this step because of its number."""
+        return self._schedule.due_by_steps(step)
+
+    def is_due_by_time(self) -> bool:
+        """Say if the schedule asks for a save because of the clock. Any thread may ask."""
+        return self._schedule.due_by_time(time.monotonic(), saving=self._writer.saving)
+
     def begin(self, step: int, *, reason: str, progress: Progress) -> None:
         """Start a save. The one before it has ended.
 

@@ -111,9 +111,12 @@ class Session:
         if self.ranks.shared is not None:
             self.ranks.shared.note = self.tier.note
         self._history = InterruptionHistory(setup.folder.path) if setup.counts_interruptions and first else None
-        self._leaving = Leaving(
-            ranks=self.ranks, events=self._events, watch=setup.watch, pause_at_step=setup.pause_at_step
-        )
+        pause_at_step = setup.pause_at_step
+        if not self.ranks.is_one_process:
+            # The ranks meet at these steps without a message, so all have to know them.
+            plan = [setup.schedule.every_steps, pause_at_step]
+            setup.schedule.every_steps, pause_at_step = self.ranks.exchange(plan)[0]
+        self._leaving = Leaving(ranks=self.ranks, events=self._events, watch=setup.watch, pause_at_step=pause_at_step)
         self.saves = Saves(
             setup.state,
             ranks=self.ranks,
@@ -134,6 +137,18 @@ class Session:
         """
         self.tier.go_on()
         self.ranks.together(self._take_folder)
+
+    def begin_questions(self) -> None:
+        """Let the ranks agree beside the training from now on, until `end_questions`. All of them have restored.
+
+        Raises:
+            RankLostError: If another rank did not end an earlier block.
+        """
+        self.ranks.meetings.start(wish=self._wish, find_apart=self._leaving.find_apart)
+
+    def end_questions(self) -> None:
+        """Let the other ranks know that this one asks no more question."""
+        self.ranks.meetings.stop()
 
     def leave_folder(self, *, ended: bool | None) -> None:
         """Let another training of this process have the folder.
@@ -222,7 +237,7 @@ class Session:
 
     def noticed(self) -> bool:
         """Say if a notice has come to any rank. Every rank must ask when one does."""
-        return self._leaving.agree(None, step=self._progress.step)[0]
+        return self._noticed(meets=self.pause_is_due())
 
     def pause_is_due(self) -> bool:
         """Say if the run pauses once the checkpoint of this step is durable."""
@@ -256,7 +271,10 @@ class Session:
         """
         step = self._progress.step
         noticed, reason = self._leaving.agree(
-            None if last else self._reason_to_save(), step=step, place=LAST_STEP if last else AFTER_A_STEP
+            _no_reason if last else self._reason_to_save,
+            step=step,
+            place=LAST_STEP if last else AFTER_A_STEP,
+            meets=self.pause_is_due() or self.saves.is_due_by_steps(step),
         )
         pauses = self.pause_is_due() and not last
         if noticed or pauses or last or reason is not None:
@@ -311,7 +329,7 @@ class Session:
         Args:
             last: True if no step is left, and so no step to pause before.
         """
-        if self.noticed() or (self.pause_is_due() and not last):
+        if self._noticed(meets=True) or (self.pause_is_due() and not last):
             self.leave()
 
     def report_end(self, event: str) -> None:
@@ -331,6 +349,7 @@ class Session:
 
         Raises:
             SaveError: If the run cannot pause, because its checkpoint is not in S3.
+            UsageError: If a step has failed because the ranks are at different places of the training.
         """
         watch = self._setup.watch
         if isinstance(exception, RankLostError):
@@ -344,6 +363,10 @@ class Session:
             uploaded = self.tier.finish(lambda: watch.seconds_left)
             if self._history is not None and watch.seconds_left > 0:
                 self.tier.send_history()
+        apart = self.ranks.meetings.problem
+        if isinstance(apart, UsageError) and isinstance(exception, Exception) and exception is not apart:
+            # This rank was in a step, and the step has failed because another rank has left with that error.
+            raise apart from exception
         if not isinstance(exception, SystemExit):
             return
         self._pause(exception, uploaded=uploaded)
@@ -447,10 +470,21 @@ class Session:
         else:
             raise SaveError(f"the run cannot pause: the checkpoint of step {step} is not in S3")
 
+    def _noticed(self, *, meets: bool) -> bool:
+        return self._leaving.agree(_no_reason, step=self._progress.step, meets=meets)[0]
+
+    def _wish(self) -> int:
+        """Give the wish of this rank for a meeting, in the thread that agrees with the other ranks."""
+        return self._leaving.wish(save_is_due=self.ranks.is_first and self.saves.is_due_by_time())
+
     def _reason_to_save(self) -> str | None:
         if self._setup.watch.take_save_advice():
             return "rebalance"
         return "interval" if self.ranks.is_first and self.saves.is_due(self._progress.step) else None
+
+
+def _no_reason() -> None:
+    """Give no reason for a save."""
 
 
 def _upload_share(ranks: RankGroup) -> UploadShare:

@@ -18,6 +18,7 @@ from sklearn.datasets import load_digits
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+accelerate = pytest.importorskip("accelerate")
 trainer_jit_checkpoint = pytest.importorskip("transformers.trainer_jit_checkpoint")
 
 from spotkeep import StateMismatchError, UsageError  # noqa: E402
@@ -542,6 +543,19 @@ def test_a_fresh_machine_goes_on_from_s3_and_reads_the_checkpoint_once(
     assert len(read) == len(list((tmp_path / "first" / "step-5").glob("data-*"))), "each file once"
 
 
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_it_goes_on_with_as_many_ranks_and_with_others(tmp_path, kind):
+    """From two ranks to three and to one, with the saved state and the rows that are left, divided or whole."""
+    script = Path(__file__).with_name("trainer_on_other_ranks.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path), kind],
+        env=environment_of_script(), capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = [line for line in done.stdout.splitlines() if line and not line.startswith(("{", "spotkeep-event"))]
+    assert said == [f"{kind} is through"], done.stderr[-3000:]
+
+
 def test_a_checkpoint_of_another_model_is_refused_by_name(tmp_path):
     train = {"directory": tmp_path / "checkpoints"}
     with pytest.raises(SystemExit):
@@ -554,9 +568,20 @@ def test_a_checkpoint_of_another_model_is_refused_by_name(tmp_path):
 
 def test_what_cannot_be_resumed_is_refused_with_all_reasons(tmp_path):
     unfit = trainer(tmp_path, auto_find_batch_size=True)
-    unfit.is_fsdp_enabled = True
-    with pytest.raises(UsageError, match="FSDP divides its state; auto_find_batch_size"):
+    unfit.is_deepspeed_enabled = True
+    with pytest.raises(UsageError, match=r"DeepSpeed .* \(take fsdp=True in its place\); auto_find_batch_size"):
         train_resumably(unfit, directory=tmp_path)
+
+
+def test_fsdp_of_version_1_is_refused_with_the_way_to_version_2(tmp_path):
+    unfit = trainer(tmp_path)
+    unfit.is_fsdp_enabled = True
+    unfit.accelerator.state.fsdp_plugin = accelerate.FullyShardedDataParallelPlugin(fsdp_version=1)
+    try:
+        with pytest.raises(UsageError, match=r'take fsdp_config=\{"version": 2\} in its place'):
+            train_resumably(unfit, directory=tmp_path)
+    finally:
+        unfit.accelerator.state.fsdp_plugin = None
 
 
 def test_a_second_training_of_the_process_has_a_name_or_is_refused(tmp_path, new_process, caplog):

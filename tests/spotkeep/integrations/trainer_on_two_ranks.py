@@ -61,7 +61,9 @@ class Ends(transformers.TrainerCallback):
         self.step, self.how = step, how
 
     def on_step_end(self, args, state, control, **_):
-        if state.global_step == self.step:
+        # On a notice rank 0 may have begun one more step, and the next attempt begins behind that.
+        if self.step is not None and state.global_step >= self.step:
+            self.step = None
             if self.how == "kill":
                 raise KeyboardInterrupt
             if args.process_index == 1:

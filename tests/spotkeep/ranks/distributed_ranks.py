@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -81,6 +82,7 @@ def run_rank(rank: int, job: dict, port: int) -> None:
         "reshard": reshard,
         "apart": train_apart,
         "uneven": train_uneven,
+        "free": train_free,
         "back": go_back,
     }
     kinds[job.get("kind", "steps")](rank, job, port)
@@ -126,6 +128,9 @@ def train(rank: int, job: dict, port: int) -> None:
     with Checkpointer(state, directory, per_rank=per_rank, **options) as checkpointer:
         began = checkpointer.step
         for step in (own_loop if job.get("own_loop") else Checkpointer.steps)(checkpointer, job["steps"]):
+            if [rank, step] == job.get("notice_at_begin"):
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(job["long_step_seconds"])
             batch = torch.from_numpy(rng.normal(size=(4, 6)).astype("float32"))
             optimizer.zero_grad()
             model(batch).square().mean().backward()
@@ -430,7 +435,9 @@ def train_uneven(rank: int, job: dict, port: int) -> None:
             with model.join():
                 for _ in loader:
                     print("a step", flush=True)
-    with Checkpointer({"model": model, "optimizer": optimizer}, job["directory"], every_steps=1) as checkpointer:
+    every_steps = job.get("every_steps", 1)
+    state = {"model": model, "optimizer": optimizer}
+    with Checkpointer(state, job["directory"], every_steps=every_steps) as checkpointer:
         if job["how"] == "in join":
             with model.join():
                 for _ in range(job["batches"][rank]):
@@ -444,9 +451,60 @@ def train_uneven(rank: int, job: dict, port: int) -> None:
                         train_one_batch(model)
                 checkpointer.complete_step()
                 checkpointer.save_if_due()
+        elif job["how"] == "of steps in DDP":
+            for _ in checkpointer.steps(job["batches"][rank]):
+                train_one_batch(model)
         else:  # nothing between two saves in which the ranks wait for each other
             for _ in checkpointer.steps(job["batches"][rank]):
                 train_one_batch(model.module)
+    dist.destroy_process_group()
+
+
+def train_free(rank: int, job: dict, port: int) -> None:
+    """Ranks that do not wait for each other in a step."""
+    import torch
+    import torch.distributed as dist
+
+    from spotkeep import Checkpointer
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="stdout")
+    dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
+    done = torch.zeros(1)
+    began: list[float] = []
+
+    def loop(checkpointer: Checkpointer) -> None:
+        for step in checkpointer.steps(job["steps"]):
+            began.append(time.time())
+            done.fill_(step + 1)
+            if [rank, step] == job.get("notice"):
+                os.kill(os.getpid(), signal.SIGTERM)
+            if [rank, step] == job.get("long_step"):
+                time.sleep(job["long_step_seconds"])
+            if [rank, step] == job.get("fork"):
+                pid = os.fork()
+                if pid == 0:
+                    raise SystemExit(3)
+                assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+            if [rank, step] == job.get("asks_once_more"):
+                assert not checkpointer.interrupted
+            if [rank, step] == job.get("leaves"):
+                raise KeyError("a mistake of this rank")
+            time.sleep(job.get("step_seconds", 0))
+
+    options = job.get("options", {"every_steps": 1000})
+    try:
+        with Checkpointer({"done": done}, job["directory"], **options) as outer:
+            if job.get("nested"):
+                for number in outer.steps(2):
+                    with Checkpointer({"done": done}, job["directory"], name=f"inner-{number}", **options) as inner:
+                        loop(inner)
+            else:
+                loop(outer)
+    except KeyError:
+        time.sleep(job["stays_seconds"])  # as a script that goes on to do something else
+        raise
+    result = {"began": began, "threads": [thread.name for thread in threading.enumerate()]}
+    Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
     dist.destroy_process_group()
 
 

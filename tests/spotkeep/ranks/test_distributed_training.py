@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -199,19 +200,61 @@ def test_killed_at_random_moments_the_training_ends_as_if_nothing_had_happened(t
     assert run.state == undisturbed()[0].state
 
 
-def test_a_notice_that_reaches_one_rank_makes_all_save_that_step_and_leave(train, tmp_path, undisturbed):
+def test_a_notice_that_reaches_one_rank_makes_all_save_that_step_or_the_next_and_leave(train, tmp_path, undisturbed):
+    """A rank that has no notice may have begun the next step, which takes a millisecond here."""
     run = train(tmp_path / "c", notice=[0, 5])
     assert run.codes == [75, 75], run.output
-    assert [(event["step"], event["reason"]) for event in run.events("saved")] == [(4, "interval"), (6, "notice")]
+    interval, notice = run.events("saved")
+    assert (interval["step"], interval["reason"], notice["reason"]) == (4, "interval", "notice")
+    assert notice["step"] in (6, 7)
     assert [event["source"] for event in run.events("notice")] == ["SIGTERM"]
     run = train(tmp_path / "c", notice=[1, 8])
     assert run.codes == [75, 75], run.output
-    assert [event["step"] for event in run.events("resume")] == [6], "not a step is lost"
-    assert (run.events("saved")[-1]["step"], run.events("saved")[-1]["reason"]) == (9, "notice")
+    assert [event["step"] for event in run.events("resume")] == [notice["step"]], "not a step is lost"
+    assert run.events("saved")[-1]["reason"] == "notice"
+    left_after = run.events("saved")[-1]["step"]
+    assert left_after in (9, 10)
     assert [event["source"] for event in run.events("notice")] == ["another rank"]
     again = train(tmp_path / "c")
-    assert again.began == [9, 9]
+    assert again.began == [left_after] * 2
     assert again.state == undisturbed()[0].state
+
+
+def test_a_notice_in_a_long_step_makes_all_leave_after_that_step(train, tmp_path):
+    """It comes in the step's beginning, before the ranks wait for each other's gradients."""
+    for rank, world_size in ((0, 2), (2, 4)):
+        directory = tmp_path / f"c{rank}"
+        run = train(directory, world_size=world_size, notice_at_begin=[rank, 5], long_step_seconds=0.6)
+        assert run.codes == [75] * world_size, run.output
+        assert [event["step"] for event in run.events("saved")] == [4, 6]
+
+
+def test_a_rank_that_is_stopped_for_a_while_leaves_with_the_others(train, tmp_path):
+    def stop_one(pids, output):
+        while not output.exists() or '"saved"' not in output.read_text():
+            time.sleep(0.005)
+        os.kill(pids[1], signal.SIGSTOP)
+        os.kill(pids[0], signal.SIGTERM)
+        time.sleep(1)
+        os.kill(pids[1], signal.SIGCONT)
+
+    run = train(tmp_path / "c", steps=500, step_seconds=0.005, kill=stop_one)
+    assert run.codes == [75, 75], run.output
+    last = run.events("saved")[-1]
+    assert last["reason"] == "notice"
+    assert steps_in(tmp_path / "c")[0] == last["step"]
+    again = train(tmp_path / "c", steps=last["step"] + 4)
+    assert again.began == [last["step"]] * 2
+
+
+def test_saves_by_rank_0s_clock_are_of_the_same_steps_on_all_ranks(train, tmp_path):
+    options = {"every_steps": None, "every_seconds": 0.15, "keep_last": 9}
+    run = train(tmp_path / "c", world_size=3, steps=60, step_seconds=0.01, options=options)
+    assert run.codes == [0, 0, 0], run.output
+    saved = [event["step"] for event in run.events("saved")]
+    assert len(saved) >= 3
+    assert saved[-1] == 60
+    assert steps_in(tmp_path / "c") == saved[::-1][:9]
 
 
 def test_a_notice_to_one_rank_at_the_step_of_a_pause_is_a_notice_to_all(train, tmp_path, undisturbed):
@@ -229,7 +272,7 @@ def test_a_notice_to_one_rank_at_the_step_of_a_pause_is_a_notice_to_all(train, t
 def test_a_loop_that_counts_its_own_steps_saves_and_leaves_on_all_ranks(train, tmp_path, undisturbed):
     run = train(tmp_path / "c", own_loop=True, notice=[1, 9])
     assert run.codes == [75, 75], run.output
-    assert [event["step"] for event in run.events("saved")] == [4, 8, 10]
+    assert [event["step"] for event in run.events("saved")] in ([4, 8, 10], [4, 8, 11])
     run = train(tmp_path / "c", own_loop=True, environment={"SPOTKEEP_PAUSE_AT_STEP": "12"})
     assert run.codes == [0, 0], run.output
     assert [event["step"] for event in run.events("paused")] == [12]
@@ -381,9 +424,52 @@ def test_ranks_with_different_numbers_of_batches_are_refused_and_do_not_wait_for
             assert expected in output
             assert "drop_last=True" in output
             assert "a step" not in output
+    for how in ("of steps", "of steps in DDP"):
+        run = train(tmp_path / f"rarely {how}", kind="uneven", how=how, batches=[3, 5], every_steps=1000)
+        assert run.codes == [1, 1], run.output
+        for output in run.output:
+            assert "spotkeep.errors.UsageError: the ranks are at different places" in output
+            assert "rank 0 has done its last step, 3, rank 1 has done " in output
     around = train(tmp_path / "around", kind="uneven", how="around join", batches=[3, 5])
     assert around.codes == [0, 0], around.output
     assert [event["step"] for event in around.events("saved")] == [1, 2]
+
+
+class TestFreeRanks:
+    """Ranks that do not wait for each other in a step."""
+
+    def test_a_rank_in_a_long_step_holds_no_other_up(self, train, tmp_path):
+        run = train(tmp_path / "c", kind="free", long_step=[1, 3], long_step_seconds=1.5)
+        assert run.codes == [0, 0], run.output
+        ahead, slow = run.began
+        assert len(ahead) == len(slow) == STEPS
+        assert ahead[-1] < slow[4], "no message is sent for a step"
+        assert all("spotkeep-ranks" not in result["threads"] for result in run.results)
+
+    def test_a_rank_that_leaves_ends_the_others_though_its_process_stays(self, train, tmp_path):
+        ways = {"steps": 1000, "step_seconds": 0.02, "leaves": [1, 5], "stays_seconds": 5}
+        run = train(tmp_path / "c", world_size=3, kind="free", **ways)
+        assert run.codes == [1, 1, 1], run.output
+        for rank in (0, 2):
+            assert "RankLostError: another rank of this training has left its Checkpointer" in run.output[rank]
+        assert "KeyError" in run.output[1]
+
+    def test_a_rank_that_asks_more_often_is_found_beside_the_training(self, train, tmp_path):
+        run = train(tmp_path / "c", kind="free", steps=1000, step_seconds=0.005, asks_once_more=[1, 4])
+        assert run.codes == [1, 1], run.output
+        for output in run.output:
+            assert "UsageError: the ranks are at different places of the training: rank 0 has done step " in output
+        last = max(int(number) for number in re.findall(r"rank . has done step (\d+)", run.output[0]))
+        assert last < 500, "long before the next save"
+
+    def test_a_process_that_forks_and_one_with_several_checkpointers_end(self, train, tmp_path):
+        run = train(tmp_path / "a", kind="free", fork=[1, 3])
+        assert run.codes == [0, 0], run.output
+        run = train(tmp_path / "b", kind="free", nested=True)
+        assert run.codes == [0, 0], run.output
+        assert [steps_in(tmp_path / "b" / f"inner-{number}") for number in (0, 1)] == [[STEPS]] * 2
+        assert [len(began) for began in run.began] == [2 * STEPS] * 2
+        assert all("spotkeep-ranks" not in result["threads"] for result in run.results)
 
 
 def test_ranks_go_back_to_the_best_checkpoint_together_and_remove_newer_ones(train, tmp_path):
@@ -449,4 +535,8 @@ def test_a_model_goes_on_in_another_division(train, tmp_path, before, after):
     digests = [one for one, _ in restored.state]
     assert digests == [saved.state[0][0]] * after[1]
     assert len(digests[0]) == 9 + 3 * 6
-    assert set(run(after, seed=2, steps=4).began) == {2}, "it trains on"
+    trained = run(after, seed=2, steps=4)
+    assert set(trained.began) == {2}, "it trains on"
+    again = run(before, seed=3, steps=4)
+    assert set(again.began) == {4}
+    assert [one for one, _ in again.state] == [trained.state[0][0]] * before[1], "and comes back in the first division"

@@ -7,11 +7,14 @@ import random
 import numpy as np
 import pytest
 
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.errors import OtherRankError, StateError
 from spotkeep.ranks.rank_group import Joinables, RankComparison
 from spotkeep.state.arrays import DeviceBytes, device_digests
 from spotkeep.state.differences import own_paths
+from spotkeep.state.divided import Box, DividedArray, Part
 from spotkeep.state.encoding import encode_state
+from tests.spotkeep.reshard import restore_on, save_on
 
 
 def encoded_on_each(world, states, *, saves=1, change=lambda states, save: None):
@@ -52,6 +55,49 @@ def test_what_differs_is_written_by_each_rank_and_lies_in_no_range_of_another(wo
         assert [bytes(blob.raw) for blob in one.parts[1].blobs] == [np.full(2**18, rank).tobytes()]
     of_first = written[0].document.common["dict"]
     assert [one[1]["ndarray"].get("stream", 0) for one in of_first] == [1, 0, 0]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_each_rank_writes_as_many_bytes_as_another_within_a_tenth(world, tmp_path, ranks):
+    """With replicated weights, a divided array of uneven parts, one that pairs of ranks hold, and differences."""
+    random = np.random.default_rng(0)
+    weights = [random.integers(0, 256, size * 2**20, dtype="u1") for size in (13, 1, 9, 17)]
+    parts = [random.integers(0, 256, (1 + 3 * (rank == 1)) * 2**20, dtype="u1") for rank in range(ranks)]
+    starts = [sum(map(len, parts[:rank])) for rank in range(ranks)]
+    held = random.integers(0, 256, 2**22, dtype="u1")
+
+    def state(rank):
+        own = Part(Box((starts[rank],), parts[rank].shape), parts[rank])
+        common = Part(Box((0,), held.shape), held)
+        return {
+            "weights": weights,
+            "divided": DividedArray(kind="ndarray", dtype="|u1", shape=(sum(map(len, parts)),), parts=(own,)),
+            "held by all": DividedArray(kind="ndarray", dtype="|u1", shape=held.shape, parts=(common,)),
+            "queue": np.full(2**16, rank),
+        }
+
+    written = save_on(world, tmp_path, [state(rank) for rank in range(ranks)])
+    assert max(written) <= 1.1 * sum(written) / ranks + 2**20
+    assert min(written) >= sum(written) / ranks / 1.1 - 2**20
+    files = CheckpointDirectory(tmp_path).read_manifest(1).files
+    once = sum(map(len, weights)) + sum(map(len, parts)) + len(held) + ranks * 2**19
+    assert once <= sum(file.size for file in files) == sum(written) < once + (ranks + 8) * 4096, "nothing twice"
+    for rank in range(ranks):
+        live = state(rank)
+        live["queue"] = np.zeros(2**16, dtype=live["queue"].dtype)
+        live["weights"] = [np.zeros_like(one) for one in weights]
+        restore_on(tmp_path, live, rank=rank, world_size=ranks)
+        assert live["queue"].tolist() == [rank] * 2**16
+        assert all(map(np.array_equal, live["weights"], weights))
+
+
+def test_parts_that_are_not_the_whole_array_are_refused_by_name(world, tmp_path):
+    def state(rank):
+        part = Part(Box((6 * rank,), (5,)), np.zeros(5))
+        return {"m": {"w": DividedArray(kind="ndarray", dtype="<f8", shape=(12,), parts=(part,))}}
+
+    with pytest.raises(StateError, match=r"state\['m'\]\['w'\]: its parts on all ranks are not the whole array"):
+        save_on(world, tmp_path, [state(0), state(1)])
 
 
 def test_ranks_with_other_arrays_than_rank_0_leave_the_common_ones_to_it(world):

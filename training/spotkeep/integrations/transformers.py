@@ -568,8 +568,10 @@ _EVALUATION, _SAVE = "evaluation", "save"
 
 def _require_supported(trainer: Any) -> None:
     problems = []
-    if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
-        problems.append("DeepSpeed or FSDP divides its state")
+    if trainer.is_deepspeed_enabled:
+        problems.append("DeepSpeed has its state in an engine of its own (take fsdp=True in its place)")
+    if trainer.is_fsdp_enabled and trainer.accelerator.state.fsdp_plugin.fsdp_version != 2:
+        problems.append('FSDP of version 1 hides its parameters (take fsdp_config={"version": 2} in its place)')
     if trainer.args.auto_find_batch_size:
         problems.append("auto_find_batch_size may begin the training again with other batches")
     if problems:

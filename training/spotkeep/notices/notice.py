@@ -215,6 +215,11 @@ class NoticeWatch:
         if self._file is not None:
             _life_sign.give(self._file)
 
+    @property
+    def advises_save(self) -> bool:
+        """True from a rebalance recommendation of EC2 until `take_save_advice`."""
+        return self._save_advised
+
     def take_save_advice(self) -> bool:
         """Give True once when EC2 recommends a rebalance, which advises a save now."""
         advised, self._save_advised = self._save_advised, False

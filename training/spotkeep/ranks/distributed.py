@@ -1,10 +1,10 @@
 """The messages between the ranks of a distributed training about checkpoints.
 
-They have two process groups of gloo, apart from the training's own, or two channels of JAX's coordination service. One
-is for the thread that trains, one for the thread that writes. So the writer's messages neither mix with nor wait behind
-the training's collectives (NCCL's run in the order of the GPU's stream). A killed rank of torch is noticed at once,
-because its connections close. The rank that notices closes its own, so no rank waits for a dead one. Files are no
-channel, because each host of a SageMaker job has its own disk. Messages are JSON.
+They have three process groups of gloo, apart from the training's own, or three channels of JAX's coordination service.
+They are for the thread that trains, the thread that writes, and the thread that agrees on meetings. So their messages
+neither mix with nor wait behind the training's collectives (NCCL's run in the order of the GPU's stream). A killed rank
+of torch is noticed at once, because its connections close. The rank that notices closes its own, so no rank waits for a
+dead one. Files are no channel, because each host of a SageMaker job has its own disk. Messages are JSON.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Ranks(Protocol):
         """
 
     def largest(self, numbers: Sequence[int]) -> list[int]:
-        """Give the largest number that any rank has in each place. Cheap enough for every step.
+        """Give the largest number that any rank has in each place.
 
         Raises:
             RankLostError: If one of them is gone.
@@ -194,10 +194,12 @@ class Channels:
     Attributes:
         training: For the thread that trains.
         writing: For the thread that writes.
+        meetings: For the thread that agrees on meetings.
     """
 
     training: Ranks
     writing: Ranks
+    meetings: Ranks
 
 
 def join_ranks(environment: Mapping[str, str] | None = None) -> Channels:
@@ -215,11 +217,11 @@ def join_ranks(environment: Mapping[str, str] | None = None) -> Channels:
         if of_jax is not None and of_jax.client is not None and of_jax.num_processes > 1:
             return _join_jax(of_jax)
         _require_alone(environment)
-        return Channels(OneRank(), OneRank())
+        return Channels(OneRank(), OneRank(), OneRank())
     if distributed.get_world_size() == 1:
-        return Channels(OneRank(), OneRank())
+        return Channels(OneRank(), OneRank(), OneRank())
     try:
-        groups = [distributed.new_group(backend="gloo", timeout=timedelta(seconds=_ANSWER_SECONDS)) for _ in range(2)]
+        groups = [distributed.new_group(backend="gloo", timeout=timedelta(seconds=_ANSWER_SECONDS)) for _ in range(3)]
     except RuntimeError as error:
         raise UsageError(
             f"the ranks could not meet: {error}; every rank must enter its own Checkpointer, at the same place of the "
@@ -233,7 +235,7 @@ def _join_jax(state: Any) -> Channels:
     return Channels(
         *(
             JaxRanks(state.client, rank=state.process_id, world_size=state.num_processes, name=f"{number}/{thread}")
-            for thread in ("training", "writing")
+            for thread in ("training", "writing", "meetings")
         )
     )
 

@@ -44,6 +44,7 @@ from spotkeep.state.encoding import EncodedState, Json, objects_in
 from spotkeep.state.training_state import TrainingState
 
 from .distributed import Ranks, join_ranks, together
+from .meeting_rounds import MeetingRounds
 from .rank_shares import EncodedShare, encode_share, own_bytes
 from .shared_directory import SharedDirectory
 
@@ -402,6 +403,7 @@ class RankGroup:
         is_one_process: True for a training of one process.
         is_first: True on rank 0, which reports and removes for all.
         directory: The checkpoints of the training. With several ranks every rank takes part in each write.
+        meetings: The questions to save or to leave, and the agreement on those that all ranks answer together.
         shared: The same directory, where several ranks write it. None for a training of one process.
 
     Args:
@@ -422,6 +424,7 @@ class RankGroup:
         self._joinables = Joinables()
         self._searches_left = 0
         self._comparison = RankComparison(self._training, self._joinables)
+        self.meetings = MeetingRounds(channels.meetings)
         self.shared = (
             None if self.world_size == 1 else SharedDirectory(path, ranks=channels.writing, ranks_upload=ranks_upload)
         )
@@ -448,7 +451,7 @@ class RankGroup:
         return self._training.exchange(message)
 
     def largest(self, numbers: Sequence[int]) -> list[int]:
-        """Give the largest number of all ranks in each place. It costs little enough for every step.
+        """Give the largest number of all ranks in each place.
 
         Raises:
             RankLostError: If a rank is gone.

@@ -146,6 +146,11 @@ class ExtraTime:
 class SaveSchedule:
     """Decides if a save is due.
 
+    Attributes:
+        every_steps: The interval in steps, or None.
+        outlook: The expected interruptions.
+        extra_time: The measured cost of the saves.
+
     Args:
         every_steps: The interval in steps. It is kept exactly, so a save waits for one that is still running.
         every_seconds: The interval in seconds, or `auto` for the best interval. While a save is running, none is due.
@@ -161,7 +166,7 @@ class SaveSchedule:
         auto: bool = False,
         outlook: InterruptionOutlook | None = None,
     ) -> None:
-        self._every_steps = every_steps
+        self.every_steps = every_steps
         self._every_seconds = _FIRST_SECONDS if auto else every_seconds
         self._auto = auto
         self._announced: float | None = None
@@ -182,8 +187,19 @@ class SaveSchedule:
             now: Seconds of any steady clock.
             saving: True while a save is still running.
         """
-        if self._every_steps is not None and step - self._tried_step >= self._every_steps:
-            return True
+        return self.due_by_steps(step) or self.due_by_time(now, saving=saving)
+
+    def due_by_steps(self, step: int) -> bool:
+        """Tell if this step should be saved for its number alone."""
+        return self.every_steps is not None and step - self._tried_step >= self.every_steps
+
+    def due_by_time(self, now: float, *, saving: bool) -> bool:
+        """Tell if the interval in seconds is over.
+
+        Args:
+            now: Seconds of any steady clock.
+            saving: True while a save is still running.
+        """
         return not saving and self._every_seconds is not None and now - self._tried_at >= self._every_seconds
 
     def saved(self, durable_seconds: float) -> Interval | None:

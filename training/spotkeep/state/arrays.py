@@ -175,6 +175,20 @@ def bytes_in_c_order(array: Any) -> Buffer:
     return memoryview(numpy_for("arrays").ascontiguousarray(array).reshape(-1).view("u1").data)
 
 
+def new_empty(kind: str, dtype: str, shape: Sequence[int]) -> Any:
+    """Give an array or tensor on the CPU, with memory that is not filled."""
+    if kind == "tensor":
+        return _import("torch", needed_for="tensors").empty(tuple(shape), dtype=_torch_dtype({"dtype": dtype}))
+    return numpy_for("arrays").empty(tuple(shape), dtype=dtype)
+
+
+def numpy_order(order: Sequence[int] | None) -> str | list[int]:
+    """Give the order of dimensions as `dump_numpy` describes it."""
+    if order is None or list(order) == sorted(order):
+        return "C"
+    return "F" if list(order) == sorted(order, reverse=True) else list(order)
+
+
 def numpy_for(purpose: str) -> Any:
     """Give the library NumPy.
 
@@ -368,6 +382,7 @@ def address_of(value: Any) -> tuple[str, int] | None:
         return value.address
     if isinstance(value, memoryview):
         return None if value.readonly or not value.nbytes else ("cpu", ctypes.addressof(_first_byte(value)))
+    value = getattr(value, "_local_tensor", value)  # of a tensor that is divided among ranks
     if not is_torch_tensor(value) or not value.numel() or not (value.is_cpu or value.is_cuda):
         return None
     return (str(value.device), value.data_ptr())

@@ -415,15 +415,28 @@ class _Encoder:
             self.problems.append(f"{path}: {error}")
             return None
         assert array is not None  # noqa: S101 - only divided ones come here
-        if self._one_process and array.boxes == (Box.whole(array.shape),):
-            return self._encode_array(array.kind, array.parts[0].local, path)
+        if self._one_process:
+            return self._encode_whole(array, path, live=live)
         meta: dict[str, Json] = {"dtype": array.dtype, "shape": list(array.shape)}
-        if array.order is not None:
+        if array.kind == "ndarray":
+            meta["order"] = arrays.numpy_order(array.order)
+        elif array.order is not None:
             meta["order"] = list(array.order)
         if live and array.requires_grad:
             meta["requires_grad"] = True
         self.divided.append(array)
         return {array.kind: {**meta, "divided": len(self.divided) - 1}}
+
+    def _encode_whole(self, array: DividedArray, path: str, *, live: bool) -> Json:
+        """Encode an array that is divided among the ranks, of which there is one."""
+        if array.boxes != (Box.whole(array.shape),) and math.prod(array.shape):
+            self.problems.append(f"{path}: this process has not all of it, and there is no other rank")
+            return None
+        local = array.parts[0].local if array.parts else arrays.new_empty(array.kind, array.dtype, array.shape)
+        node = self._encode_array(array.kind, local, path)
+        if live and array.requires_grad and node is not None:
+            node[array.kind]["requires_grad"] = True
+        return node
 
     def _encode_container(self, value: Any, path: str, *, depth: int, live: bool) -> Json:
         if id(value) in self._open_containers:
@@ -625,7 +638,7 @@ class _Decoder:
             if kind == "tensor":
                 value = arrays.new_torch(body, size, like=like)
             else:
-                value = arrays.new_numpy({"order": "C", **body}, size)
+                value = arrays.new_numpy({"order": "C", **body}, size, like=like)
             parts = (Part(Box.whole(shape), value),) if size else ()
         here = []
         for part in parts:

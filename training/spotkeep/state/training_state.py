@@ -13,6 +13,7 @@ from spotkeep.errors import StateError
 from spotkeep.loaded import loaded
 
 from . import arrays
+from .differences import divided_paths
 from .encoding import EncodedState, encode_state, object_state, objects_in, stateful_kind, with_article
 from .restoring import check_state
 
@@ -214,5 +215,15 @@ class TrainingState:
         return encode_state(dict(self.common))
 
     def encode_per_rank(self) -> EncodedState:
-        """Encode the part of this rank."""
-        return encode_state(dict(self.per_rank))
+        """Encode the part of this rank.
+
+        Raises:
+            StateError: If an entry cannot be saved, or is divided among the ranks.
+        """
+        encoded = encode_state(dict(self.per_rank))
+        if encoded.divided:
+            names = divided_paths(encoded.document).values()
+            raise StateError(
+                [f"{name} is divided among the ranks: pass its object in state, not in per_rank" for name in names]
+            )
+        return encoded

@@ -1,0 +1,106 @@
+"""The position of a Trainer, made of those of another number of ranks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from spotkeep.integrations.trainer_progress import TrainerProgress  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.long]
+
+BATCH = 8
+
+
+class Counts(transformers.TrainerCallback):
+    def __init__(self):
+        self.count = 0
+
+    def state_dict(self):
+        return {"count": self.count, "values": torch.tensor([self.count])}
+
+    def load_state_dict(self, state):
+        self.count = state["count"]
+
+
+class CountsOfAll(Counts):
+    def load_rank_states(self, states, *, rank, world_size):
+        self.count = sum(state["count"] for state in states) // world_size + rank
+
+
+def progress(tmp_path, callback):
+    trainer = transformers.Trainer(
+        model=torch.nn.Linear(2, 2),
+        args=transformers.TrainingArguments(
+            output_dir=str(tmp_path), per_device_train_batch_size=BATCH, report_to=[], use_cpu=True
+        ),
+        callbacks=[callback],
+    )
+    trainer._tr_loss, trainer._globalstep_last_logged = torch.tensor(0.0), 0
+    return TrainerProgress(trainer, ours=None)
+
+
+def states_of_ranks(one, *, losses, counts, samples_a_step, steps):
+    """Give the states of ranks that are in the second epoch, which began after two steps."""
+    saved = one.state_dict()
+    state = json.dumps({**json.loads(saved["state"]), "global_step": 2 + steps})
+    return [
+        {
+            **saved,
+            "state": state,
+            "epoch": {"number": 1, "first_step": 2, "random": {"rank": rank}, "order": {}},
+            "samples_a_step": samples_a_step,
+            "callbacks": [
+                [name, callback if "count" not in callback else {"count": count, "values": torch.tensor([count])}]
+                for name, callback in saved["callbacks"]
+            ],
+            "loss": torch.tensor(loss),
+        }
+        for rank, (loss, count) in enumerate(zip(losses, counts, strict=True))
+    ]
+
+
+def test_a_place_is_counted_in_the_samples_of_all_ranks(tmp_path, caplog):
+    one = progress(tmp_path, Counts())
+    states = states_of_ranks(one, losses=[1.0, 2.0, 6.0], counts=[4, 4, 4], samples_a_step=3 * BATCH, steps=2)
+    one.load_rank_states(states, rank=0, world_size=1)
+    assert (one.epoch.number, one.epoch.first_step) == (1, 4 - 2 * 3)
+    assert one.epoch.random == {"rank": 0}, "the ranks draw one order together"
+    assert one.steps_changed
+    assert float(one.restored["loss"]) == 3
+    assert one.callbacks.state_dict()[-1][1]["count"] == 4
+    assert not caplog.messages
+
+
+def test_a_place_within_a_step_is_rounded_down_and_said(tmp_path, caplog):
+    one = progress(tmp_path, Counts())
+    states = states_of_ranks(one, losses=[1.0, 1.0], counts=[4, 4], samples_a_step=BATCH + 4, steps=3)
+    one.load_rank_states(states, rank=0, world_size=1)
+    assert one.epoch.first_step == 5 - 4
+    assert caplog.messages == [
+        "4 samples of epoch 1 are trained on once more: 36 were done, and 1 ranks do 8 a step"
+    ]  # fmt: skip
+
+
+def test_as_many_samples_a_step_change_no_schedule(tmp_path):
+    one = progress(tmp_path, Counts())
+    one.load_rank_states(
+        states_of_ranks(one, losses=[1.0, 1.0], counts=[4, 4], samples_a_step=BATCH, steps=3), rank=0, world_size=1
+    )
+    assert (one.epoch.first_step, one.steps_changed) == (2, False)
+
+
+def test_callbacks_that_differ_are_refused_by_name_or_take_the_states_of_all(tmp_path):
+    one = progress(tmp_path, Counts())
+    states = states_of_ranks(one, losses=[1.0, 1.0], counts=[4, 5], samples_a_step=BATCH, steps=3)
+    with pytest.raises(ValueError, match=r"the callback Counts .* 2 ranks .* load_rank_states\(states"):
+        one.load_rank_states(states, rank=0, world_size=1)
+    of_all = progress(tmp_path, CountsOfAll())
+    states = states_of_ranks(of_all, losses=[1.0, 1.0], counts=[4, 6], samples_a_step=BATCH, steps=3)
+    of_all.load_rank_states(states, rank=1, world_size=2)
+    of_all.put_back()
+    assert of_all.callbacks.state_dict()[-1][1]["count"] == 6
