@@ -260,7 +260,7 @@ class Restore:
             if self._shared_memory is None:
                 self._shared_memory = SharedMemory(self._state.whole)
                 self._shared_memory.part()
-            opened = self._directory.open(step, live=self._state.whole, view=self._view)
+            opened = self._directory.open(step, live=self._state.whole, view=self._view, partly=not self._strict)
             self._rank_states = self._states_of_other_ranks(opened.manifest)
             require_fit(self._live(opened), self._values(opened), step=step)
             found.append(opened)

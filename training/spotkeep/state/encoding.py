@@ -637,6 +637,8 @@ class _Decoder:
 
     def _resharded(self, kind: str, body: Json, live: Any) -> Any:
         """Read an array that is divided, here or in the checkpoint."""
+        if not isinstance(body, dict):
+            raise MalformedStateError("an array has no description")
         shape, order = arrays.array_shape(body), arrays.array_order(body)
         item_bytes = arrays.item_bytes(kind, body)
         saved = self._saved_boxes(body, shape, item_bytes)
