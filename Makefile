@@ -202,7 +202,7 @@ bench-checkpoint: setup setup-torch ## Measure checkpoints against torch, safete
 	@$(BIN)/python -m benchmarks.checkpoint.contenders --install $(STATE)/bench/contenders
 	$(BIN)/python -m benchmarks.checkpoint $(BENCH)
 
-torture-checkpoint: setup ## Kill, fault, cut and flip checkpoints a thousand times; a verdict, JSON under .spotkeep/torture/
+torture-checkpoint: setup setup-torch ## Kill, fault, cut and flip checkpoints a thousand times, of ranks too; a verdict, JSON under .spotkeep/torture/
 	$(BIN)/python -m tests.torture.checkpoint $(TORTURE)
 
 test-reshard: setup-torch ## Save by n ranks and restore by m, n and m from 1 to 8, beside DCP; tables, JSON under .spotkeep/reshard/
