@@ -206,7 +206,7 @@ bench-guarantees: setup setup-torch setup-jax ## Kill, damage and divide checkpo
 	@$(BIN)/python -m benchmarks.checkpoint.contenders --install $(STATE)/bench/contenders
 	$(BIN)/python -m benchmarks.guarantees $(BENCH)
 
-torture-checkpoint: setup ## Kill, fault, cut and flip checkpoints a thousand times; a verdict, JSON under .spotkeep/torture/
+torture-checkpoint: setup setup-torch ## Kill, fault, cut and flip checkpoints a thousand times, of ranks too; a verdict, JSON under .spotkeep/torture/
 	$(BIN)/python -m tests.torture.checkpoint $(TORTURE)
 
 test-reshard: setup-torch ## Save by n ranks and restore by m, n and m from 1 to 8, beside DCP; tables, JSON under .spotkeep/reshard/
