@@ -32,7 +32,7 @@ from .dcp import METADATA, read_dcp
 from .elements import NUMPY_NAMES, Array, Stray
 from .files import opened
 from .safetensors_files import read_safetensors
-from .states import key_text
+from .states import key_text, named
 from .torch_files import read_torch_file
 
 _ALIGNMENT_BYTES, _BLOCK_BYTES = 64, 4096
@@ -118,7 +118,8 @@ def import_checkpoint(
             raise ExchangeError(f"{source} has no names at the top", hint="put its state under a name")
         writer = _Writer(target, numpy=(arrays or ("numpy" if kind == "orbax" else "torch")) == "numpy")
         size = writer.write(state, step=step)
-    return Imported(step, kind, size, writer.tensors, writer.values, tuple(writer.left_out))
+        values = sum(not isinstance(value, (Array, Stray)) for _, value in named(state))
+    return Imported(step, kind, size, writer.tensors, values, tuple(writer.left_out))
 
 
 def format_of(source: Path) -> str:
@@ -175,7 +176,7 @@ class _Writer:
         self._storage = LocalStorage()
         self._parts: list[tuple[int, Callable[[], Iterator[bytes]]]] = []
         self._end = 0
-        self.tensors, self.values = 0, 0
+        self.tensors = 0
         self.left_out: list[tuple[str, str]] = []
 
     def write(self, state: Mapping[str, Any], *, step: int) -> int:
@@ -276,7 +277,6 @@ class _Writer:
             ]
             items = [None if item is _LEFT_OUT else item for item in items]
             return items if isinstance(value, list) else {"tuple": items}
-        self.values += 1
         if isinstance(value, (bytes, bytearray)):
             raw = bytes(value)
             return {type(value).__name__: self._place(len(raw), lambda: iter([raw]))}
