@@ -24,6 +24,7 @@ from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.events import EVENT_PREFIX
 from spotkeep.ranks.rank_shares import differing_paths
 from tests.forking import environment_of_script
+from tests.spotkeep.ranks.distributed_ranks import parts_of
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.long]
@@ -64,6 +65,7 @@ class Run:
 
     def __init__(self, out, codes):
         self.codes = codes
+        self.out = out
         self.output = [Path(f"{out}.{rank}").read_text() for rank in range(len(codes))]
         self.results = [
             json.loads(path.read_text()) if (path := Path(f"{out}.{rank}.json")).exists() else None
@@ -481,28 +483,75 @@ def test_ranks_go_back_to_the_best_checkpoint_together_and_remove_newer_ones(tra
         assert result["steps"] == [1, 2, 3]
 
 
+DIVISIONS = {
+    "fully_shard": (1, 2, 3),
+    "fully_shard in replicas": (4,),
+    "tensor parallel": (1, 3, 2),
+    "tensor parallel in replicas": (4,),
+    "tensor parallel, fully_shard": (4,),
+    "stages": (1, 4, 2),
+    "flat": (1, 3, 2),
+    "flat with names": (3, 2),
+    "flat in replicas": (4,),  # with all of a replica on one rank, torch does not make replicas equal
+}
+"""Divisions of a model among the ranks, and the numbers of ranks that have them."""
+
+
+def require_saved(run, saved, *, when):
+    """Require that the ranks hold together what a checkpoint has, each element in at least one place."""
+    import torch
+
+    held = [torch.load(f"{run.out}.{rank}.parts")[when] for rank in range(len(run.codes))]
+    expected = parts_of({name: value for name, value in saved.items() if name == "shards"})
+    assert all(set(each) == set(expected) for each in held)
+    for path, value in expected.items():
+        for rank, each in enumerate(held):
+            found = each[path]
+            if not isinstance(found, tuple):
+                if rank and "/norm.running" in path:
+                    continue  # each rank has averages of its own data
+                assert torch.equal(found, value) if torch.is_tensor(value) else found == value, path
+                continue
+            shape, parts = found
+            assert shape == tuple(value.shape), path
+            for offsets, part in parts:
+                place = tuple(slice(start, start + size) for start, size in zip(offsets, part.shape, strict=True))
+                assert part.dtype == value.dtype
+                assert torch.equal(part, value[place]), path
+        if isinstance(held[0][path], tuple) and value.numel():
+            covered = torch.zeros(value.shape, dtype=torch.bool)
+            for each in held:
+                for offsets, part in each[path][1]:
+                    covered[tuple(slice(at, at + size) for at, size in zip(offsets, part.shape, strict=True))] = True
+            assert covered.all(), path
+
+
 class TestShards:
     """A model of which each rank holds a part."""
 
-    def test_a_training_goes_on_bit_for_bit_on_as_many_ranks(self, train, tmp_path):
-        whole = train(tmp_path / "whole", kind="shards")
-        assert whole.codes == [0, 0], whole.output
-        manifest = CheckpointDirectory(tmp_path / "whole").read_manifest(14)
-        state = CheckpointDirectory(tmp_path / "whole").read(14).state
-        shapes = [tuple(state[f"rank {rank}"]["shards"]["model"]["0.weight"].shape) for rank in (0, 1)]
-        assert shapes == [(4, 6), (3, 6)], "each rank writes its part"
-        assert [len(stream) for stream in manifest.streams[1:]] == [1, 1], "nothing twice"
-
-        train(tmp_path / "c", kind="shards", kill_in_step=[1, 9])
-        refused = train(tmp_path / "c", kind="shards", world_size=3)
-        assert refused.codes == [1, 1, 1]
-        assert all("values of its own in shards" in output for output in refused.output)
-        newest = steps_in(tmp_path / "c")[0]
-        assert steps_in(tmp_path / "c")[0] == newest
-        again = train(tmp_path / "c", kind="shards")
-        assert again.codes == [0, 0], again.output
-        assert again.began == [newest, newest]
+    @pytest.mark.parametrize("division", [*DIVISIONS])
+    def test_it_goes_on_bit_for_bit_on_as_many_ranks(self, train, tmp_path, division):
+        count = DIVISIONS[division][-1]
+        whole = train(tmp_path / "whole", kind="shards", division=division, world_size=count)
+        assert whole.codes == [0] * count, whole.output
+        train(tmp_path / "c", kind="shards", division=division, world_size=count, kill_in_step=[count - 1, 9])
+        again = train(tmp_path / "c", kind="shards", division=division, world_size=count)
+        assert again.codes == [0] * count, again.output
+        assert again.began[0] in (4, 8)
         assert again.state == whole.state
+        require_saved(again, CheckpointDirectory(tmp_path / "c").read(14).state, when="ended")
+
+    def test_any_division_takes_what_any_other_has_saved(self, train, tmp_path):
+        """One checkpoint goes through all divisions and numbers of ranks, and is trained on in each of them."""
+        steps = 4
+        for division in random.Random(7).sample([*DIVISIONS], len(DIVISIONS)):  # noqa: S311
+            for count in DIVISIONS[division]:
+                run = train(tmp_path / "c", kind="shards", division=division, world_size=count, steps=steps)
+                assert run.codes == [0] * count, (division, count, run.output)
+                if steps > 4:
+                    assert run.began == [steps - 4] * count, (division, run.output)
+                    require_saved(run, CheckpointDirectory(tmp_path / "c").read(steps - 4).state, when="taken")
+                steps += 4
 
 
 @pytest.mark.parametrize(

@@ -86,11 +86,7 @@ class CopyAndAdd:
     def _memory(self, raw: Buffer, flags: int) -> tuple[int, int | None]:
         """Give the size and the address of something that must be kept."""
         self._kept.append(memoryview(raw))
-        found = _PyBuffer()
-        ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(raw), ctypes.byref(found), flags)
-        size, address = found.len, found.buf
-        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(found))
-        return size, address
+        return size_and_address(raw, flags)
 
 
 class _Run(ctypes.Structure):
@@ -121,22 +117,37 @@ class _PyBuffer(ctypes.Structure):
     )
 
 
+def size_and_address(raw: Buffer, flags: int = _READABLE) -> tuple[int, int | None]:
+    """Give the size and the address of some bytes, which the caller keeps."""
+    found = _PyBuffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(raw), ctypes.byref(found), flags)
+    size, address = found.len, found.buf
+    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(found))
+    return size, address
+
+
 @functools.cache
 def _routine() -> Callable[..., None] | None:
     """Load the routine. None where there is none, or the system does not let us."""
+    found = library()
+    if found is None:
+        return None
+    routine: Any = found.copy_and_add
+    routine.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, *[ctypes.c_uint64] * 3, ctypes.c_void_p)
+    routine.restype = None
+    return routine  # type: ignore[no-any-return]
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """Load what is compiled. None where there is nothing for this machine, or the system does not let us."""
     if sys.implementation.name != "cpython":
         return None  # `_PyBuffer`
     try:
         raw = pkgutil.get_data(__package__, f"copy_and_add-{sys.platform}-{platform.machine()}.so")
-        library = None if raw is None else _load(raw)
+        return None if raw is None else _load(raw)
     except OSError:
         return None
-    if library is None:
-        return None
-    routine: Any = library.copy_and_add
-    routine.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, *[ctypes.c_uint64] * 3, ctypes.c_void_p)
-    routine.restype = None
-    return routine  # type: ignore[no-any-return]
 
 
 def _load(raw: bytes) -> ctypes.CDLL:

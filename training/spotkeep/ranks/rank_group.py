@@ -42,6 +42,7 @@ from spotkeep.state.differences import (
 from spotkeep.state.divided import Box, cover_problem, turns
 from spotkeep.state.encoding import EncodedState, Json, objects_in
 from spotkeep.state.training_state import TrainingState
+from spotkeep.state.united import UnitedState, digests_of
 
 from .distributed import Ranks, join_ranks, together
 from .meeting_rounds import MeetingRounds
@@ -425,6 +426,7 @@ class RankGroup:
         self._searches_left = 0
         self._comparison = RankComparison(self._training, self._joinables)
         self.meetings = MeetingRounds(channels.meetings)
+        self._united: Json = None
         self.shared = (
             None if self.world_size == 1 else SharedDirectory(path, ranks=channels.writing, ranks_upload=ranks_upload)
         )
@@ -468,6 +470,7 @@ class RankGroup:
         """
         if self.is_one_process:
             return state.encode()
+        self.unite(state)
 
         def encode_parts() -> tuple[EncodedState, EncodedState]:
             state.require_updated_tensors()
@@ -475,6 +478,31 @@ class RankGroup:
             return state.encode_common(), state.encode_per_rank()
 
         return self._comparison.encode(encode_parts)
+
+    def unite(self, state: TrainingState) -> None:
+        """Let entries that each rank has a part of know the parts of all ranks. Every rank must call it.
+
+        Raises:
+            OtherRankError: If an entry of another rank cannot be saved.
+            RankLostError: If a rank is gone.
+        """
+        entries = [entry for _, entry in objects_in(state.common) if isinstance(entry, UnitedState)]
+        if self.is_one_process or not entries:
+            return
+        outlines: list[Json] = []
+
+        def describe() -> Json:
+            outlines.extend(entry.outline() for entry in entries)
+            return [digests_of(outline) for outline in outlines]
+
+        digests = self.together(describe)
+        alike = all([names for names, _ in each] == [names for names, _ in digests[0]] for each in digests)
+        # Ranks with the same names have all plain values themselves.
+        if alike and digests == self._united:
+            return
+        self._united = digests
+        for entry, *of_ranks in zip(entries, *self.exchange(outlines)):
+            entry.unite(of_ranks, rank=self.rank)
 
     def check(self, state: TrainingState) -> bool:
         """Refuse a state that this group could not save, as `TrainingState.check` does.

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.chunk_checksums import chunk_checksum
-from spotkeep.disk.chunked_files import AlteredChunkError, read_data_file, read_part
+from spotkeep.disk.chunked_files import AlteredChunkError, read_chunks, read_data_file
 from spotkeep.disk.manifest import (
     CHUNK_BYTES,
     MANIFEST_NAME,
@@ -582,14 +582,19 @@ class RemoteCheckpoints:
         if len(spans) <= 1:
             require_not_cancelled(upload.cancelled)
             pace.wait(file.size, cancelled=upload.cancelled)
-            self._objects.write(key, self._read(upload, file, opened, 0, file.size), labels=labels)
+            raw = bytearray(file.size)
+            self._read(upload, file, opened, 0, raw)
+            self._objects.write(key, raw, labels=labels)
             upload.count(file.size, sent=True)
             return
         upload_id, there = self._begun(key) or (self._objects.begin_upload(key, labels=labels), {})
         parts: list[Part] = []
+        # A buffer for each thread, because new memory costs the processor as much as a copy.
+        buffers: list[bytearray] = []
 
         def send(span: _Span) -> None:
-            raw = self._read(upload, file, opened, span.start, span.size)
+            raw = buffers.pop() if buffers and span.size == spans[0].size else bytearray(span.size)
+            self._read(upload, file, opened, span.start, raw)
             part = there.get(span.number)
             known = part is not None and part.is_that_of(raw)
             if not known:
@@ -598,6 +603,8 @@ class RemoteCheckpoints:
             if part is not None:
                 parts.append(part)
             upload.count(span.size, sent=not known)
+            if len(raw) == spans[0].size:
+                buffers.append(raw)
 
         transfer(spans, send, cancelled=upload.cancelled)
         self._objects.finish_upload(key, upload_id, parts)
@@ -625,10 +632,12 @@ class RemoteCheckpoints:
             return None
         return (uploads[0], {part.number: part for part in parts}) if parts else None
 
-    def _read(self, upload: Upload, file: DataFile, opened: ReadableFile, start: int, size: int) -> bytes:
+    def _read(self, upload: Upload, file: DataFile, opened: ReadableFile, start: int, raw: bytearray) -> None:
+        """Fill a buffer with whole chunks of a file, verified."""
         name = f"{self._directory.name(upload.step)}/{file.name}"
         try:
-            return read_part(opened, file.chunks, start, size) if size else b""
+            with memoryview(raw) as memory:
+                read_chunks(opened, file.chunks, start, memory)
         except AlteredChunkError as error:
             raise DamagedCheckpointError(name, str(error), offsets=error.offsets) from error
         except OSError as error:

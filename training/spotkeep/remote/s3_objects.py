@@ -1,7 +1,8 @@
 """The few calls to Amazon S3 that a second tier of checkpoints needs. No other module knows boto3.
 
 boto3 is imported on use, and every AWS training image has it. All sent bytes carry their CRC-32, which S3 compares
-before it accepts them. The SDK retries throttles, faults and cut connections in its standard mode.
+before it accepts them. So the SDK need not sign a hash of them too, which would take most of the processor's time. The
+SDK retries throttles, faults and cut connections in its standard mode.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import contextlib
 import hashlib
 import importlib
 import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from spotkeep.errors import MissingLibraryError, RemoteError, UsageError
+from spotkeep.native.crc32 import crc32 as fast_crc32
 from spotkeep.state.arrays import Buffer
 
 _URI = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?", re.DOTALL)
@@ -167,7 +168,7 @@ class S3Objects:
         Raises:
             RemoteError: S3 refuses. Its code is one of `ALREADY_THERE` where there is one that must not be replaced.
         """
-        condition = {} if replace else {"IfNoneMatch": "*"}
+        condition = {} if replace else self._if_known("PutObject", IfNoneMatch="*")
         with _telling(f"{self._name(key)} cannot be written"):
             self._client.put_object(
                 Bucket=self._bucket,
@@ -185,7 +186,7 @@ class S3Objects:
             key: Its key.
             etag: The tag of the content that is to go. None for any content.
         """
-        condition = {} if etag is None else {"IfMatch": etag}
+        condition = {} if etag is None else self._if_known("DeleteObject", IfMatch=etag)
         with _telling(f"{self._name(key)} cannot be deleted"):
             self._client.delete_object(Bucket=self._bucket, Key=key, **condition)
 
@@ -260,13 +261,19 @@ class S3Objects:
                 if error.response["Error"]["Code"] not in _GONE:
                     raise
 
+    def _if_known(self, operation: str, **condition: str) -> dict[str, str]:
+        """Give a condition of a call, if the SDK is not older than it."""
+        meta = getattr(self._client, "meta", None)
+        members = () if meta is None else meta.service_model.operation_model(operation).input_shape.members
+        return {name: value for name, value in condition.items() if meta is None or name in members}
+
     def _name(self, key: str) -> str:
         return f"s3://{self._bucket}/{key}"
 
 
 def crc32(raw: Buffer) -> str:
     """Give the CRC-32 in S3's form, four big-endian bytes in Base64."""
-    return base64.b64encode(zlib.crc32(raw).to_bytes(4, "big")).decode("ascii")
+    return base64.b64encode(fast_crc32(raw).to_bytes(4, "big")).decode("ascii")
 
 
 def sendable(raw: Buffer) -> bytes | bytearray:
@@ -282,14 +289,19 @@ def _client() -> Any:
         raise MissingLibraryError(
             "checkpoints in S3 need boto3, which is not installed here: pip install boto3"
         ) from error
-    return boto3.session.Session().client(
-        "s3",
-        config=configuration.Config(
-            connect_timeout=_CONNECT_SECONDS,
-            read_timeout=_READ_SECONDS,
-            retries={"mode": "standard", "max_attempts": _ATTEMPTS},
-        ),
-    )
+    options = {
+        "connect_timeout": _CONNECT_SECONDS,
+        "read_timeout": _READ_SECONDS,
+        "retries": {"mode": "standard", "max_attempts": _ATTEMPTS},
+        # With a checksum of the caller's the SDK hashes each body again for its signature, over TLS too.
+        "s3": {"payload_signing_enabled": False},
+    }
+    try:
+        # Every chunk is verified by the checkpoint's own checksums.
+        chosen = configuration.Config(**options, response_checksum_validation="when_required")
+    except TypeError:  # an SDK from before 2025 verifies nothing
+        chosen = configuration.Config(**options)
+    return boto3.session.Session().client("s3", config=chosen)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 VOCABULARY, WIDTH, HIDDEN, HEADS, POSITIONS = 13, 10, 18, 2, 5
-WIDE_ROWS, WIDE_COLUMNS = 16411, 256
+WIDE_ROWS, WIDE_COLUMNS = 16411, 512
 
 
 @dataclass(kw_only=True)
