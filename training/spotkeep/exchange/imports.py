@@ -173,6 +173,7 @@ class _Writer:
 
     def __init__(self, target: Path, *, numpy: bool) -> None:
         self._target, self._numpy = target, numpy
+        self._draft = target.with_name(f".{target.name}.draft")
         self._storage = LocalStorage()
         self._parts: list[tuple[int, Callable[[], Iterator[bytes]]]] = []
         self._end = 0
@@ -186,25 +187,30 @@ class _Writer:
             raise ExchangeError(f"it holds no tensor that can be imported: {name} is {why}")
         try:
             self._storage.make_directory(self._target.parent)
+            self._storage.remove_tree(self._draft)
+            self._storage.make_directory(self._draft)
+            size = self._write(document, step)
+            # What is replaced stands until the new one is whole. No reader takes a folder of the draft's name.
             if self._storage.is_directory(self._target) and MANIFEST_NAME in self._storage.names(self._target):
                 self._storage.remove_file(self._target / MANIFEST_NAME)
                 self._storage.sync_directory(self._target)
             self._storage.remove_tree(self._target)
-            self._storage.make_directory(self._target)
-            return self._write(document, step)
+            self._storage.rename(self._draft, self._target)
+            self._storage.sync_directory(self._target.parent)
         except BaseException as error:
             with contextlib.suppress(OSError):
-                self._storage.remove_tree(self._target)
+                self._storage.remove_tree(self._draft)
             if isinstance(error, OSError):
                 raise SaveError(f"{self._target} could not be written: {error.strerror or error}") from error
             raise
+        return size
 
     def _write(self, document: Any, step: int) -> int:
         files: list[DataFile] = []
         chunks = self._chunks()
         while chunk := next(chunks, b""):
             files.append(self._data_file(len(files), chunk, chunks))
-        self._storage.sync_directory(self._target)
+        self._storage.sync_directory(self._draft)
         manifest = Manifest(
             step=step,
             epochs_completed=None,
@@ -214,16 +220,16 @@ class _Writer:
             state=document,
         )
         raw = manifest_bytes(manifest)
-        draft = self._target / f"{MANIFEST_NAME}.draft"
+        draft = self._draft / f"{MANIFEST_NAME}.draft"
         self._storage.write(draft, raw)
-        self._storage.rename(draft, self._target / MANIFEST_NAME)
-        self._storage.sync_directory(self._target)
+        self._storage.rename(draft, self._draft / MANIFEST_NAME)
+        self._storage.sync_directory(self._draft)
         return len(raw) + sum(file.size for file in files)
 
     def _data_file(self, number: int, chunk: bytes, following: Iterator[bytes]) -> DataFile:
         """Write one data file of whole chunks, which begins with `chunk`."""
         name, size, checksums = data_file_name(number), 0, []
-        with self._storage.create(self._target / name) as descriptor:
+        with self._storage.create(self._draft / name) as descriptor:
             while chunk:
                 self._storage.write_at(descriptor, memoryview(chunk), size)
                 checksums.append(chunk_checksum(chunk))
