@@ -150,8 +150,8 @@ def _opened(source: Path, kind: str) -> Iterator[Any]:
         with read_dcp(source) as state:
             yield state
     elif kind == "safetensors":
-        with contextlib.closing(read_safetensors(source)) as found:
-            yield next(found)[0]
+        with read_safetensors(source) as (arrays, _):
+            yield arrays
     elif kind == "torch":
         with opened([source]) as (descriptor,):
             yield read_torch_file(descriptor)[0]
