@@ -11,6 +11,8 @@ import pytest
 
 from benchmarks.guarantees import trials
 from benchmarks.guarantees.host import Host
+from benchmarks.guarantees.libraries import Spotkeep
+from spotkeep import Checkpointer
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.long]
@@ -37,6 +39,12 @@ def test_this_library_keeps_what_the_page_says(tmp_path: Path) -> None:
         written = trials.share_writing(host, made(tmp_path / "bytes"), ranks=2)
         assert isinstance(written, list)
         assert max(written) < 0.6 * sum(written)
+
+
+def test_each_verb_of_this_library_is_a_method() -> None:
+    verbs = Spotkeep.verbs.values()
+    assert None not in verbs
+    assert [verb for verb in verbs if not hasattr(Checkpointer, str(verb).removeprefix("Checkpointer."))] == []
 
 
 def test_the_trials_see_what_another_library_does_not_keep(tmp_path: Path) -> None:
