@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 import lightning.pytorch as pl
 import torch
 import torchmetrics
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
 from spotkeep.integrations.lightning import fit_resumably
 from tests.forking import say
@@ -87,24 +88,36 @@ class Measured(pl.Callback):
         self.values = state["values"]
 
 
+class OlderFSDP(pl.strategies.FSDPStrategy):
+    """Lightning's own, but for the device: Lightning gives its index, and a CPU has none."""
+
+    def _setup_model(self, model):
+        return FullyShardedDataParallel(model, device_id=torch.device("cpu"), **self.kwargs)
+
+    def model_sharded_context(self):
+        return nullcontext()
+
+
 def train(kind, folder, notice_at):
     pl.seed_everything(5, verbose=False)
     watch, measured = Watch(folder, notice_at), Measured()
-    strategy = (
-        pl.strategies.ModelParallelStrategy(data_parallel_size=watch.ranks, tensor_parallel_size=1)
-        if kind == "fsdp"
-        else pl.strategies.DDPStrategy()
-    )
+    strategies = {
+        "ddp": pl.strategies.DDPStrategy,
+        "fsdp": OlderFSDP,
+        "model parallel": partial(
+            pl.strategies.ModelParallelStrategy, data_parallel_size=watch.ranks, tensor_parallel_size=1
+        ),
+    }
     model = Net(watch)
     trainer = pl.Trainer(
-        devices=watch.ranks, accelerator="cpu", strategy=strategy, max_epochs=EPOCHS, default_root_dir=str(folder),
-        logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-        callbacks=[Watches(watch), measured],
+        devices=watch.ranks, accelerator="cpu", strategy=strategies[kind](), max_epochs=EPOCHS,
+        default_root_dir=str(folder), logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, callbacks=[Watches(watch), measured],
     )  # fmt: skip
     data = torch.utils.data.DataLoader(Rows(), BATCH, shuffle=True)
     fit_resumably(trainer, model, data, directory=folder / "checkpoints", every_steps=100)
     facts = {"step": trainer.global_step, "measured": measured.values}
-    watch.ends(model, trainer.optimizers[0], divided=kind == "fsdp", **facts)
+    watch.ends(model, trainer.optimizers[0], divided=kind == "model parallel", **facts)
 
 
 def main(folder, kind):
