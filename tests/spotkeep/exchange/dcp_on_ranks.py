@@ -1,7 +1,11 @@
-"""Saves or loads a checkpoint of DCP on several ranks: `dcp_on_ranks.py N save|load FOLDER`."""
+"""Saves or loads a checkpoint of DCP on several ranks, or saves one of ours.
+
+`dcp_on_ranks.py N save|load|ours FOLDER`
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import warnings
@@ -13,6 +17,8 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as multiprocessing
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+
+from spotkeep import Checkpointer
 
 
 def state_on(mesh: Any, *, divided_otherwise: bool) -> tuple[dict[str, Any], list[torch.Tensor]]:
@@ -33,11 +39,15 @@ def state_on(mesh: Any, *, divided_otherwise: bool) -> tuple[dict[str, Any], lis
 def work(rank: int, count: int, verb: str, folder: str, store: str) -> None:
     """Do the part of one rank."""
     warnings.simplefilter("ignore")
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count), LOCAL_WORLD_SIZE=str(count))
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=count)
     mesh = init_device_mesh("cpu", (count,))
     state, whole = state_on(mesh, divided_otherwise=verb == "load")
     if verb == "save":
         dcp.save({"model": state}, checkpoint_id=folder)
+    elif verb == "ours":
+        with Checkpointer({"model": state}, directory=folder) as checkpointer:
+            checkpointer.save(1)
     else:
         for tensor in state.values():
             tensor.zero_()

@@ -124,6 +124,27 @@ def test_two_ranks_load_an_export_and_an_import_takes_the_parts_of_two_ranks(tmp
         on_ranks(count, "load", str(tmp_path / "ours"))
 
 
+@pytest.mark.torch
+@pytest.mark.long
+def test_a_checkpoint_of_two_ranks_is_exported_whole(tmp_path: Path) -> None:
+    """Tensors that are divided among the ranks are put together on the way, in each format."""
+    torch = pytest.importorskip("torch")
+    load_file = pytest.importorskip("safetensors.torch").load_file
+    on_ranks(2, "ours", str(tmp_path / "checkpoints"))
+    torch.manual_seed(0)
+    rows, columns = torch.randn(7, 5), torch.randn(6, 9)
+    expected = {"rows": rows, "columns": columns, "copied": rows, "few": rows[:1], "plain": rows}
+    export_checkpoint(tmp_path / "checkpoints", tmp_path / "x.safetensors", format="safetensors")
+    export_checkpoint(tmp_path / "checkpoints", tmp_path / "x.pt", format="torch")
+    export_checkpoint(tmp_path / "checkpoints", tmp_path / "dcp", format="dcp")
+    of_safetensors, of_torch = load_file(tmp_path / "x.safetensors"), torch.load(tmp_path / "x.pt", weights_only=True)
+    for name, tensor in expected.items():
+        assert torch.equal(of_safetensors[f"model.{name}"], tensor)
+        assert torch.equal(of_torch["model"][name], tensor)
+    for count in (1, 2):
+        on_ranks(count, "load", str(tmp_path / "dcp"))
+
+
 def test_what_is_written_is_read_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dcp, "_CHUNK_BYTES", 1000)
     state = {

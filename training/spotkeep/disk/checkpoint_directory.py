@@ -238,6 +238,7 @@ class CheckpointDirectory:
         *,
         live: Mapping[str, Any] | None = None,
         view: Callable[[Manifest], Json] = Manifest.whole_state,
+        partly: bool = False,
     ) -> OpenCheckpoint:
         """Read a checkpoint without the content of its arrays and tensors, which `fill` reads.
 
@@ -245,6 +246,7 @@ class CheckpointDirectory:
             step: The step of the checkpoint.
             live: The objects of a script. Their arrays and tensors are filled if they have the form of the saved ones.
             view: Gives the state document to read. Only the chunks that hold bytes of it are read and verified.
+            partly: Neither this rank nor another one reads the rest.
 
         Raises:
             DamagedCheckpointError: A file is damaged so far. The message names the file and the problem. Nothing was
@@ -263,7 +265,7 @@ class CheckpointDirectory:
 
         def fill() -> None:
             content.fill()
-            if manifest.world_size == self._world_size:
+            if manifest.world_size == self._world_size and not partly:
                 # Of several ranks each looks at its own part; if one finds damage there, all of them `distrust` it.
                 self._found_good[step] = found
 
