@@ -10,7 +10,6 @@ import itertools
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -227,7 +226,7 @@ def test_a_notice_in_a_long_step_makes_all_leave_after_that_step(train, tmp_path
     """It comes in the step's beginning, before the ranks wait for each other's gradients."""
     for rank, world_size in ((0, 2), (2, 4)):
         directory = tmp_path / f"c{rank}"
-        run = train(directory, world_size=world_size, notice_at_begin=[rank, 5], long_step_seconds=0.6)
+        run = train(directory, world_size=world_size, notice_at_begin=[rank, 5], long_step_seconds=2)
         assert run.codes == [75] * world_size, run.output
         assert [event["step"] for event in run.events("saved")] == [4, 6]
 
@@ -252,7 +251,7 @@ def test_a_rank_that_is_stopped_for_a_while_leaves_with_the_others(train, tmp_pa
 
 def test_saves_by_rank_0s_clock_are_of_the_same_steps_on_all_ranks(train, tmp_path):
     options = {"every_steps": None, "every_seconds": 0.15, "keep_last": 9}
-    run = train(tmp_path / "c", world_size=3, steps=60, step_seconds=0.01, options=options)
+    run = train(tmp_path / "c", world_size=3, steps=60, step_seconds=0.025, options=options)
     assert run.codes == [0, 0, 0], run.output
     saved = [event["step"] for event in run.events("saved")]
     assert len(saved) >= 3
@@ -474,7 +473,7 @@ class TestFreeRanks:
     """Ranks that do not wait for each other in a step."""
 
     def test_a_rank_in_a_long_step_holds_no_other_up(self, train, tmp_path):
-        run = train(tmp_path / "c", kind="free", long_step=[1, 3], long_step_seconds=1.5)
+        run = train(tmp_path / "c", kind="free", long_step=[1, 3], long_step_seconds=2.5)
         assert run.codes == [0, 0], run.output
         ahead, slow = run.began
         assert len(ahead) == len(slow) == STEPS
@@ -494,8 +493,7 @@ class TestFreeRanks:
         assert run.codes == [1, 1], run.output
         for output in run.output:
             assert "UsageError: the ranks are at different places of the training: rank 0 has done step " in output
-        last = max(int(number) for number in re.findall(r"rank . has done step (\d+)", run.output[0]))
-        assert last < 500, "long before the next save"
+            assert "has done its last step" not in output, "long before the next save"
 
     def test_a_process_that_forks_and_one_with_several_checkpointers_end(self, train, tmp_path):
         run = train(tmp_path / "a", kind="free", fork=[1, 3])

@@ -41,7 +41,7 @@ SIZE = Size(total_steps=6, every_steps=2, state_bytes=5 * 2**20)
 
 _LIMIT_SECONDS = 90.0
 _KILLED = -signal.SIGKILL
-_KINDS = ("kill", "kill", "kill-midway")
+_KINDS = ("kill", "kill-midway")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +98,8 @@ def run_torchrun(job: dict[str, Any]) -> list[int | None]:
 
 
 Run = Callable[[dict[str, Any]], list[int | None]]
+Calls = dict[str, list[list[str]]]
+"""By the number of ranks, for each rank, the names of its calls that change the folder."""
 
 
 class RankJudge:
@@ -202,7 +204,7 @@ def kill_ranks(done: Done, *, count: int, torchrun: int, seed: int, pools: int, 
         calls = finished.pop("calls", None)
         with kept.open("a", encoding="utf-8") as file:
             if calls is None:
-                calls = _count_calls(free)
+                calls = _record_calls(free)
                 _append(file, {"trial": "calls", "found": calls})
             kinds = (("forked", count), ("torchrun", torchrun))
             plan = [f"{kind} {number}" for kind, trials_of_kind in kinds for number in range(trials_of_kind)]
@@ -236,7 +238,7 @@ def kill_ranks(done: Done, *, count: int, torchrun: int, seed: int, pools: int, 
     return total
 
 
-def _trial(trial: str, calls: dict[str, list[int]], *, seed: int, run: Run) -> TrialFindings:
+def _trial(trial: str, calls: Calls, *, seed: int, run: Run) -> TrialFindings:
     chance = random.Random(f"{seed} {trial}")  # noqa: S311 - reproducible, not secret
     broken = [(FIRST_RANKS, *_fault(calls, FIRST_RANKS, chance))]
     if chance.random() < 1 / 3:
@@ -293,18 +295,20 @@ def attempt_of(run: Run, scratch: Path, *, world_size: int, **options: Any) -> R
     return RankAttempt(world_size=world_size, exit_codes=tuple(codes), said=tuple(said), durable=durable, errors=errors)
 
 
-def _fault(calls: dict[str, list[int]], ranks: int, chance: random.Random) -> tuple[int, str, int]:
+def _fault(calls: Calls, ranks: int, chance: random.Random) -> tuple[int, str, int]:
     rank = chance.randrange(ranks)
-    return rank, chance.choice(_KINDS), chance.randrange(calls[str(ranks)][rank])
+    names = calls[str(ranks)][rank]
+    call = chance.randrange(len(names))
+    return rank, chance.choice([kind for kind in _KINDS if interposition.applies(kind, names[call])]), call
 
 
-def _count_calls(free: SimpleQueue[RankPool]) -> dict[str, list[int]]:
-    """Count the calls of each rank that change the folder, for each number of ranks.
+def _record_calls(free: SimpleQueue[RankPool]) -> Calls:
+    """Name the calls of each rank that change the folder, for each number of ranks.
 
     Raises:
         ValueError: If a training without a fault does not come to its end.
     """
-    counted: dict[str, list[int]] = {}
+    recorded: Calls = {}
     for ranks in sorted({FIRST_RANKS, *RANKS}):
         with trials.scratch_directory() as scratch:
             pool = free.get()
@@ -316,13 +320,14 @@ def _count_calls(free: SimpleQueue[RankPool]) -> dict[str, list[int]]:
             judge.see(attempt, killed=None)
             if judge.found.problems:
                 raise ValueError("; ".join(judge.found.problems))
-            counted[str(ranks)] = [_counted(Path(f"{scratch / 'record'}.{rank}")) for rank in range(ranks)]
-    return counted
+            recorded[str(ranks)] = [_names(Path(f"{scratch / 'record'}.{rank}")) for rank in range(ranks)]
+    return recorded
 
 
-def _counted(record: Path) -> int:
+def _names(record: Path) -> list[str]:
     with record.open(encoding="ascii") as lines:
-        return sum(trials.is_counted(json.loads(line)) for line in lines)
+        calls = [json.loads(line) for line in lines]
+    return [str(call.get("name", call["call"])) for call in calls if trials.is_counted(call)]
 
 
 def _finished_trials(kept: Path, *, seed: int) -> dict[str, Any]:

@@ -85,7 +85,8 @@ def test_a_run_that_was_stopped_goes_on_with_the_trials_that_are_left(
     kept = tmp_path / "kept.jsonl"
     monkeypatch.setattr(rank_trials, "RANKS", (2, 3))
     monkeypatch.setattr(rank_trials, "FIRST_RANKS", 2)
-    monkeypatch.setattr(rank_trials, "_count_calls", lambda free: {"2": [50, 21], "3": [51, 22, 21]})
+    names = ["mkdir", "open", "pwrite", "fsync"] * 4
+    monkeypatch.setattr(rank_trials, "_record_calls", lambda free: {"2": [names] * 2, "3": [names] * 3})
     really, begun = rank_trials._trial, []
 
     def stopped_at_the_second(name: str, *arguments: Any, **options: Any) -> TrialFindings:
