@@ -172,6 +172,19 @@ class UsageError(SpotkeepError):
     """The library was called in a way that cannot work."""
 
 
+class ExchangeError(SpotkeepError):
+    """A checkpoint cannot be exported to another format, or imported from one.
+
+    Attributes:
+        problem: The reason.
+        hint: The next step. Empty where there is none.
+    """
+
+    def __init__(self, problem: str, *, hint: str = "") -> None:
+        self.problem, self.hint = problem, hint
+        super().__init__(f"{problem}: {hint}" if hint else problem)
+
+
 class JobError(SpotkeepError):
     """The job's command could not be started.
 

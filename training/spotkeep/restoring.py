@@ -184,6 +184,7 @@ class Restore:
             RemoteError: If S3 cannot be read.
             SystemExit: With code 75, for a notice during a download.
         """
+        self._ranks.unite(self._state)
         overwrites = any(self._ranks.together(partial(self._ranks.check, self._state)))
         manifest = self._restore(step, overwrites=overwrites)
         if self.left_out and self._ranks.is_first:
@@ -221,6 +222,8 @@ class Restore:
                 overwritten = overwritten or (overwrites and found is not None)
                 continue
             self._ranks.together(partial(self._put_back, found))
+            # An optimizer may have got a state that it did not have before.
+            self._ranks.unite(self._state)
             self._ranks.together(partial(self._compare, found))
             if step not in remote:
                 self._tier.saved(step)
@@ -257,7 +260,7 @@ class Restore:
             if self._shared_memory is None:
                 self._shared_memory = SharedMemory(self._state.whole)
                 self._shared_memory.part()
-            opened = self._directory.open(step, live=self._state.whole, view=self._view)
+            opened = self._directory.open(step, live=self._state.whole, view=self._view, partly=not self._strict)
             self._rank_states = self._states_of_other_ranks(opened.manifest)
             require_fit(self._live(opened), self._values(opened), step=step)
             found.append(opened)

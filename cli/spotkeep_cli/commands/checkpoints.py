@@ -1,8 +1,9 @@
-"""`spotkeep checkpoints ls|verify|show|diff|export`: what a training has saved, of a directory or of a run."""
+"""`spotkeep checkpoints ls|verify|show|diff|export|import`: the saved states of a training, of a directory or a run."""
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from contextlib import AbstractContextManager
 from functools import partial
@@ -19,7 +20,8 @@ from spotkeep_cli.terminal import NextStep, Terminal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spotkeep_cli.checkpoints.export import Exported
+    from spotkeep.exchange import Exported
+    from spotkeep_cli.checkpoints.export import ExportFormat
     from spotkeep_cli.checkpoints.listing import VerifiedCheckpoint
     from spotkeep_cli.checkpoints.places import CheckpointPlace, ShowProgress
 
@@ -206,49 +208,173 @@ def diff(
     )
 
 
+Format = Annotated[
+    str, typer.Option("--format", "-f", metavar="FORMAT", help="dcp, orbax, safetensors or torch.", show_default=False)
+]
+
+
 @app.command()
 def export(
     context: typer.Context,
     target: Target,
     step: Annotated[str, typer.Argument(metavar="STEP", help="Which one: 100, or step-100.", show_default=False)],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write.", show_default=False)],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file or folder to write.", show_default=False)],
     *,
-    as_format: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="safetensors or torch.", show_default=False)
-    ],
+    as_format: Format,
+    shard_size: Annotated[
+        str | None,
+        typer.Option(
+            "--shard-size",
+            metavar="SIZE",
+            help="The most bytes of a safetensors file, such as 5GB. OUT is a folder then, with an index if needed.",
+            show_default=False,
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a checkpoint's state as a safetensors file, or as a file for torch.load."""
+    """Write a checkpoint's state for torch.distributed.checkpoint, Orbax, safetensors or torch.load."""
     from spotkeep_cli.checkpoints.export import ExportFormat, check_target
     from spotkeep_cli.checkpoints.export import export as export_to
     from spotkeep_cli.checkpoints.places import step_of
 
-    if as_format not in list(ExportFormat):
-        raise UsageError(f"there is no format {as_format!r}", hint=f"one of {', '.join(ExportFormat)}")
-    chosen = ExportFormat(as_format)
-    check_target(out, overwrite=force)
+    chosen = _format(as_format)
+    shard_bytes = None if shard_size is None else _bytes_of(shard_size)
+    if shard_bytes is not None and chosen is not ExportFormat.SAFETENSORS:
+        raise UsageError("--shard-size is of safetensors", hint="leave it out")
+    check_target(out, overwrite=force, folder=chosen.is_folder(shard_bytes=shard_bytes))
     inspection = _Inspection(context, target, as_json=as_json)
     with inspection.translated_errors():
         number = step_of(inspection.place, step)
         with inspection.place.opened(number, with_data=True) as checkpoint:
             size = sum(file.size for file in checkpoint.manifest.files)
             with inspection.show_progress(f"writing {out.name}", size) as on_bytes:
-                written = export_to(checkpoint, out, as_format=chosen, overwrite=force, on_bytes=on_bytes)
+                written = export_to(
+                    checkpoint, out, as_format=chosen, overwrite=force, shard_bytes=shard_bytes, on_bytes=on_bytes
+                )
     if as_json:
-        left_out = [{"name": name, "why": why} for name, why in written.left_out]
         inspection.terminal.give_json(
             {"step": number, "file": str(out), "format": chosen.value, "bytes": written.size,
-             "tensors": written.tensors, "values": written.values, "left_out": left_out}
+             "tensors": written.tensors, "values": written.values, "left_out": _left_out(written.left_out)}
         )  # fmt: skip
         return
     _show_exported(inspection.terminal, written, out=out, step=number)
-    name = json.dumps(str(out))
-    read = f"safetensors.torch.load_file({name})" if chosen is ExportFormat.SAFETENSORS else f"torch.load({name})"
-    library = "safetensors.torch" if chosen is ExportFormat.SAFETENSORS else "torch"
-    inspection.terminal.show_next(
-        NextStep(command=f"python -c {shlex.quote(f'import {library}; print({read}.keys())')}", what="read it")
-    )
+    if shard_bytes is None and chosen in _READING:
+        read = _READING[chosen].format(name=json.dumps(str(out)))
+        inspection.terminal.show_next(NextStep(command=f"python -c {shlex.quote(read)}", what="read it"))
+
+
+_READING = {
+    "safetensors": "import safetensors.torch; print(safetensors.torch.load_file({name}).keys())",
+    "torch": "import torch; print(torch.load({name}).keys())",
+    "dcp": "from torch.distributed.checkpoint import FileSystemReader as R; "
+    "print(R({name}).read_metadata().state_dict_metadata.keys())",
+    "orbax": "import os, orbax.checkpoint as o; "
+    "print(o.StandardCheckpointer().restore(os.path.abspath({name})).keys())",
+}
+"""Programs that read an export, by its format."""
+
+
+@app.command("import")
+def import_(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A folder of DCP or Orbax, a file of torch.save, or safetensors.",
+            show_default=False,
+        ),
+    ],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIRECTORY", help="The checkpoints of the script.", show_default=False)
+    ],
+    *,
+    step: Annotated[int, typer.Option("--step", min=0, help="The completed steps of the new checkpoint.")] = 0,
+    as_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="FORMAT",
+            help="dcp, orbax, safetensors or torch. Default: SOURCE shows it.",
+            show_default=False,
+        ),
+    ] = None,
+    under: Annotated[
+        str | None,
+        typer.Option(
+            "--under",
+            metavar="NAME",
+            help="The name of the whole state in the script, such as model.",
+            show_default="its own names, and model for safetensors",
+        ),
+    ] = None,
+    prefix: Annotated[
+        str,
+        typer.Option("--prefix", metavar="TEXT", help="Only names that begin with it, without it.", show_default=False),
+    ] = "",
+    arrays: Annotated[
+        str | None,
+        typer.Option(
+            "--arrays",
+            metavar="LIBRARY",
+            help="torch or numpy: the library of the script's arrays.",
+            show_default="numpy for Orbax, else torch",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a checkpoint of the same step.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a checkpoint that a script resumes from, of one of another library. Nothing in it is executed."""
+    from spotkeep_cli.checkpoints.export import import_from
+    from spotkeep_cli.checkpoints.listing import translated_errors
+    from spotkeep_cli.rendering.quantities import counted, size
+
+    chosen = None if as_format is None else _format(as_format)
+    terminal = Terminal(as_json=as_json)
+    with translated_errors(verify_command=shlex.join(["spotkeep", "checkpoints", "verify", str(directory)])):
+        made = import_from(
+            source,
+            directory,
+            step=step,
+            as_format=chosen,
+            under=under,
+            prefix=prefix,
+            arrays=arrays,
+            overwrite=force,
+        )
+    if as_json:
+        terminal.give_json(
+            {"step": made.step, "directory": str(directory), "format": made.format, "bytes": made.size,
+             "tensors": made.tensors, "values": made.values, "left_out": _left_out(made.left_out)}
+        )  # fmt: skip
+        return
+    holds = f"{counted(made.tensors, 'tensor')}, {counted(made.values, 'plain value')}"
+    terminal.show(f"{directory}/step-{made.step} holds {source} ({made.format}): {holds}, {size(made.size)}.")
+    _remark_left_out(terminal, made.left_out, because="only their own code can make them")
+    show = shlex.join(["spotkeep", "checkpoints", "show", str(directory), str(made.step)])
+    terminal.show_next(NextStep(command=show, what="the names that the script has to pass"))
+
+
+def _format(text: str) -> ExportFormat:
+    from spotkeep_cli.checkpoints.export import ExportFormat
+
+    if text not in list(ExportFormat):
+        raise UsageError(f"there is no format {text!r}", hint=f"one of {', '.join(ExportFormat)}")
+    return ExportFormat(text)
+
+
+def _bytes_of(text: str) -> int:
+    match = re.fullmatch(r"([0-9]{1,9})([KMGT]?B?)", text.strip().upper())
+    unit = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+    if match is None or not int(match.group(1)):
+        raise UsageError(f"{text!r} is no size", hint="write for example 500MB or 5GB")
+    thousands: int = 1000 ** unit[match.group(2).rstrip("B")]
+    return int(match.group(1)) * thousands
+
+
+def _left_out(left_out: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"name": name, "why": why} for name, why in left_out]
 
 
 class _Inspection:
@@ -338,14 +464,20 @@ def _end_as_found(verdicts: Sequence[VerifiedCheckpoint], taken: VerifiedCheckpo
 
 
 def _show_exported(terminal: Terminal, written: Exported, *, out: Path, step: int) -> None:
-    from spotkeep_cli.rendering.printable import printable_line
     from spotkeep_cli.rendering.quantities import counted, size
 
     holds = f"{counted(written.tensors, 'tensor')}, {counted(written.values, 'plain value')}"
     terminal.show(f"{out} holds step {step}: {holds}, {size(written.size)}.")
-    if written.left_out:
-        terminal.remark(f"Left out, because the format cannot hold them: {len(written.left_out):,}")
-        for name, why in written.left_out[:20]:
-            terminal.remark(f"  {printable_line(name, longest=60)}: {printable_line(why, longest=80)}")
-        if len(written.left_out) > 20:
-            terminal.remark(f"  ... and {len(written.left_out) - 20:,} more; --json lists them all")
+    _remark_left_out(terminal, written.left_out, because="the format cannot hold them")
+
+
+def _remark_left_out(terminal: Terminal, left_out: Sequence[tuple[str, str]], *, because: str) -> None:
+    from spotkeep_cli.rendering.printable import printable_line
+
+    if not left_out:
+        return
+    terminal.remark(f"Left out, because {because}: {len(left_out):,}")
+    for name, why in left_out[:20]:
+        terminal.remark(f"  {printable_line(name, longest=60)}: {printable_line(why, longest=80)}")
+    if len(left_out) > 20:
+        terminal.remark(f"  ... and {len(left_out) - 20:,} more; --json lists them all")

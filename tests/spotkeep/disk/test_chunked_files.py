@@ -236,3 +236,28 @@ def test_a_comparison_reads_no_chunk_that_holds_none_of_the_memory(written, cont
     with contextlib.closing(Counted(path)) as file:
         assert altered_memory(file, checksums, [(start, content[start:end])]) == []
     assert sorted(read) == [4, 8], "the chunks of which the memory has a part"
+
+
+@pytest.mark.parametrize("changed", [None, 0, 700_000, -1])
+def test_a_comparison_knows_the_ends_that_were_read(written, content, cached, changed):
+    """A chunk of which a rank needs a part is read once."""
+    path, checksums = written
+    spans = [(100, 5000), (CHUNK_BYTES - 100_000, 3 * CHUNK_BYTES + 5), (4 * CHUNK_BYTES + 70_000, 5 * CHUNK_BYTES)]
+    memory = [bytearray(end - start) for start, end in spans]
+    targets = [(start, memoryview(held)) for (start, _), held in zip(spans, memory, strict=True)]
+    cut = {}
+    with opened(path) as file:
+        read_data_file(file, checksums, targets, cut=cut)
+    assert {low // CHUNK_BYTES for low, _ in cut} == {0, 3, 4}
+    read = []
+
+    class Counted(ReadableFile):
+        def read_into(self, target, offset, **options):
+            read.append(offset)
+            return super().read_into(target, offset, **options)
+
+    if changed is not None:
+        memory[2][changed] ^= 1
+    with contextlib.closing(Counted(path)) as file:
+        assert altered_memory(file, checksums, targets, cut=cut) == ([] if changed is None else [2])
+    assert read == []

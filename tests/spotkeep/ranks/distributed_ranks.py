@@ -16,6 +16,8 @@ import socket
 import sys
 import threading
 import time
+import warnings
+from collections import OrderedDict
 from functools import partial
 from pathlib import Path
 
@@ -78,6 +80,7 @@ def run_rank(rank: int, job: dict, port: int) -> None:
     kinds = {
         "steps": train,
         "epochs": train_epochs,
+        "samples": go_through_samples,
         "shards": train_sharded,
         "reshard": reshard,
         "apart": train_apart,
@@ -220,46 +223,133 @@ def train_epochs(rank: int, job: dict, port: int) -> None:
     dist.destroy_process_group()
 
 
-def train_sharded(rank: int, job: dict, port: int) -> None:
-    """A model of which each rank holds a part."""
+def go_through_samples(rank: int, job: dict, port: int) -> None:
+    """Go through the samples of two epochs, of which a sampler gives each rank its part, and print their numbers."""
     import torch
     import torch.distributed as dist
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.utils.data import DataLoader, DistributedSampler
+
+    from spotkeep import ResumableTraining
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="stdout")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
+    sampler = DistributedSampler(range(48), seed=3)
+    model = torch.nn.Linear(1, 1)
+    training = ResumableTraining({"model": model}, directory=job["directory"], every_steps=1)
+    loader = training.loader(DataLoader(range(48), batch_size=job["batch_size"], sampler=sampler))
+    for epoch in training.epochs(2):
+        sampler.set_epoch(epoch)
+        for number, batch in enumerate(loader, loader.start):
+            print("samples", json.dumps([epoch, batch.tolist()]), flush=True)
+            if [epoch, number, rank] == job.get("notice"):
+                os.kill(os.getpid(), signal.SIGTERM)
+    dist.destroy_process_group()
+
+
+def train_sharded(rank: int, job: dict, port: int) -> None:
+    """A model of which each rank holds a part, in one of several divisions."""
+    import torch
+    import torch.distributed as dist
 
     from spotkeep import Checkpointer
     from spotkeep.integrations.sharded import ShardedState
 
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="stdout")
+    warnings.simplefilter("ignore")  # torch's own, about what it has left behind
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
     torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Linear(6, 7), torch.nn.Tanh(), torch.nn.Linear(7, 3))
-    mesh = init_device_mesh("cpu", (job["world_size"],))
-    for layer in (net[0], net[2], net):
-        fully_shard(layer, mesh=mesh)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    models = divided_models(job.get("division", "fully_shard"), rank, job["world_size"])
+    parameters = [parameter for model in models for parameter in model.parameters()]
+    optimizer = torch.optim.AdamW(parameters, lr=1e-2)
     torch.manual_seed(100 + rank)
-    if job.get("unwrapped"):
-        state, per_rank = {"model": net}, {}
-    else:
-        state = {}
-        per_rank = {"shards": ShardedState(net, optimizer), "torch": torch.default_generator}
-    with Checkpointer(state, job["directory"], every_steps=4, per_rank=per_rank) as checkpointer:
+    shards = ShardedState(models, optimizer)
+    per_rank = {"torch": torch.default_generator}
+    with Checkpointer({"shards": shards}, job["directory"], every_steps=4, per_rank=per_rank) as checkpointer:
         began = checkpointer.step
+        taken = parts_of({"shards": shards.state_dict()})
         for step in checkpointer.steps(job["steps"]):
+            # Ranks with parts of one computation have the same data, and those with computations of their own have not.
+            data = None if job.get("division", "fully_shard") in OWN_DATA else torch.Generator().manual_seed(step)
             optimizer.zero_grad()
-            net(torch.randn(4, 6)).square().mean().backward()
+            sum(model(torch.randn(4, model.inputs, generator=data)).square().mean() for model in models).backward()
             optimizer.step()
             if [rank, step] == job.get("kill_in_step"):
                 os.kill(os.getpid(), signal.SIGKILL)
-    parts = [part.to_local() for part in net.parameters()]
-    for own in optimizer.state.values():
-        parts += [own["exp_avg"].to_local(), own["exp_avg_sq"].to_local(), own["step"]]
-    digest = hashlib.sha256(b"".join(part.detach().numpy().tobytes() for part in parts)).hexdigest()
-    result = {"began": began, "weights": digest, "own": sum(part.numel() for part in net.parameters())}
-    Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
+        ended = parts_of({"shards": shards.state_dict()})
+    torch.save({"taken": taken, "ended": ended}, f"{job['out']}.{rank}.parts")
+    digest = hashlib.sha256(repr(ended).encode()).hexdigest()
+    own = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
+    Path(f"{job['out']}.{rank}.json").write_text(json.dumps({"began": began, "weights": digest, "own": own}))
     dist.destroy_process_group()
+
+
+OWN_DATA = ("fully_shard", "fully_shard in replicas", "flat", "flat with names", "flat in replicas")
+
+
+def divided_models(division: str, rank: int, world_size: int) -> list:
+    """Give the models of this rank, which are one model on all of them together."""
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    class Net(torch.nn.Sequential):
+        inputs = 6
+
+    first = [("a", torch.nn.Linear(6, 7)), ("norm", torch.nn.BatchNorm1d(7)), ("active", torch.nn.Tanh())]
+    last = [("b", torch.nn.Linear(7, 3))]
+    net = Net(OrderedDict([*first, *last]))
+    half = world_size // 2
+    if division == "stages":
+        if world_size == 1:
+            return [net]
+        stage = Net(OrderedDict(first if rank < half else last))
+        stage.inputs = 6 if rank < half else 7
+        return [stage]
+    if division in ("flat", "flat with names", "flat in replicas"):
+        options = {}
+        if division == "flat in replicas":
+            options["sharding_strategy"] = ShardingStrategy.HYBRID_SHARD
+            options["device_mesh"] = init_device_mesh("cpu", (2, half))
+        named = division != "flat"
+        flat = FullyShardedDataParallel(net, device_id=torch.device("cpu"), use_orig_params=named, **options)
+        flat.inputs = 6
+        return [flat]
+    if division in ("tensor parallel", "tensor parallel in replicas", "tensor parallel, fully_shard"):
+        shape = (1, world_size) if division == "tensor parallel" else (half, 2)
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("data", "tensor"))
+        by_rows = RowwiseParallel(input_layouts=Replicate())
+        parallelize_module(net, mesh["tensor"], {"b": by_rows if division == "tensor parallel" else ColwiseParallel()})
+        divide = division == "tensor parallel, fully_shard"
+        mesh = mesh["data"]
+    else:
+        divide, shape = True, (world_size,) if division == "fully_shard" else (2, half)
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replica", "part")[-len(shape) :])
+    if divide:
+        for layer in (net.a, net.b, net):
+            fully_shard(layer, mesh=mesh)
+    return [net]
+
+
+def parts_of(value: object, path: str = "state") -> dict:
+    """Give the parts of a state that this rank holds, with their offsets, and its plain values."""
+    import torch
+
+    from spotkeep.state.divided import divided_of
+    from spotkeep.state.encoding import object_state, stateful_kind
+
+    if stateful_kind(value) is not None and not isinstance(value, torch.Tensor):
+        value = object_state(value)
+    if isinstance(value, (dict, list, tuple)):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        return {name: found for key, item in items for name, found in parts_of(item, f"{path}/{key}").items()}
+    array = divided_of(value)
+    if array is not None:
+        return {path: (array.shape, [(part.box.offsets, part.local.detach().clone()) for part in array.parts])}
+    return {path: value.detach().clone() if isinstance(value, torch.Tensor) else value}
 
 
 def reshard(rank: int, job: dict, port: int) -> None:

@@ -6,6 +6,7 @@ I2, whole or invisible, and I3, little is lost, hold for a data-parallel trainin
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import random
@@ -24,6 +25,7 @@ from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.events import EVENT_PREFIX
 from spotkeep.ranks.rank_shares import differing_paths
 from tests.forking import environment_of_script
+from tests.spotkeep.ranks.distributed_ranks import parts_of
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.long]
@@ -64,6 +66,7 @@ class Run:
 
     def __init__(self, out, codes):
         self.codes = codes
+        self.out = out
         self.output = [Path(f"{out}.{rank}").read_text() for rank in range(len(codes))]
         self.results = [
             json.loads(path.read_text()) if (path := Path(f"{out}.{rank}.json")).exists() else None
@@ -387,6 +390,38 @@ def test_loops_over_each_ranks_part_of_the_data_go_on_in_the_middle(train, tmp_p
     assert again.state == whole.state
 
 
+@pytest.mark.parametrize(
+    ("ranks", "batch", "stopped_at", "ranks_after", "batch_after", "again"),
+    [
+        (2, 4, 3, 3, 4, 8),  # after 4 batches of 2 ranks: 32 samples, of which 2 batches of 3 ranks are 24
+        (3, 4, 1, 2, 4, 0),  # 24 samples are 3 batches of 2 ranks
+        (2, 4, 0, 1, 3, 2),  # 8 samples, of which 2 batches of 3 are 6
+        (1, 4, 0, 3, 4, 4),  # less than one batch of all ranks: the pass begins anew
+        (2, 4, 5, 4, 3, 0),  # a pass that was over stays over
+    ],
+)
+def test_another_number_of_ranks_goes_on_after_the_samples_that_all_ranks_have_passed(
+    train, tmp_path, ranks, batch, stopped_at, ranks_after, batch_after, again
+):
+    def samples(run):
+        lines = [line for output in run.output for line in output.splitlines() if line.startswith("samples ")]
+        return [(epoch, one) for line in lines for epoch, ones in [json.loads(line[8:])] for one in ones]
+
+    options = {"kind": "samples", "batch_size": batch, "notice": [0, stopped_at, ranks - 1]}
+    before = train(tmp_path / "c", world_size=ranks, **options)
+    assert before.codes == [75] * ranks, before.output
+    after = train(tmp_path / "c", kind="samples", batch_size=batch_after, world_size=ranks_after)
+    assert after.codes == [0] * ranks_after, after.output
+    seen = sorted(samples(before) + samples(after))
+    twice = [one for one, following in itertools.pairwise(seen) if one == following]
+    assert sorted(set(seen)) == [(epoch, one) for epoch in range(2) for one in range(48)]
+    assert len(twice) == again
+    assert {epoch for epoch, _ in twice} <= {0}
+    assert [f"{again} samples of this pass come once more" in output for output in after.output] == [
+        bool(again) and rank == 0 for rank in range(ranks_after)
+    ]
+
+
 def test_what_differs_from_rank_to_rank_comes_back_on_each_though_the_script_passed_it_as_common(train, tmp_path):
     whole = train(tmp_path / "whole", kind="apart")
     assert whole.codes == [0, 0], whole.output
@@ -481,28 +516,75 @@ def test_ranks_go_back_to_the_best_checkpoint_together_and_remove_newer_ones(tra
         assert result["steps"] == [1, 2, 3]
 
 
+DIVISIONS = {
+    "fully_shard": (1, 2, 3),
+    "fully_shard in replicas": (4,),
+    "tensor parallel": (1, 3, 2),
+    "tensor parallel in replicas": (4,),
+    "tensor parallel, fully_shard": (4,),
+    "stages": (1, 4, 2),
+    "flat": (1, 3, 2),
+    "flat with names": (3, 2),
+    "flat in replicas": (4,),  # with all of a replica on one rank, torch does not make replicas equal
+}
+"""Divisions of a model among the ranks, and the numbers of ranks that have them."""
+
+
+def require_saved(run, saved, *, when):
+    """Require that the ranks hold together what a checkpoint has, each element in at least one place."""
+    import torch
+
+    held = [torch.load(f"{run.out}.{rank}.parts")[when] for rank in range(len(run.codes))]
+    expected = parts_of({name: value for name, value in saved.items() if name == "shards"})
+    assert all(set(each) == set(expected) for each in held)
+    for path, value in expected.items():
+        for rank, each in enumerate(held):
+            found = each[path]
+            if not isinstance(found, tuple):
+                if rank and "/norm.running" in path:
+                    continue  # each rank has averages of its own data
+                assert torch.equal(found, value) if torch.is_tensor(value) else found == value, path
+                continue
+            shape, parts = found
+            assert shape == tuple(value.shape), path
+            for offsets, part in parts:
+                place = tuple(slice(start, start + size) for start, size in zip(offsets, part.shape, strict=True))
+                assert part.dtype == value.dtype
+                assert torch.equal(part, value[place]), path
+        if isinstance(held[0][path], tuple) and value.numel():
+            covered = torch.zeros(value.shape, dtype=torch.bool)
+            for each in held:
+                for offsets, part in each[path][1]:
+                    covered[tuple(slice(at, at + size) for at, size in zip(offsets, part.shape, strict=True))] = True
+            assert covered.all(), path
+
+
 class TestShards:
     """A model of which each rank holds a part."""
 
-    def test_a_training_goes_on_bit_for_bit_on_as_many_ranks(self, train, tmp_path):
-        whole = train(tmp_path / "whole", kind="shards")
-        assert whole.codes == [0, 0], whole.output
-        manifest = CheckpointDirectory(tmp_path / "whole").read_manifest(14)
-        state = CheckpointDirectory(tmp_path / "whole").read(14).state
-        shapes = [tuple(state[f"rank {rank}"]["shards"]["model"]["0.weight"].shape) for rank in (0, 1)]
-        assert shapes == [(4, 6), (3, 6)], "each rank writes its part"
-        assert [len(stream) for stream in manifest.streams[1:]] == [1, 1], "nothing twice"
-
-        train(tmp_path / "c", kind="shards", kill_in_step=[1, 9])
-        refused = train(tmp_path / "c", kind="shards", world_size=3)
-        assert refused.codes == [1, 1, 1]
-        assert all("values of its own in shards" in output for output in refused.output)
-        newest = steps_in(tmp_path / "c")[0]
-        assert steps_in(tmp_path / "c")[0] == newest
-        again = train(tmp_path / "c", kind="shards")
-        assert again.codes == [0, 0], again.output
-        assert again.began == [newest, newest]
+    @pytest.mark.parametrize("division", [*DIVISIONS])
+    def test_it_goes_on_bit_for_bit_on_as_many_ranks(self, train, tmp_path, division):
+        count = DIVISIONS[division][-1]
+        whole = train(tmp_path / "whole", kind="shards", division=division, world_size=count)
+        assert whole.codes == [0] * count, whole.output
+        train(tmp_path / "c", kind="shards", division=division, world_size=count, kill_in_step=[count - 1, 9])
+        again = train(tmp_path / "c", kind="shards", division=division, world_size=count)
+        assert again.codes == [0] * count, again.output
+        assert again.began[0] in (4, 8)
         assert again.state == whole.state
+        require_saved(again, CheckpointDirectory(tmp_path / "c").read(14).state, when="ended")
+
+    def test_any_division_takes_what_any_other_has_saved(self, train, tmp_path):
+        """One checkpoint goes through all divisions and numbers of ranks, and is trained on in each of them."""
+        steps = 4
+        for division in random.Random(7).sample([*DIVISIONS], len(DIVISIONS)):  # noqa: S311
+            for count in DIVISIONS[division]:
+                run = train(tmp_path / "c", kind="shards", division=division, world_size=count, steps=steps)
+                assert run.codes == [0] * count, (division, count, run.output)
+                if steps > 4:
+                    assert run.began == [steps - 4] * count, (division, run.output)
+                    require_saved(run, CheckpointDirectory(tmp_path / "c").read(steps - 4).state, when="taken")
+                steps += 4
 
 
 @pytest.mark.parametrize(

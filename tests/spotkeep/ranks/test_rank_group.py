@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
+from spotkeep.disk.inspection import InspectedCheckpoint
 from spotkeep.errors import OtherRankError, StateError
 from spotkeep.ranks.rank_group import Joinables, RankComparison
 from spotkeep.state.arrays import DeviceBytes, device_digests
@@ -89,6 +90,22 @@ def test_each_rank_writes_as_many_bytes_as_another_within_a_tenth(world, tmp_pat
         restore_on(tmp_path, live, rank=rank, world_size=ranks)
         assert live["queue"].tolist() == [rank] * 2**16
         assert all(map(np.array_equal, live["weights"], weights))
+
+
+def test_a_list_that_differs_beside_divided_arrays_comes_back_to_each_rank(world, tmp_path):
+    def state(rank, values):
+        part = Part(Box((6 * rank,), (6,)), values)
+        return {"m": [DividedArray(kind="ndarray", dtype="<f8", shape=(12,), parts=(part,)), f"rank {rank}"]}
+
+    save_on(world, tmp_path, [state(0, np.zeros(6)), state(1, np.ones(6))])
+    for rank in range(2):
+        live = state(rank, np.full(6, -1.0))
+        found = restore_on(tmp_path, live, rank=rank, world_size=2)
+        assert found["m"] == live["m"]
+        assert live["m"][0].parts[0].local.tolist() == [rank] * 6
+    with InspectedCheckpoint(tmp_path, 1) as inspected:
+        assert list(inspected.damage()) == []
+    assert CheckpointDirectory(tmp_path).read(1).state["m"][0].tolist() == [0] * 6 + [1] * 6
 
 
 def test_parts_that_are_not_the_whole_array_are_refused_by_name(world, tmp_path):

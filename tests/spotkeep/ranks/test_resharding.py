@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spotkeep.ranks.resharding.__main__ import KINDS
+from tests.spotkeep.ranks.resharding.__main__ import KINDS, verdicts_of_save
 from tests.spotkeep.ranks.resharding.pool import RankPool, WorldError
 from tests.spotkeep.ranks.resharding.verdict import Pair, verdict_on
 
@@ -59,6 +59,26 @@ def test_the_drawn_pairs_have_each_number_of_ranks_and_each_kind() -> None:
     for ranks in range(1, 9):
         assert sum(saved_by == ranks for _, saved_by, _ in PAIRS) == 3
         assert sum(restored_by == ranks for _, _, restored_by in PAIRS) == 3
+
+
+@pytest.mark.parametrize(("kind", "saved_by", "restored_by"), PAIRS)
+def test_a_checkpoint_is_restored_to_the_bit(
+    pool: RankPool, tmp_path: Path, kind: str, saved_by: int, restored_by: int
+) -> None:
+    [verdict] = verdicts_of_save(pool, tmp_path, kind=kind, saved_by=saved_by, restored_by=[restored_by])
+    assert verdict.problems == ()
+
+
+def test_a_training_goes_on_through_many_numbers_of_ranks(pool: RankPool, tmp_path: Path) -> None:
+    left = None
+    for number, ranks in enumerate((3, 5, 1, 2, 4, 8, 6)):
+        job = {"do": "go on", "seed": number, "ours": str(tmp_path / "ours")}
+        answers = pool.run(job, ranks=ranks, folder=tmp_path)
+        assert [answer["began"] for answer in answers] == [2 * number] * ranks
+        if left is not None:
+            assert answers[0]["found"] == left
+        assert answers[0]["left"] != answers[0]["found"]
+        left = answers[0]["left"]
 
 
 def test_a_rank_that_fails_is_named_and_the_pool_goes_on(pool: RankPool, tmp_path: Path) -> None:

@@ -193,5 +193,16 @@ def document(**changes):
     ],
 )
 def test_boxes_that_make_no_sense_are_damage(found, boxes):
+    part = Part(Box((1,), (2,)), np.zeros(2, "u1"))
+    for live in ({}, {"w": DividedArray(kind="ndarray", dtype="u1", shape=(4,), parts=(part,))}):
+        with pytest.raises(MalformedStateError):
+            decode_state(found, lambda stream, offset, size: bytes(size), divided=boxes, live=live)
+
+
+@pytest.mark.parametrize(
+    "found", [7, None, {}, {"dtype": "u1"}, {"dtype": "u1", "shape": [4], "order": "C", "offset": 3, "size": 4}]
+)
+def test_a_plain_array_that_makes_no_sense_is_damage_for_a_divided_one_too(found):
+    live = {"w": DividedArray(kind="ndarray", dtype="u1", shape=(4,), parts=())}
     with pytest.raises(MalformedStateError):
-        decode_state(found, lambda stream, offset, size: bytes(size), divided=boxes)
+        decode_state({"dict": [["w", {"ndarray": found}]]}, lambda stream, offset, size: bytes(size), live=live)

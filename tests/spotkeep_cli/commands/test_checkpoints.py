@@ -276,7 +276,11 @@ def test_what_is_unfinished_or_newer_is_said(saved: Path, spotkeep: Any) -> None
         (["verify", "empty"], ExitCode.NOT_FOUND, "no checkpoints in empty"),
         (["verify", "checkpoints", "100", "--all"], ExitCode.USAGE, "give one of them"),
         (["diff", "checkpoints", "100"], ExitCode.USAGE, "two checkpoints are needed"),
-        (["export", "checkpoints", "100", "x", "-f", "pickle"], ExitCode.USAGE, "one of safetensors, torch"),
+        (
+            ["export", "checkpoints", "100", "x", "-f", "pickle"],
+            ExitCode.USAGE,
+            "one of dcp, orbax, safetensors, torch",
+        ),
         (["export", "checkpoints", "100", "a/b/x", "-f", "torch"], ExitCode.USAGE, "no directory a/b"),
         (["export", "checkpoints", "100", "checkpoints", "-f", "torch"], ExitCode.USAGE, "is a directory"),
     ],
@@ -328,14 +332,55 @@ def test_export_never_replaces_a_file_unasked(saved: Path, spotkeep: Any) -> Non
     assert Path("out.st").stat().st_size > BIG * 4
 
 
-def test_export_to_torch_without_torch_says_how_to_get_it(
-    saved: Path, spotkeep: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_export_to_torch_needs_no_torch(saved: Path, spotkeep: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     result = spotkeep("checkpoints", "export", "checkpoints", "100", "out.pt", "--format", "torch")
+    assert result.exit_code == 0, result.output
+    assert Path("out.pt").read_bytes().startswith(b"PK")
+
+
+def test_export_to_orbax_without_it_says_how_to_get_it(
+    saved: Path, spotkeep: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorstore", None)
+    result = spotkeep("checkpoints", "export", "checkpoints", "100", "out", "--format", "orbax")
     assert result.exit_code == ExitCode.USAGE
-    assert "pip install torch" in result.stderr
-    assert not Path("out.pt").exists()
+    assert "pip install orbax-checkpoint" in result.stderr
+    assert not Path("out").exists()
+
+
+def test_a_folder_of_files_of_a_size_is_exported_and_imported(saved: Path, spotkeep: Any) -> None:
+    command = ("checkpoints", "export", "checkpoints", "100", "out", "--format", "safetensors", "--shard-size", "1KB")
+    written = json.loads(spotkeep(*command, "--json").stdout)
+    assert (written["format"], Path("out/model.safetensors.index.json").exists()) == ("safetensors", True)
+    made = json.loads(spotkeep("checkpoints", "import", "out", "imported", "--step", "7", "--json").stdout)
+    assert (made["step"], made["tensors"], made["left_out"]) == (7, written["tensors"], [])
+    again = spotkeep("checkpoints", "import", "out", "imported", "--step", "7")
+    assert again.exit_code == ExitCode.USAGE
+    assert "--force" in again.stderr
+    replaced = spotkeep("checkpoints", "import", "out", "imported", "--step", "7", "--force", columns=120)
+    assert "imported/step-7 holds out (safetensors)" in replaced.stdout
+    assert "Next: spotkeep checkpoints show imported 7" in replaced.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("export", "checkpoints", "100", "x", "-f", "torch", "--shard-size", "5GB"), "is of safetensors"),
+        (("export", "checkpoints", "100", "x", "-f", "safetensors", "--shard-size", "big"), "is no size"),
+        (("import", "nowhere", "x"), "is no checkpoint of DCP, Orbax or safetensors"),
+        (("import", "checkpoints", "x", "--format", "pickle"), "no format 'pickle'"),
+        (("import", "checkpoints", "x", "--format", "dcp"), ".metadata cannot be opened"),
+        (("import", "checkpoints", "x", "--arrays", "pandas"), "give torch or numpy"),
+    ],
+)
+def test_an_exchange_that_cannot_be_is_reported(
+    saved: Path, spotkeep: Any, arguments: tuple[str, ...], complaint: str
+) -> None:
+    result = spotkeep("checkpoints", *arguments, columns=120)
+    assert result.exit_code == ExitCode.USAGE
+    assert complaint in result.stderr
+    assert not Path("x").exists()
 
 
 # A run's checkpoints in S3.
@@ -414,11 +459,9 @@ EVERY_COMMAND = [
     "show hostile 5",
     "diff hostile 5 5",
     "export hostile 5 out.st --format safetensors",
+    "export hostile 5 out.pt --format torch",
+    "export hostile 5 out --format dcp",
 ]
-TO_TORCH = "export hostile 5 out.pt --format torch"
-WITH_AND_WITHOUT_TORCH = pytest.mark.parametrize(
-    "commands", [EVERY_COMMAND, pytest.param([TO_TORCH], marks=pytest.mark.torch)], ids=["every command", "to torch"]
-)
 
 
 def forge(state: Any, *data: bytes | int, library: str = "spotkeep", metrics: Any = None) -> None:
@@ -478,11 +521,10 @@ HOSTILE: dict[str, Callable[[], None]] = {
 }
 
 
-@WITH_AND_WITHOUT_TORCH
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_hostile_document_is_damage(spotkeep: Any, kind: str, commands: list[str]) -> None:
+def test_a_hostile_document_is_damage(spotkeep: Any, kind: str) -> None:
     HOSTILE[kind]()
-    for command in commands:
+    for command in EVERY_COMMAND:
         if (kind, command) == ("a hole of a terabyte", "verify hostile --all"):
             continue  # It reads a hole too, chunk by chunk, for as long as that takes.
         result = spotkeep("checkpoints", *command.split())
@@ -495,9 +537,8 @@ def test_a_hostile_document_is_damage(spotkeep: Any, kind: str, commands: list[s
         assert sorted(path.name for path in Path().iterdir()) == ["hostile"]
 
 
-@WITH_AND_WITHOUT_TORCH
 @pytest.mark.parametrize("linked", ["the directory", "its files"])
-def test_no_link_leads_outside(saved: Path, spotkeep: Any, linked: str, commands: list[str]) -> None:
+def test_no_link_leads_outside(saved: Path, spotkeep: Any, linked: str) -> None:
     write(Path("outside"), 5, {"secret": "password", "w": np.zeros(4)})
     step = Path("hostile/step-5")
     if linked == "the directory":
@@ -507,7 +548,7 @@ def test_no_link_leads_outside(saved: Path, spotkeep: Any, linked: str, commands
         step.mkdir(parents=True)
         for path in Path("outside/step-5").iterdir():
             (step / path.name).symlink_to(path.resolve())
-    for command in commands:
+    for command in EVERY_COMMAND:
         result = spotkeep("checkpoints", *command.split())
         assert "secret" not in result.output
         assert "password" not in result.output

@@ -27,6 +27,7 @@ from spotkeep.version import __version__
 
 from .chunked_files import (
     AlteredChunkError,
+    CutChunks,
     Target,
     altered_memory,
     read_data_file,
@@ -237,6 +238,7 @@ class CheckpointDirectory:
         *,
         live: Mapping[str, Any] | None = None,
         view: Callable[[Manifest], Json] = Manifest.whole_state,
+        partly: bool = False,
     ) -> OpenCheckpoint:
         """Read a checkpoint without the content of its arrays and tensors, which `fill` reads.
 
@@ -244,6 +246,7 @@ class CheckpointDirectory:
             step: The step of the checkpoint.
             live: The objects of a script. Their arrays and tensors are filled if they have the form of the saved ones.
             view: Gives the state document to read. Only the chunks that hold bytes of it are read and verified.
+            partly: Neither this rank nor another one reads the rest.
 
         Raises:
             DamagedCheckpointError: A file is damaged so far. The message names the file and the problem. Nothing was
@@ -262,7 +265,7 @@ class CheckpointDirectory:
 
         def fill() -> None:
             content.fill()
-            if manifest.world_size == self._world_size:
+            if manifest.world_size == self._world_size and not partly:
                 # Of several ranks each looks at its own part; if one finds damage there, all of them `distrust` it.
                 self._found_good[step] = found
 
@@ -505,6 +508,7 @@ class _Content:
         self._step = step
         self._streams = list(map(StreamFiles, manifest.streams))
         self._targets: dict[str, tuple[DataFile, list[Target]]] = {}
+        self._cut: dict[str, CutChunks] = {}
         self._finally: list[Callable[[], None]] = []
 
     def read(self, stream: int, offset: int, size: int) -> bytes:
@@ -529,7 +533,8 @@ class _Content:
         """Read and verify the chunks that hold remembered bytes, and fill the waiting memory."""
         for file, targets in self._targets.values():
             with self._opened(file) as opened:
-                read_data_file(opened, file.chunks, sorted(targets, key=itemgetter(0)))
+                cut = self._cut.setdefault(file.name, {})
+                read_data_file(opened, file.chunks, sorted(targets, key=itemgetter(0)), cut=cut)
         for act in self._finally:
             act()
 
@@ -554,8 +559,9 @@ class _Content:
             # What is on a GPU is fetched for one file at a time.
             memory = [(found.start, _part(piece, found)) for found, _, piece in places]
             file = places[0][0].file
+            cut = self._cut.get(file.name)
             with self._opened(file) as opened:
-                altered |= {places[number][1] for number in altered_memory(opened, file.chunks, memory)}
+                altered |= {places[number][1] for number in altered_memory(opened, file.chunks, memory, cut=cut)}
         return sorted(altered)
 
     def _pieces(self, stream: int, offset: int, size: int) -> list[FilePiece]:

@@ -122,6 +122,15 @@ class MemoryOfFile:
         """Give the indices of the runs that have bytes between two places."""
         return range(bisect.bisect_right(self._ends, start), bisect.bisect_left(self._starts, end))
 
+    def within(self, start: int, end: int) -> list[tuple[int, int, int, memoryview]]:
+        """Give the memory between two places, each piece with the index of its run, its beginning and its end."""
+        found = []
+        for index in self.between(start, end):
+            place, memory = self._runs[index]
+            low, high = max(place, start), min(place + len(memory), end)
+            found.append((index, low, high, memory[low - place : high - place]))
+        return found
+
     def checksums(self, start: int, end: int) -> list[str]:
         """Give the checksums of the chunks between two places, a chunk's beginning and the end of one, or of the file.
 
@@ -141,10 +150,8 @@ class MemoryOfFile:
 
     def _gathered(self, start: int, end: int) -> bytearray:
         found = bytearray(end - start)
-        for index in self.between(start, end):
-            place, memory = self._runs[index]
-            low, high = max(place, start), min(place + len(memory), end)
-            found[low - start : high - start] = memory[low - place : high - place]
+        for _, low, high, memory in self.within(start, end):
+            found[low - start : high - start] = memory
         return found
 
 

@@ -10,7 +10,8 @@ while they are copied to their target.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Callable, Protocol, Union
 
@@ -23,7 +24,7 @@ from .manifest import CHUNK_BYTES
 from .shared_work import Piece as Span
 from .shared_work import memory_threads, pieces, share
 from .staged_state import FIRST_COPY_BYTES, new_memory
-from .storage import WRITE_BYTES, LocalStorage, ReadableFile
+from .storage import ALIGNMENT_BYTES, WRITE_BYTES, LocalStorage, ReadableFile
 
 # From the page cache. More goes through memory that is new and out of the processor's cache, less waits for the
 # interpreter's lock more often.
@@ -48,6 +49,9 @@ class TakesBytes(Protocol):
 
 Target = tuple[int, Union[memoryview, TakesBytes]]
 """A place in a file, and the memory that its bytes belong to."""
+
+CutChunks = dict[Span, int]
+"""The CRC-32 of bytes between two places of a file, for chunks of which a rank needs a part."""
 
 
 class AlteredChunkError(Exception):
@@ -92,7 +96,13 @@ def write_file(
         storage.sync(descriptor)
 
 
-def read_data_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Target] | None = None) -> None:
+def read_data_file(
+    file: ReadableFile,
+    checksums: Sequence[str],
+    targets: Sequence[Target] | None = None,
+    *,
+    cut: CutChunks | None = None,
+) -> None:
     """Read and verify a data file, and put its bytes into their targets.
 
     Args:
@@ -100,12 +110,13 @@ def read_data_file(file: ReadableFile, checksums: Sequence[str], targets: Sequen
         checksums: The checksums of its chunks.
         targets: In the order of their places, never overlapping. Only chunks that hold bytes of theirs are read. None
             to verify the whole file.
+        cut: Takes note of chunks that hold other bytes as well.
 
     Raises:
         OSError: The disk refuses.
         AlteredChunkError: A chunk has changed. Some targets have been filled then, the one of that chunk too.
     """
-    reader = _Reader(file, checksums, targets or ())
+    reader = _Reader(file, checksums, targets or (), {} if cut is None else cut)
     needed = [(0, file.size)] if targets is None else list(_needed_chunks(targets, file.size))
     if file.is_cached():
         share(_within(needed, _READ_BYTES), reader.read_cached, threads=memory_threads())
@@ -170,7 +181,9 @@ def read_chunks(file: ReadableFile, checksums: Sequence[str], offset: int, memor
     return found
 
 
-def altered_memory(file: ReadableFile, checksums: Sequence[str], memory: Sequence[Target]) -> list[int]:
+def altered_memory(
+    file: ReadableFile, checksums: Sequence[str], memory: Sequence[Target], *, cut: Mapping[Span, int] | None = None
+) -> list[int]:
     """Find the memory that differs from its place in a data file.
 
     Equal checksums show equality from the memory alone. Only the chunks with other checksums are read again.
@@ -179,6 +192,7 @@ def altered_memory(file: ReadableFile, checksums: Sequence[str], memory: Sequenc
         file: The file. `file.size` is its expected size.
         checksums: The checksums of its chunks.
         memory: In the order of their places, never overlapping.
+        cut: The CRC-32 of some of its bytes, as `read_data_file` noted them. These are not read again.
 
     Returns:
         The indices of those that differ.
@@ -203,15 +217,22 @@ def altered_memory(file: ReadableFile, checksums: Sequence[str], memory: Sequenc
     threads = memory_threads()
     share(content.pieces(file.size, _COMPARED_BYTES), look, threads=threads)
     altered: set[int] = set()
+    known = cut or {}
     for number in sorted(suspicious):
         start = number * CHUNK_BYTES
         end = min(start + CHUNK_BYTES, file.size)
+        found = content.within(start, end)
+        if all((low, high) in known for _, low, high, _ in found):
+            altered |= {
+                in_one_piece[index][0] for index, low, high, held in found if zlib.crc32(held) != known[low, high]
+            }
+            continue
         saved = memoryview(read_part(file, checksums, start, end - start))
-        for index in content.between(start, end):
-            place, held = runs[index]
-            low, high = max(place, start), min(place + len(held), end)
-            if bytes(held[low - place : high - place]) != bytes(saved[low - start : high - start]):
-                altered.add(in_one_piece[index][0])
+        altered |= {
+            in_one_piece[index][0]
+            for index, low, high, held in found
+            if bytes(held) != bytes(saved[low - start : high - start])
+        }
     compared = {
         index: (place, _Compared(held)) for index, (place, held) in enumerate(memory) if isinstance(held, Scattered)
     }
@@ -248,10 +269,11 @@ def _growing_pieces(size: int) -> Iterator[Span]:
 class _Reader:
     """Reads pieces of one file, in any number of threads."""
 
-    def __init__(self, file: ReadableFile, checksums: Sequence[str], targets: Sequence[Target]) -> None:
+    def __init__(self, file: ReadableFile, checksums: Sequence[str], targets: Sequence[Target], cut: CutChunks) -> None:
         self._file = file
         self._checksums = checksums
         self._targets = targets
+        self._cut = cut
         self._places = [place for place, _ in targets]
 
     def read_from_disk(self, left: Iterator[Span], memory: memoryview) -> None:
@@ -294,12 +316,15 @@ class _Reader:
                 _compare(copy_chunks(target[start - place : end - place], memory), start, end, self._checksums)
                 return
         _verify(memory, start, self._checksums)
-        for place, target in targets:
-            low, high = max(place, start), min(place + len(target), end)
-            if low >= high:
-                continue
+        held = [(max(place, start), min(place + len(target), end), place, target) for place, target in targets]
+        held = [found for found in held if found[0] < found[1]]
+        # Zeros that fill up to an aligned place are no bytes of others.
+        is_cut = sum(high - low for low, high, *_ in held) + ALIGNMENT_BYTES * (len(held) + 1) < len(memory)
+        for low, high, place, target in held:
             raw = memory[low - start : high - start]
             if isinstance(target, memoryview):
+                if is_cut:
+                    self._cut[low, high] = zlib.crc32(raw)
                 copy_bytes(unlocked(target[low - place : high - place]), unlocked(raw))
             else:
                 target.put(low - place, raw)

@@ -20,7 +20,14 @@ from itertools import accumulate
 from typing import Any
 
 from spotkeep.errors import NewerFormatError
-from spotkeep.state.differences import Differences, are_differences, arrays_in, own_document, with_differences
+from spotkeep.state.differences import (
+    Differences,
+    are_differences,
+    arrays_in,
+    own_document,
+    with_differences,
+    without_divided,
+)
 from spotkeep.state.divided import Box
 from spotkeep.state.encoding import Json, MalformedStateError
 from spotkeep.state.resharding import SavedBox
@@ -185,7 +192,9 @@ class Manifest:
             name = f"rank {rank}"
             while name in taken:
                 name += "~"
-            own = [*state_pairs(own_document(share.differences)), *state_pairs(share.state)]
+            # What is divided is in the common part, whoever names it.
+            differences = without_divided(own_document(share.differences))
+            own = [*state_pairs(differences), *state_pairs(share.state)]
             pairs += [[name, {"dict": own}]] if own else []
         return {"dict": pairs}
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from spotkeep.errors import UsageError
+from spotkeep.state import arrays
+from spotkeep.state.encoding import encode_state
 
 _logger = logging.getLogger("spotkeep")
 
@@ -78,3 +80,33 @@ def require_same_form(state: Mapping[str, Any], *, rounds_per_step: int, callbac
         )
     if len(state["callbacks"]) != callbacks:
         raise ValueError(f"{len(state['callbacks'])} callbacks were saved, and there are {callbacks} here")
+
+
+def state_of_ranks(callback: Any, states: Sequence[Any], *, rank: int, world_size: int) -> Any:
+    """Give a callback's state for this rank, from those that another number of ranks has saved.
+
+    Raises:
+        ValueError: It differs from rank to rank, and the callback has no `load_rank_states`.
+    """
+    if has_state(callback) and callable(getattr(callback, "load_rank_states", None)):
+        callback.load_rank_states(states, rank=rank, world_size=world_size)
+        return callback.state_dict()
+    if not all_alike(states):
+        raise ValueError(
+            f"the callback {type(callback).__name__} has another state on each of the {len(states)} ranks that saved "
+            f"it. Start with {len(states)} ranks, or give it load_rank_states(states, *, rank, world_size), which "
+            "makes its state of theirs"
+        )
+    return states[0]
+
+
+def all_alike(states: Sequence[Any]) -> bool:
+    """Say whether the states of ranks are equal."""
+    first = _content(states[0])
+    return all(_content(state) == first for state in states[1:])
+
+
+def _content(state: Any) -> tuple[Any, list[bytes]]:
+    """Give a state in a form that can be compared."""
+    encoded = encode_state({"state": state})
+    return encoded.document, [bytes(arrays.host_bytes(blob.raw)) for blob in encoded.blobs]

@@ -22,6 +22,7 @@ import math
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -47,7 +48,7 @@ try:
 
     from .lightning_data import EpochLoader
     from .lightning_measured import logged, metrics, set_measured
-    from .sharded import ShardedState
+    from .lightning_ranks import replicas_of, state_for_rank
 
     try:
         from lightning.pytorch import Callback
@@ -248,11 +249,12 @@ class _CheckpointCallback(Callback):
         """
         if not _divides(self._trainer):
             return {"lightning": _Part(self.restore_common, self.common)}
-        return {"lightning": ShardedState(self._trainer.strategy.model, self._trainer.optimizers)}
+        return {"model": self._trainer.strategy.model, "optimizers": self._trainer.optimizers}
 
     def own_parts(self) -> dict[str, Any]:
         """Give the parts of the state that each rank has for itself."""
-        return {"lightning of the rank": _Part(self.restore_own, self.own), "random states": RandomStates()}
+        own = _RankPart(self.restore_own, self.own, self._trainer)
+        return {"lightning of the rank": own, "random states": RandomStates()}
 
     def begin(self, checkpointer: Checkpointer) -> None:
         """Take note of the restored state."""
@@ -491,6 +493,7 @@ class _CheckpointCallback(Callback):
             "metadata": getattr(dumped["state_dict"], "_metadata", None),
             "epoch": self._place.epoch,
             "batches": self._place.batches,
+            "replicas": replicas_of(self._trainer),
             "seed": self._place.seed,
             "epoch_random": self._place.epoch_random,
             "flags": _flags(self._trainer) if self._evaluation is None else self._evaluation["flags"],
@@ -668,6 +671,20 @@ class _Part(TakesEffectLater):
     def __init__(self, restore: Callable[[dict[str, Any]], None], give: Callable[[], dict[str, Any]]) -> None:
         self.load_state_dict = restore
         self.state_dict = give
+
+
+class _RankPart(_Part):
+    """The part of Lightning's checkpoint that each rank has for itself."""
+
+    def __init__(
+        self, restore: Callable[[dict[str, Any]], None], give: Callable[[], dict[str, Any]], trainer: Any
+    ) -> None:
+        super().__init__(restore, give)
+        self._trainer = trainer
+
+    def load_rank_states(self, states: Sequence[dict[str, Any]], *, rank: int, world_size: int) -> None:
+        """Take the states of another number of ranks."""
+        self.load_state_dict(state_for_rank(self._trainer, states, rank=rank, world_size=world_size))
 
 
 def _set_between_batches(loop: dict[str, Any], *, batches_an_epoch: float, evaluation: dict[str, Any] | None) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Callable
 
 import torch
 
+from spotkeep.errors import UsageError
 from spotkeep.loops.batch_passes import require_count
 from spotkeep.loops.order_memory import OrderMemory
 from spotkeep.loops.pass_digest import PassDigest, index_bytes
@@ -44,7 +45,9 @@ class EpochLoader:
         self._generators = [one for one in loader_generators(loader) if isinstance(one, torch.Generator)]
         parts = {name: getattr(loader, name) for name in ("generator", "sampler", "batch_sampler", "dataset")}
         self._memory = OrderMemory(parts)
-        if restored is not None:  # before Lightning sets the sampler's epoch, which may be the next one
+        if restored is not None:
+            _require_same_batches(restored["batch_size"], loader.batch_size, ranks_changed=restored["ranks_changed"])
+            # Before Lightning sets the sampler's epoch, which may be the next one.
             self._memory.put_back(restored["begin"])
         self._begins: dict[int, dict[str, Any]] = {}  # by the number of the pass in the epoch
         batched = loader.batch_sampler is not None
@@ -91,6 +94,8 @@ class EpochLoader:
         return {
             "begin": self._memory.capture(large=True) if begin is None else begin,
             "digest": self._order.digest(number, position),
+            "batch_size": self._loader.batch_size,
+            "ranks_changed": False,
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -99,6 +104,19 @@ class EpochLoader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take the empty state, in which there is nothing to go back to."""
+
+
+def _require_same_batches(saved: int | None, here: int | None, *, ranks_changed: bool) -> None:
+    """Refuse batches of another size where another number of ranks goes on, because places are counted in batches.
+
+    Raises:
+        UsageError: They have another size.
+    """
+    if ranks_changed and saved != here:
+        raise UsageError(
+            f"each rank had batches of {saved} when the checkpoint was made, and has batches of {here} now; with "
+            "another number of ranks keep the batch size of each rank"
+        )
 
 
 class _KeyedOrder:

@@ -20,11 +20,9 @@ from transformers.trainer_callback import ExportableState
 from spotkeep.loops.order_memory import OrderMemory
 from spotkeep.loops.pass_digest import PassDigest, index_bytes
 from spotkeep.loops.torch_batches import KeyedIndex
-from spotkeep.state import arrays
-from spotkeep.state.encoding import encode_state, object_state
 from spotkeep.state.restoring import TakesEffectLater
 
-from .callback_states import has_state, warn_of
+from .callback_states import has_state, state_of_ranks, warn_of
 
 _logger = logging.getLogger("spotkeep")
 
@@ -237,18 +235,10 @@ class _CallbackStates:
         Raises:
             ValueError: A state differs from rank to rank.
         """
-        for number, (callback, name) in enumerate(zip(self._with_state(), (name for name, _ in states[0]))):
-            of_all = [state[number][1] for state in states]
-            if hasattr(callback, "load_rank_states"):
-                callback.load_rank_states(of_all, rank=rank, world_size=world_size)
-                states = [[*state[:number], [name, object_state(callback)], *state[number + 1 :]] for state in states]
-            elif any(_bytes(state) != _bytes(of_all[0]) for state in of_all):
-                raise ValueError(
-                    f"the callback {name} has another state on each of the {len(states)} ranks that saved it. Start "
-                    f"with {len(states)} ranks, or give it load_rank_states(states, *, rank, world_size), which makes "
-                    "its state of theirs"
-                )
-        return states[0]
+        return [
+            [name, state_of_ranks(callback, [state[number][1] for state in states], rank=rank, world_size=world_size)]
+            for number, (callback, (name, _)) in enumerate(zip(self._with_state(), states[0]))
+        ]
 
     def warn_of_others(self) -> None:
         """Name once each callback of the script's own with attributes that are not saved."""
@@ -266,9 +256,3 @@ class _CallbackStates:
             for callback in self._handler.callbacks
             if has_state(callback) or isinstance(callback, ExportableState)
         ]
-
-
-def _bytes(state: Any) -> tuple[Any, list[bytes]]:
-    """Give a plain state in a form that can be compared."""
-    encoded = encode_state({"state": state})
-    return encoded.document, [bytes(arrays.host_bytes(blob.raw)) for blob in encoded.blobs]

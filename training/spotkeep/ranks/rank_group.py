@@ -42,6 +42,7 @@ from spotkeep.state.differences import (
 from spotkeep.state.divided import Box, cover_problem, turns
 from spotkeep.state.encoding import EncodedState, Json, objects_in
 from spotkeep.state.training_state import TrainingState
+from spotkeep.state.united import UnitedState, digest_of
 
 from .distributed import Ranks, join_ranks, together
 from .meeting_rounds import MeetingRounds
@@ -272,7 +273,10 @@ class RankComparison:
         """Give a state with the turns of this rank among the holders of each box."""
         divided = []
         for array, turn_of in zip(common.divided, self._turns):
-            parts = (replace(part, holders=turn_of[part.box][0], turn=turn_of[part.box][1]) for part in array.parts)
+            parts = []
+            for part in array.parts:
+                holders, turn = turn_of[part.box]
+                parts.append(replace(part, holders=1 if array.one_writer else holders, turn=turn))
             divided.append(replace(array, parts=tuple(parts)))
         return replace(common, divided=tuple(divided))
 
@@ -468,6 +472,7 @@ class RankGroup:
         """
         if self.is_one_process:
             return state.encode()
+        self.unite(state)
 
         def encode_parts() -> tuple[EncodedState, EncodedState]:
             state.require_updated_tensors()
@@ -475,6 +480,29 @@ class RankGroup:
             return state.encode_common(), state.encode_per_rank()
 
         return self._comparison.encode(encode_parts)
+
+    def unite(self, state: TrainingState) -> None:
+        """Let entries that each rank has a part of know the parts of all ranks. Every rank must call it.
+
+        Raises:
+            OtherRankError: If an entry of another rank cannot be saved.
+            RankLostError: If a rank is gone.
+        """
+        entries = [entry for _, entry in objects_in(state.common) if isinstance(entry, UnitedState)]
+        if self.is_one_process or not entries:
+            return
+        outlines: list[Json] = []
+
+        def describe() -> Json:
+            outlines.extend(entry.outline() for entry in entries)
+            return [digest_of(outline) for outline in outlines]
+
+        digests = self.together(describe)
+        # Ranks with the same names have all plain values themselves.
+        alike = all(each == digests[0] for each in digests)
+        of_ranks = [outlines] * self.world_size if alike else self.exchange(outlines)
+        for index, entry in enumerate(entries):
+            entry.unite([each[index] for each in of_ranks], rank=self.rank)
 
     def check(self, state: TrainingState) -> bool:
         """Refuse a state that this group could not save, as `TrainingState.check` does.

@@ -454,7 +454,7 @@ def _refuse_what_is_not_dense(tensor: Any, dtype: str, torch: Any) -> None:
     if type(tensor).__module__.startswith("torch.distributed."):
         raise UnsupportedArrayError(
             f"a {type(tensor).__name__} is divided among the ranks: pass the model and its optimizer as "
-            "spotkeep.integrations.sharded.ShardedState(model, optimizer) in per_rank"
+            "spotkeep.integrations.sharded.ShardedState(model, optimizer) in the state"
         )
     dense = tensor.layout == torch.strided and not (tensor.is_quantized or tensor.is_meta or tensor.is_nested)
     if not dense or dtype not in _TORCH_DTYPES:

@@ -109,6 +109,17 @@ def own_document(found: Differences) -> Json:
     return found["own"] if "own" in found else {"dict": [[key, own_document(node)] for key, node in found["changed"]]}
 
 
+def without_divided(document: Json) -> Json:
+    """Give a document with None in the place of each divided array."""
+    if isinstance(document, list):
+        return [without_divided(item) for item in document]
+    if not isinstance(document, dict):
+        return document
+    if any(isinstance(body, dict) and "divided" in body for body in document.values()):
+        return None
+    return {kind: without_divided(body) for kind, body in document.items()}
+
+
 def own_paths(found: Differences, path: str = "state") -> list[str]:
     """Name the entries that differ."""
     if found is None:

@@ -128,6 +128,7 @@ class DividedArray:
         parts: The boxes that this rank holds. None has zero elements.
         order: The dimensions as they lie in memory, the outermost first. None is C order. It holds for all boxes.
         requires_grad: True for a leaf tensor that is trained.
+        one_writer: True where holders of a box may have unequal elements. The first of them writes all of it.
         source: The object that the parts belong to, for example a DTensor. None where there is none.
     """
 
@@ -137,6 +138,7 @@ class DividedArray:
     parts: tuple[Part, ...]
     order: tuple[int, ...] | None = None
     requires_grad: bool = False
+    one_writer: bool = False
     source: Any = field(default=None, compare=False, repr=False)
 
     @property
@@ -568,13 +570,53 @@ def _placed(ranges: Sequence[range]) -> list[tuple[int, range]]:
     return list(zip(before, ranges))
 
 
+def is_sharded_tensor(value: Any) -> bool:
+    """Say whether this is a ShardedTensor, as torch's older `FullyShardedDataParallel` gives them."""
+    sharded = loaded("torch.distributed._shard.sharded_tensor")
+    return sharded is not None and isinstance(value, sharded.ShardedTensor)
+
+
+def divided_sharded_tensor(tensor: Any) -> DividedArray:
+    """Give the parts of a ShardedTensor that this rank holds. They are its own memory.
+
+    A ShardedTensor does not know other ranks with the same parts (`HYBRID_SHARD`). `turns` finds them.
+
+    Args:
+        tensor: A ShardedTensor.
+    """
+    parts = [
+        Part(Box(tuple(shard.metadata.shard_offsets), tuple(shard.metadata.shard_sizes)), shard.tensor.detach())
+        for shard in tensor.local_shards()
+    ]
+    return DividedArray(
+        kind="tensor",
+        dtype=arrays.dtype_name(tensor.dtype),
+        shape=tuple(tensor.size()),
+        parts=tuple(part for part in parts if part.box.volume),
+        source=tensor,
+    )
+
+
+def divided_of(value: Any) -> DividedArray | None:
+    """Give the parts of a value that several ranks hold together. None for any other value.
+
+    Raises:
+        UndividableArrayError: Its parts are no boxes.
+    """
+    if isinstance(value, DividedArray):
+        return value
+    if is_dtensor(value):
+        return divided_dtensor(value)
+    return divided_sharded_tensor(value) if is_sharded_tensor(value) else None
+
+
 def new_like(array: DividedArray, *, dtype: str | None = None) -> DividedArray:
     """Make a new array in the division of another, with memory that is not filled yet.
 
     The state of an optimizer that has made no step is such an array. It lies as its parameter does.
 
     Args:
-        array: The array of a DTensor (`divided_dtensor`).
+        array: The array of a DTensor or a ShardedTensor (`divided_of`).
         dtype: Its element type. None for that of the other.
 
     Raises:
@@ -582,12 +624,28 @@ def new_like(array: DividedArray, *, dtype: str | None = None) -> DividedArray:
     """
     torch: Any = loaded("torch")
     tensor = array.source
-    if not is_dtensor(tensor):
-        raise UndividableArrayError(f"no array can be made in the division of {type(tensor).__name__}")
-    local = torch.empty_like(_local(tensor), dtype=tensor.dtype if dtype is None else getattr(torch, dtype))
-    dtensor: Any = loaded("torch.distributed.tensor").DTensor
-    return divided_dtensor(
-        dtensor.from_local(
-            local, tensor.device_mesh, tensor.placements, run_check=False, shape=tensor.shape, stride=tensor.stride()
+    kind = getattr(torch, array.dtype if dtype is None else dtype)
+    if is_dtensor(tensor):
+        return divided_dtensor(
+            loaded("torch.distributed.tensor").DTensor.from_local(
+                torch.empty_like(_local(tensor), dtype=kind),
+                tensor.device_mesh,
+                tensor.placements,
+                run_check=False,
+                shape=tensor.shape,
+                stride=tensor.stride(),
+            )
+        )
+    if not is_sharded_tensor(tensor):
+        raise UndividableArrayError(f"no array can be made in the division of a {type(tensor).__name__}")
+    metadata = tensor.metadata()
+    properties = replace(metadata.tensor_properties, dtype=kind, requires_grad=False)
+    shards = [
+        replace(shard, tensor=torch.empty_like(shard.tensor, dtype=kind, requires_grad=False))
+        for shard in tensor.local_shards()
+    ]
+    return divided_sharded_tensor(
+        type(tensor)._init_from_local_shards_and_global_metadata(
+            shards, replace(metadata, tensor_properties=properties), process_group=tensor._process_group
         )
     )

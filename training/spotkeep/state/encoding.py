@@ -28,9 +28,18 @@ from spotkeep.errors import StateError
 from spotkeep.loaded import loaded
 
 from . import arrays
-from .divided import Box, DividedArray, Part, UndividableArrayError, cover_problem, is_dtensor, new_like
+from .divided import (
+    Box,
+    DividedArray,
+    Part,
+    UndividableArrayError,
+    cover_problem,
+    divided_of,
+    is_dtensor,
+    new_like,
+)
 from .random_states import bit_generator_state
-from .resharding import Piece, SavedBox, Scattered, divided_of, pieces_of
+from .resharding import Piece, SavedBox, Scattered, pieces_of
 from .state_dicts import StateDict, is_module, is_optimizer, module_state
 
 _MAPS = Path("/proc/self/maps")
@@ -429,7 +438,7 @@ class _Encoder:
 
     def _encode_whole(self, array: DividedArray, path: str, *, live: bool) -> Json:
         """Encode an array that is divided among the ranks, of which there is one."""
-        if array.boxes != (Box.whole(array.shape),) and math.prod(array.shape):
+        if array.boxes != (Box.whole(array.shape),) and 0 not in array.shape:
             self.problems.append(f"{path}: this process has not all of it, and there is no other rank")
             return None
         local = array.parts[0].local if array.parts else arrays.new_empty(array.kind, array.dtype, array.shape)
@@ -527,7 +536,7 @@ class _Decoder:
         if node is None or isinstance(node, (bool, int, float, str)):
             return node
         if stateful_kind(live) is not None and not arrays.is_torch_tensor(live):
-            live = _optimizer_state(live) if is_optimizer(live) else object_state(live)
+            live = _state_to_fill(live, node)
         if isinstance(node, list):
             return [self.decode(item, item_live) for item, item_live in zip(node, _items(live, len(node)))]
         if not isinstance(node, dict) or len(node) != 1:
@@ -628,6 +637,8 @@ class _Decoder:
 
     def _resharded(self, kind: str, body: Json, live: Any) -> Any:
         """Read an array that is divided, here or in the checkpoint."""
+        if not isinstance(body, dict):
+            raise MalformedStateError("an array has no description")
         shape, order = arrays.array_shape(body), arrays.array_order(body)
         item_bytes = arrays.item_bytes(kind, body)
         saved = self._saved_boxes(body, shape, item_bytes)
@@ -708,6 +719,20 @@ class _NewStates(dict[Any, Any]):
     def get(self, *_key: Any) -> Any:
         """Give the stand-in, whatever its name."""
         return NewState(self._parameter)
+
+
+def _state_to_fill(value: Any, node: Json) -> Any:
+    """Give the state of a live object, whose memory a saved one is read into.
+
+    Args:
+        value: The object.
+        node: The saved state.
+    """
+    if is_optimizer(value):
+        return _optimizer_state(value)
+    # An object may have memory for what is not there yet (`united.py`).
+    fill = getattr(value, "state_to_fill", None)
+    return object_state(value) if fill is None else fill(node)
 
 
 def _optimizer_state(optimizer: Any) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from . import arrays
-from .divided import Box, DividedArray, Overlap, Part, divided_dtensor, intersection, is_dtensor, span
+from .divided import Box, DividedArray, Overlap, Part, intersection, span
 
 _LONG_BYTES = 2**16
 """Shorter rows of elements cost more one by one than through a buffer."""
@@ -38,17 +38,6 @@ class SavedBox:
     offset: int
 
 
-def divided_of(value: Any) -> DividedArray | None:
-    """Give the parts of a value that several ranks hold together. None for any other value.
-
-    Raises:
-        UndividableArrayError: If its parts are no boxes.
-    """
-    if isinstance(value, DividedArray):
-        return value
-    return divided_dtensor(value) if is_dtensor(value) else None
-
-
 def written_boxes(array: DividedArray) -> Iterator[tuple[Box, arrays.Buffer | arrays.DeviceBytes]]:
     """Give the boxes that this rank writes, with their bytes."""
     for part in array.parts:
@@ -67,7 +56,7 @@ def _bytes_of(local: Any, array: DividedArray) -> arrays.Buffer | arrays.DeviceB
     """Give the elements of a part in the order of the whole."""
     order = range(len(array.shape)) if array.order is None else array.order
     if array.kind == "tensor":
-        return arrays.dump_torch(local.detach().permute(*order).contiguous())[1]
+        return arrays.dump_torch(local.detach().permute(tuple(order)).contiguous())[1]
     numpy = arrays.numpy_for("arrays")
     return arrays.dump_numpy(numpy.ascontiguousarray(local.transpose(order)))[1]
 

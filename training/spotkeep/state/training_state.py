@@ -1,6 +1,6 @@
 """The state that a script gives to its Checkpointer, in two parts.
 
-All ranks have the common part, and rank 0 writes it. Each rank has a part of its own beside it.
+All ranks have the common part, and write it together. Each rank has a part of its own beside it.
 """
 
 from __future__ import annotations

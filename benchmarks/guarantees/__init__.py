@@ -1,0 +1,1 @@
+"""What libraries of checkpoints keep of what a team relies on, each tried with the real library."""
