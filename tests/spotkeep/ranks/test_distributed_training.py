@@ -6,6 +6,7 @@ I2, whole or invisible, and I3, little is lost, hold for a data-parallel trainin
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import random
@@ -387,6 +388,38 @@ def test_loops_over_each_ranks_part_of_the_data_go_on_in_the_middle(train, tmp_p
     assert again.codes == [0, 0], again.output
     assert again.began[0] < whole.began[0] - 4, "not from the beginning"
     assert again.state == whole.state
+
+
+@pytest.mark.parametrize(
+    ("ranks", "batch", "stopped_at", "ranks_after", "batch_after", "again"),
+    [
+        (2, 4, 3, 3, 4, 8),  # after 4 batches of 2 ranks: 32 samples, of which 2 batches of 3 ranks are 24
+        (3, 4, 1, 2, 4, 0),  # 24 samples are 3 batches of 2 ranks
+        (2, 4, 0, 1, 3, 2),  # 8 samples, of which 2 batches of 3 are 6
+        (1, 4, 0, 3, 4, 4),  # less than one batch of all ranks: the pass begins anew
+        (2, 4, 5, 4, 3, 0),  # a pass that was over stays over
+    ],
+)
+def test_another_number_of_ranks_goes_on_after_the_samples_that_all_ranks_have_passed(
+    train, tmp_path, ranks, batch, stopped_at, ranks_after, batch_after, again
+):
+    def samples(run):
+        lines = [line for output in run.output for line in output.splitlines() if line.startswith("samples ")]
+        return [(epoch, one) for line in lines for epoch, ones in [json.loads(line[8:])] for one in ones]
+
+    options = {"kind": "samples", "batch_size": batch, "notice": [0, stopped_at, ranks - 1]}
+    before = train(tmp_path / "c", world_size=ranks, **options)
+    assert before.codes == [75] * ranks, before.output
+    after = train(tmp_path / "c", kind="samples", batch_size=batch_after, world_size=ranks_after)
+    assert after.codes == [0] * ranks_after, after.output
+    seen = sorted(samples(before) + samples(after))
+    twice = [one for one, following in itertools.pairwise(seen) if one == following]
+    assert sorted(set(seen)) == [(epoch, one) for epoch in range(2) for one in range(48)]
+    assert len(twice) == again
+    assert {epoch for epoch, _ in twice} <= {0}
+    assert [f"{again} samples of this pass come once more" in output for output in after.output] == [
+        bool(again) and rank == 0 for rank in range(ranks_after)
+    ]
 
 
 def test_what_differs_from_rank_to_rank_comes_back_on_each_though_the_script_passed_it_as_common(train, tmp_path):
