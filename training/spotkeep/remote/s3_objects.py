@@ -311,19 +311,19 @@ def _client() -> Any:
         raise MissingLibraryError(
             "checkpoints in S3 need boto3, which is not installed here: pip install boto3"
         ) from error
-    options = {
-        "connect_timeout": _CONNECT_SECONDS,
-        "read_timeout": _READ_SECONDS,
-        "retries": {"mode": "standard", "max_attempts": _ATTEMPTS},
-        # With a checksum of the caller's the SDK hashes each body again for its signature, over TLS too.
-        "s3": {"payload_signing_enabled": False},
-    }
-    try:
-        # Every chunk is verified by the checkpoint's own checksums.
-        chosen = configuration.Config(**options, response_checksum_validation="when_required")
-    except TypeError:  # an SDK from before 2025 verifies nothing
-        chosen = configuration.Config(**options)
-    return boto3.session.Session().client("s3", config=chosen)
+    # Every chunk is verified by the checkpoint's own checksums. An SDK from before 2025 has no such option.
+    own_checks = {"response_checksum_validation": "when_required"}
+    return boto3.session.Session().client(
+        "s3",
+        config=configuration.Config(
+            connect_timeout=_CONNECT_SECONDS,
+            read_timeout=_READ_SECONDS,
+            retries={"mode": "standard", "max_attempts": _ATTEMPTS},
+            # With a checksum of the caller's the SDK hashes each body again for its signature, over TLS too.
+            s3={"payload_signing_enabled": False},
+            **(own_checks if own_checks.keys() <= configuration.Config.OPTION_DEFAULTS.keys() else {}),
+        ),
+    )
 
 
 @contextlib.contextmanager
