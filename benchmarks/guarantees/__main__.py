@@ -7,6 +7,7 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -56,14 +57,15 @@ def _tried(name: str, options: argparse.Namespace, console: Console) -> dict[str
             return {"name": name, "left out": str(error)}
         with closing(host):
             found: dict[str, Any] = dict(host.facts)
-            for trial, run in {
+            rows: dict[str, Callable[[Host, Path], object]] = {
                 "kills": partial(trials.kill, kills=options.kills, chance=chance),
                 "flips": partial(trials.flip, flips=options.flips, chance=chance),
                 "code": trials.run_code,
                 "ranks 2 to 3": partial(trials.change_ranks, saved_by=2, restored_by=3),
                 "ranks 3 to 2": partial(trials.change_ranks, saved_by=3, restored_by=2),
                 "bytes": partial(trials.share_writing, ranks=RANKS),
-            }.items():
+            }
+            for trial, run in rows.items():
                 folder = scratch / trial.replace(" ", "-")
                 folder.mkdir()
                 found[trial] = run(host, folder)

@@ -86,14 +86,15 @@ def _problems(pair: Pair, saved: Sequence[Answer], restored: Sequence[Answer]) -
 def _chunk_ends(pair: Pair, saved: Sequence[Answer]) -> float:
     """Say how many bytes may be read beside those that are needed.
 
-    A rank's rows are a run in the file of each rank that saved some of them. A run begins and ends inside a chunk.
+    A rank's rows are a run in the file of each rank that saved some of them. A run begins and ends inside a chunk. So
+    do the tensor that all ranks hold, and the rank's own random state, which lies in a file of its own rank.
     """
     if pair.kind != "wide":
         # All of it lies in a chunk or two of each file.
         return 2 * sum(answer["written"] for answer in saved) + CHUNK_BYTES
     rows_of_saved = 1 + -(-pair.saved_by // pair.restored_by)
     tensors = 2
-    return 2 * CHUNK_BYTES * (tensors * rows_of_saved + 1)
+    return 2 * CHUNK_BYTES * (tensors * rows_of_saved + 2)
 
 
 def _different(saved: dict[str, str], restored: dict[str, str]) -> Iterator[str]:
