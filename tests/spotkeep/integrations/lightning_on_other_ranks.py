@@ -66,10 +66,10 @@ class Watches(pl.Callback):
     def on_train_batch_start(self, trainer, module, batch, batch_idx):
         if not self.begun:
             self.begun = True
-            self.watch.begins(module, trainer.optimizers[0])
+            self.watch.begins(trainer.strategy.model, trainer.optimizers[0])
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
-        self.watch.step_is_done(trainer.global_step, module, trainer.optimizers[0])
+        self.watch.step_is_done(trainer.global_step, trainer.strategy.model, trainer.optimizers[0])
 
 
 class Measured(pl.Callback):
@@ -117,7 +117,7 @@ def train(kind, folder, notice_at):
     data = torch.utils.data.DataLoader(Rows(), BATCH, shuffle=True)
     fit_resumably(trainer, model, data, directory=folder / "checkpoints", every_steps=100)
     facts = {"step": trainer.global_step, "measured": measured.values}
-    watch.ends(model, trainer.optimizers[0], divided=kind == "model parallel", **facts)
+    watch.ends(trainer.strategy.model, trainer.optimizers[0], divided=kind == "model parallel", **facts)
 
 
 def main(folder, kind):
