@@ -154,7 +154,7 @@ def _require_supported(trainer: Any) -> None:
     strategy = trainer.strategy
     if trainer.world_size == 1 and isinstance(strategy, _class_of_either_name("strategies", "FSDPStrategy")):
         raise UsageError(
-            'strategy="fsdp" has one rank, where torch\'s older FSDP divides nothing and keeps its state in another way: '
+            'strategy="fsdp" has one rank, where torch\'s older FSDP divides nothing: '
             "use ModelParallelStrategy, or two ranks or more"
         )
     if trainer.world_size > 1 and not _divides(trainer):
