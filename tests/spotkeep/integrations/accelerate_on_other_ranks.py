@@ -51,7 +51,7 @@ def made(kind):
     accelerator = accelerate.Accelerator(
         cpu=True,
         fsdp_plugin=plugin,
-        # Without it one rank of torchrun fails: accelerate waits for a generator that it did not make.
+        # Without it one rank in a process group fails: accelerate waits for a generator that it did not make.
         dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True),
     )
     return accelerator, *accelerator.prepare(model, optimizer, schedule, loader)

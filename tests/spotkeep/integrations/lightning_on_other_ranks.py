@@ -22,6 +22,7 @@ from tests.spotkeep.integrations.other_ranks import (
     facts_of,
     go_on_with_as_many,
     go_on_with_others,
+    interrupted,
 )
 
 
@@ -66,10 +67,10 @@ class Watches(pl.Callback):
     def on_train_batch_start(self, trainer, module, batch, batch_idx):
         if not self.begun:
             self.begun = True
-            self.watch.begins(module, trainer.optimizers[0])
+            self.watch.begins(trainer.strategy.model, trainer.optimizers[0])
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
-        self.watch.step_is_done(trainer.global_step, module, trainer.optimizers[0])
+        self.watch.step_is_done(trainer.global_step, trainer.strategy.model, trainer.optimizers[0])
 
 
 class Measured(pl.Callback):
@@ -117,11 +118,15 @@ def train(kind, folder, notice_at):
     data = torch.utils.data.DataLoader(Rows(), BATCH, shuffle=True)
     fit_resumably(trainer, model, data, directory=folder / "checkpoints", every_steps=100)
     facts = {"step": trainer.global_step, "measured": measured.values}
-    watch.ends(model, trainer.optimizers[0], divided=kind == "model parallel", **facts)
+    watch.ends(trainer.strategy.model, trainer.optimizers[0], divided=kind == "model parallel", **facts)
 
 
 def main(folder, kind):
     go_on_with_as_many(partial(train, kind), folder)
+    if kind == "fsdp":  # it has two ranks or more
+        interrupted(folder / "others", (partial(train, kind), 2, 3), (partial(train, kind), 3, None))
+        say(f"{kind} is through")
+        return
     steps = go_on_with_others(partial(train, kind), folder)
     facts, sum_of_rows = facts_of(folder / "others"), sum(range(ROWS))
     first, second = facts["measured"]

@@ -13,6 +13,7 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 
 from tests.forking import run_on_ranks, say
@@ -66,8 +67,11 @@ class Watch:
 
 def whole(model, optimizer):
     """Gather the state. A rank alone may have no part of it."""
+    states = optimizer.state_dict()["state"]
+    if isinstance(model, FullyShardedDataParallel):  # whose ranks have the states of different parameters
+        states = FullyShardedDataParallel.optim_state_dict(model, optimizer)["state"]
     tensors = {name.removeprefix("module."): value for name, value in model.state_dict().items()}
-    for index, state in optimizer.state_dict()["state"].items():
+    for index, state in states.items():
         tensors.update({f"{index} {name}": value for name, value in state.items()})
     return {
         name: value.full_tensor() if isinstance(value, DTensor) else value.clone() for name, value in tensors.items()
