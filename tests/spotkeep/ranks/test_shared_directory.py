@@ -134,6 +134,23 @@ def test_a_rank_that_cannot_begin_lets_the_others_know(world, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == []
 
 
+def test_a_folder_that_one_rank_cannot_make_is_named_on_every_rank(world, tmp_path, faulty_storage):
+    def refuse(operation, file):
+        raise OSError(5, "Input/output error")
+
+    def act(ranks):
+        storage = faulty_storage()
+        if ranks.rank == 1:
+            storage._change = refuse
+        return SharedDirectory(tmp_path / "checkpoints" / f"{ranks.rank}", ranks=ranks, storage=storage)
+
+    other, refused = world(2).run(act)
+    said = f"the folder {tmp_path / 'checkpoints' / '1'} of the checkpoints cannot be made: Input/output error"
+    assert isinstance(refused, SaveError)
+    assert str(refused).startswith(said)
+    assert str(other).startswith(f"rank 1: {said}")
+
+
 def test_one_rank_prunes(world, tmp_path):
     def act(ranks):
         directory = SharedDirectory(tmp_path, ranks=ranks)

@@ -58,6 +58,7 @@ class SharedDirectory(CheckpointDirectory):
         ranks_upload: True where each rank uploads its files to S3.
 
     Raises:
+        SaveError: If a disk refuses to make the directory.
         UsageError: If the ranks' directories are not the same, and nothing brings their content together.
     """
 
@@ -279,8 +280,14 @@ def _meet(path: Path, ranks: Ranks, storage: LocalStorage, *, platform_copies: b
     """Find out which ranks have the same directory. Gives the first one of those that have each rank's."""
 
     def identity() -> Json:
-        storage.make_directory(path)
-        found = path.stat()
+        try:
+            storage.make_directory(path)
+            found = path.stat()
+        except OSError as error:
+            raise SaveError(
+                f"the folder {path} of the checkpoints cannot be made: {error.strerror or error}; start the training "
+                "again, or give it a folder on another disk"
+            ) from error
         return [_machine(), found.st_dev, found.st_ino, _is_on_a_disk_of_its_own(found.st_dev)]
 
     hosts = ranks.exchange(socket.gethostname())
