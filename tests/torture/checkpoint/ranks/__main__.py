@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import queue
+import signal
 import sys
 import tempfile
 import time
@@ -40,6 +41,9 @@ def main() -> int:
     console = Console()
     started = time.monotonic()
     journal = TrialJournal(options.journal)
+    # A shell lets what runs in its background ignore Ctrl-C.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
         with tempfile.TemporaryDirectory(prefix="torture-ranks-", dir=options.folder) as scratch:
             trials = _torture(options, journal, Path(scratch), console)

@@ -32,10 +32,10 @@ def forge() -> Iterator[RankForge]:
 def test_the_short_form_breaks_nothing_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     report, journal = tmp_path / "report.json", tmp_path / "report.journal.jsonl"
     command = [sys.executable, "-m", "tests.torture.checkpoint.ranks", "--quick", "--output", str(report)]
-    begun = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    begun = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     while begun.poll() is None and not (journal.exists() and len(journal.read_text().splitlines()) > 3):
         time.sleep(0.05)
-    begun.send_signal(signal.SIGINT)
+    begun.send_signal(signal.SIGTERM)
     said, _ = begun.communicate()
     assert begun.returncode == 130, said
     assert "Next: python -m tests.torture.checkpoint.ranks --trials 40" in said
@@ -74,7 +74,8 @@ def test_a_number_of_another_step_or_another_place_is_seen() -> None:
     training.take_step()
     training.take_step()
     whole = training.look()
-    assert {name: facts["steps"] for name, facts in whole["tensors"].items()} == dict.fromkeys(whole["tensors"], [2])
+    assert len(whole["tensors"]) == 10
+    assert all(facts["steps"] == [2] for facts in whole["tensors"].values())
     assert not any(facts["misplaced"] for facts in whole["tensors"].values())
     assert (whole["apart of"], whole["history"], whole["random"]) == (0, [1, 2], 0)
     with torch.no_grad():

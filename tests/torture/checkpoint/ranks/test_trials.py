@@ -118,7 +118,8 @@ def test_what_was_durable_may_not_be_lost_nor_what_was_never_begun_appear() -> N
 @pytest.mark.parametrize("code", [1, -6, DID_NOT_END, KILLED])
 def test_an_attempt_that_is_left_alone_ends_with_code_0(code: int | str) -> None:
     [problem] = judged(ends({}, {}, code=code)).found.problems
-    assert problem.startswith("a trial: rank 0 ") and problem.endswith(": the last one")
+    assert problem.startswith("a trial: rank 0 ")
+    assert problem.endswith(": the last one")
 
 
 def test_after_a_kill_the_others_end_with_an_error_and_do_not_hang() -> None:

@@ -183,9 +183,13 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _facts(whole: torch.Tensor, number: int) -> dict[str, Any]:
+    expected = _numbers(number, len(whole))
+    first = torch.floor(whole[0] / _STEP)
+    if torch.equal(whole, expected + first * _STEP):
+        return {"steps": [int(first)], "misplaced": 0}
     numbers = torch.nan_to_num(whole, nan=-1.0)
     steps = torch.floor(numbers / _STEP)
-    wrong = int((numbers - steps * _STEP != _numbers(number, len(numbers))).sum())
+    wrong = int((numbers - steps * _STEP != expected).sum())
     return {"steps": [int(step) for step in torch.unique(steps)], "misplaced": wrong}
 
 
