@@ -202,8 +202,9 @@ bench-checkpoint: setup setup-torch ## Measure checkpoints against torch, safete
 	@$(BIN)/python -m benchmarks.checkpoint.contenders --install $(STATE)/bench/contenders
 	$(BIN)/python -m benchmarks.checkpoint $(BENCH)
 
-torture-checkpoint: setup ## Kill, fault, cut and flip checkpoints a thousand times; a verdict, JSON under .spotkeep/torture/
+torture-checkpoint: setup setup-torch ## Kill, fault, cut and flip checkpoints a thousand times, then those of ranks (RANKS=); verdicts, JSON under .spotkeep/torture/
 	$(BIN)/python -m tests.torture.checkpoint $(TORTURE)
+	$(BIN)/python -m tests.torture.checkpoint.ranks $(RANKS)
 
 test-reshard: setup-torch ## Save by n ranks and restore by m, n and m from 1 to 8, beside DCP; tables, JSON under .spotkeep/reshard/
 	$(BIN)/python -m tests.spotkeep.ranks.resharding $(RESHARD)

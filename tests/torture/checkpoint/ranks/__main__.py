@@ -77,7 +77,7 @@ def main() -> int:
         "wrong_ends": total.wrong_ends,
         "problems": list(total.problems),
         "kinds": {group: asdict(of_group) for group, of_group in groups.items() if of_group.trials},
-        "library": journal.library,
+        "sources": journal.sources,
     }
     report.write(options.output, document, console, processors=os.cpu_count())
     broken = [number for number in sorted(journal.done) if journal.done[number].problems]
@@ -99,7 +99,7 @@ class TrialJournal:
         self.path = path
         self.done: dict[int, TrialFindings] = {}
         self.seconds_before = 0.0
-        self.library = _digest_of_library()
+        self.sources = _digest_of_sources()
         self._begun = time.monotonic()
 
     def take_up(self, run: dict[str, Any]) -> list[list[str]] | None:
@@ -107,7 +107,7 @@ class TrialJournal:
         if not self.path.exists():
             return None
         lines = [json.loads(line) for line in self.path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-        if not lines or {**lines[0], "calls": None} != {**run, "library": self.library, "calls": None}:
+        if not lines or {**lines[0], "calls": None} != {**run, "sources": self.sources, "calls": None}:
             return None
         for line in lines[1:]:
             found = line["found"]
@@ -121,7 +121,7 @@ class TrialJournal:
     def begin(self, run: dict[str, Any], calls: list[list[str]]) -> None:
         """Begin a new run."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(json.dumps({**run, "library": self.library, "calls": calls}) + "\n")
+        self.path.write_text(json.dumps({**run, "sources": self.sources, "calls": calls}) + "\n")
 
     def add(self, number: int, found: TrialFindings) -> None:
         """Note a trial that is done."""
@@ -224,11 +224,12 @@ def _table(groups: dict[str, TrialFindings], total: TrialFindings) -> Table:
     return table
 
 
-def _digest_of_library() -> str:
-    """Name the library's sources, because trials of other sources do not count."""
+def _digest_of_sources() -> str:
+    """Name the sources of library and torture, because trials of others do not count."""
     digest = hashlib.sha256()
-    for path in sorted((PROJECT / "training" / "spotkeep").rglob("*.py")):
-        digest.update(path.read_bytes())
+    for folder in (PROJECT / "training" / "spotkeep", PROJECT / "tests" / "torture" / "checkpoint"):
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 

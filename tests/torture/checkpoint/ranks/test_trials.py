@@ -156,5 +156,5 @@ def test_a_journal_goes_on_with_its_own_run_alone(tmp_path: Path) -> None:
     again.add(5, TrialFindings(trials=1))
     assert [json.loads(line).get("trial") for line in path.read_text().splitlines()] == [None, 3, 5]
     other = TrialJournal(path)
-    other.library = "other sources"
+    other.sources = "other sources"
     assert other.take_up(run) is None

@@ -32,7 +32,7 @@ from tests.torture.checkpoint.training import CHECKPOINTS, LINE_PREFIX
 
 Job = dict[str, Any]
 
-MEETING_SECONDS = 60
+MEETING_SECONDS = 400
 _PRETENDED_RANKS = 11
 _STEP = 2**32
 _TENSOR = 2**24

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -270,9 +271,11 @@ class RankRecording:
     def __init__(self, forge: RankForge, scratch: Path, **job: Any) -> None:
         record, root = scratch / "record.jsonl", scratch / "recorded"
         root.mkdir()
+        begun = time.monotonic()
         self.ends = forge.run(
             {"root": str(root), "total_steps": STEPS, "record": str(record), **job}, ranks=RANKS, scratch=scratch
         )
+        self.seconds = time.monotonic() - begun
         self.calls: list[DiskCall] = [json.loads(line) for line in record.read_text().splitlines()]
         disk = CrashDisk()
         disk.follow(self.calls)
@@ -313,12 +316,14 @@ def run_trial(
         else:
             root = scratch / "root"
             root.mkdir()
-            _first_attempt(trial, judge, forge, scratch, root)
+            _first_attempt(trial, judge, forge, scratch, root, seconds=recording.seconds)
             _resume(trial, judge, forge, scratch, root)
     return judge.found
 
 
-def _first_attempt(trial: RankTrial, judge: RankJudge, forge: RankForge, scratch: Path, root: Path) -> None:
+def _first_attempt(
+    trial: RankTrial, judge: RankJudge, forge: RankForge, scratch: Path, root: Path, *, seconds: float
+) -> None:
     job: dict[str, Any] = {"root": str(root), "total_steps": STEPS, "jitter": trial.seed}
     at_random = trial.kind == _KILLED_AT_RANDOM
     if not at_random:
@@ -331,13 +336,13 @@ def _first_attempt(trial: RankTrial, judge: RankJudge, forge: RankForge, scratch
         judge.see(ends, total_steps=STEPS, victim=trial.rank)
         judge.found += TrialFindings(kills=code)
         return
-    seconds = random.Random(trial.seed).uniform(0, 6)  # noqa: S311
+    moment = random.Random(trial.seed).uniform(0, seconds * 0.8)  # noqa: S311
     ends = forge.run(
         job,
         ranks=RANKS,
         scratch=scratch,
         kill_all=trial.kind == "kill-all",
-        kill_after=(trial.rank, seconds) if at_random else None,
+        kill_after=(trial.rank, moment) if at_random else None,
     )
     if trial.kind in DISK_FAULTS and all(_is_refused(end) for end in ends):
         judge.count(**{"refused on entering": 1})

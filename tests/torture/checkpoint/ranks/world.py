@@ -23,7 +23,7 @@ from tests.torture.checkpoint.training import LINE_PREFIX
 
 Job = dict[str, Any]
 
-LIMIT_SECONDS = 180.0
+LIMIT_SECONDS = 500.0
 KILLED = -signal.SIGKILL
 DID_NOT_END = "did not end"
 
@@ -71,7 +71,7 @@ class RankForge:
             ranks: The number of ranks.
             scratch: A folder for the ranks' output and their meeting.
             kill_all: Kill all ranks as soon as one was killed.
-            kill_after: A rank, and the seconds after which it is killed.
+            kill_after: A rank, and the seconds after its first word when it is killed.
 
         Raises:
             RuntimeError: The process that forks has ended.
@@ -99,21 +99,27 @@ class RankForge:
 
 
 def run_with_torchrun(job: Job, *, ranks: int, scratch: Path) -> tuple[int, list[RankEnd]]:
-    """Run one attempt under torchrun. Gives its exit code, and the words of the ranks."""
+    """Run one attempt under torchrun. Gives its exit code, 124 where it did not end, and the words of the ranks."""
     output = scratch / f"output-{time.monotonic_ns()}"
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)),
         *("-m", "tests.torture.checkpoint.ranks.training", json.dumps({**job, "output": str(output)})),
     ]
     with (scratch / "torchrun.log").open("w") as log:
-        done = subprocess.run(
+        process = subprocess.Popen(
             command,
             env=environment_of_script(OMP_NUM_THREADS="1"),
             stdout=log,
             stderr=log,
-            timeout=600,
+            start_new_session=True,
         )
-    return done.returncode, [_end(output, rank, None) for rank in range(ranks)]
+        try:
+            code = process.wait(LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            code = 124
+    return code, [_end(output, rank, None) for rank in range(ranks)]
 
 
 def understand(output: str, exit_code: int | str | None) -> RankEnd:
@@ -143,8 +149,11 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         pids = [fork(partial(_be_rank, rank, request)) for rank in range(request["ranks"])]
-        ends = _ends(pids, kill_all=request["kill_all"], kill_after=request["kill_after"])
-        print(json.dumps(ends), flush=True)
+        ends = _ends(pids, request["job"]["output"], kill_all=request["kill_all"], kill_after=request["kill_after"])
+        try:
+            print(json.dumps(ends), flush=True)
+        except BrokenPipeError:  # The one that asked has ended.
+            os._exit(0)
 
 
 def _be_rank(rank: int, request: dict[str, Any]) -> None:
@@ -156,9 +165,10 @@ def _be_rank(rank: int, request: dict[str, Any]) -> None:
     training.meet_and_take_part(request["job"], rank=rank, ranks=request["ranks"])
 
 
-def _ends(pids: list[int], *, kill_all: bool, kill_after: tuple[int, float] | None) -> list[int | str]:
+def _ends(pids: list[int], output: str, *, kill_all: bool, kill_after: tuple[int, float] | None) -> list[int | str]:
     ends: dict[int, int | str] = {}
     begun = time.monotonic()
+    first_word: float | None = None
     while len(ends) < len(pids):
         for pid in pids:
             if pid in ends:
@@ -172,9 +182,14 @@ def _ends(pids: list[int], *, kill_all: bool, kill_after: tuple[int, float] | No
                 _kill([pid])
                 os.waitpid(pid, 0)
                 ends[pid] = DID_NOT_END
-        if kill_after is not None and time.monotonic() - begun >= kill_after[1]:
-            _kill([pid for pid in [pids[kill_after[0]]] if pid not in ends])
-            kill_after = None
+        if kill_after is not None:
+            victim, seconds = kill_after
+            said = Path(f"{output}.{victim}")
+            if first_word is None and said.exists() and said.stat().st_size:
+                first_word = time.monotonic()
+            if first_word is not None and time.monotonic() - first_word >= seconds:
+                _kill([pids[victim]] if pids[victim] not in ends else [])
+                kill_after = None
         time.sleep(0.003)
     return [ends[pid] for pid in pids]
 
