@@ -44,7 +44,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help docs test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet rehearse-sweep prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check check-dates lint types contracts bench bench-checkpoint torture-checkpoint test-reshard torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-sweep bench-permissions bench-samples dist test-wheel first-hour lock clean
+.PHONY: help docs bench-guarantees test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet rehearse-sweep prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check check-dates lint types contracts bench bench-checkpoint torture-checkpoint test-reshard torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-remote bench-sweep bench-permissions bench-samples dist test-wheel first-hour lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -202,7 +202,11 @@ bench-checkpoint: setup setup-torch ## Measure checkpoints against torch, safete
 	@$(BIN)/python -m benchmarks.checkpoint.contenders --install $(STATE)/bench/contenders
 	$(BIN)/python -m benchmarks.checkpoint $(BENCH)
 
-torture-checkpoint: setup setup-torch ## Kill, fault, cut and flip checkpoints a thousand times, then those of ranks (RANKS=); verdicts, JSON under .spotkeep/torture/
+bench-guarantees: setup setup-torch setup-jax ## Kill, damage and divide checkpoints of this library and of others, row by row; JSON under .spotkeep/bench/
+	@$(BIN)/python -m benchmarks.checkpoint.contenders --install $(STATE)/bench/contenders
+	$(BIN)/python -m benchmarks.guarantees $(BENCH)
+
+torture-checkpoint: setup setup-torch ## Kill, fault, cut and flip checkpoints a thousand times, of ranks too; a verdict, JSON under .spotkeep/torture/
 	$(BIN)/python -m tests.torture.checkpoint $(TORTURE)
 	$(BIN)/python -m tests.torture.checkpoint.ranks $(RANKS)
 
@@ -216,6 +220,10 @@ torture-volume: setup ## Interrupt an instance's agent in every phase, and visit
 torture-input: setup ## Feed each parser of what strangers write 100,000 inputs (INPUTS=1000: fewer): no crash, bounded time and memory
 	@# A process for each parser: what breaks one is printed when that one has been fed, not after all of them.
 	ls tests/torture/input/test_*.py | SPOTKEEP_TORTURE_INPUTS=$(INPUTS) xargs -P $(WORKERS) -I FILE sh -c '$(call PYTEST_IN,FILE) --timeout=7200 FILE'
+
+bench-remote: setup setup-torch ## Measure uploads and downloads of a checkpoint against other clients of S3, on a server of next to no cost
+	@$(BIN)/python -m pip install -q --no-deps --require-hashes --upgrade --target $(STATE)/bench/remote-contenders -r locks/remote.txt
+	$(BIN)/python -m benchmarks.remote $(BENCH)
 
 bench-control: setup ## Count what the functions ask of AWS: an event, a run, a thousand runs, ten thousand notifications
 	$(BIN)/python -m benchmarks.control $(BENCH)
@@ -258,6 +266,7 @@ lock: ## Resolve the locks again (hashes, no index address)
 	$(COMPILE) --extra boosters -c locks/dev.txt pyproject.toml -o locks/boosters.txt
 	$(COMPILE) --extra notebook -c locks/dev.txt pyproject.toml -o locks/notebook.txt
 	$(COMPILE) --extra torch -c locks/dev.txt pyproject.toml -o locks/torch.txt
+	$(COMPILE) --extra remote -c locks/dev.txt --override locks/without-torch.in pyproject.toml -o locks/remote.txt
 
 clean: ## Remove what a run left behind (keeps .venv); ends a local AWS that is still up
 	@if [ -x $(BIN)/spotkeep ]; then $(BIN)/spotkeep local down >/dev/null 2>&1 || true; fi

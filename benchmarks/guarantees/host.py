@@ -163,28 +163,32 @@ def _ends(pids: list[int]) -> list[int]:
 def _attempt(library: Any, request: Mapping[str, Any], rank: int, port: int) -> dict[str, Any]:
     folder = Path(request["folder"])
     libraries.DIVIDED = request.get("divided", True)
+    libraries.ROWS *= request.get("larger", 1)
     try:
         if request["ranks"] > 1:
             library.meet(rank, request["ranks"], port)
-        if request["do"] == "restore":
-            step, found = library.restore(folder)
-            first = libraries.first_values()
-            numpy = import_module("numpy")
-            values = {value for name in first for value in numpy.unique(numpy.asarray(found[name]) - first[name])}
-            answer: dict[str, Any] = {"step": int(step), "values": sorted(map(float, values))[:5]}
-            if request["ranks"] > 1:
-                library.part()
-            return answer
-        before = _written_bytes()
-        with open(f"{request['out']}.saved", "a", buffering=1) as saved:  # noqa: PTH123 - it is written by the line
-            library.train(folder, request["steps"], lambda step: print(step, file=saved) if rank == 0 else None)
-        written = _written_bytes() - before
+        answer = _restored(library, folder) if request["do"] == "restore" else _trained(library, folder, request, rank)
         if request["ranks"] > 1:
             library.part()
-        return {"written": written}
     except BaseException as error:  # noqa: BLE001 - it is the answer
         traceback.print_exc()
         return {"error": f"{type(error).__name__}: {error}"}
+    return answer
+
+
+def _restored(library: Any, folder: Path) -> dict[str, Any]:
+    step, found = library.restore(folder)
+    numpy = import_module("numpy")
+    first = libraries.first_values()
+    values = {value for name in first for value in numpy.unique(numpy.asarray(found[name]) - first[name])}
+    return {"step": int(step), "values": sorted(map(float, values))[:5]}
+
+
+def _trained(library: Any, folder: Path, request: Mapping[str, Any], rank: int) -> dict[str, Any]:
+    before = _written_bytes()
+    with open(f"{request['out']}.saved", "a", buffering=1) as saved:  # noqa: PTH123 - it is written line by line
+        library.train(folder, request["steps"], lambda step: print(step, file=saved) if rank == 0 else None)
+    return {"written": _written_bytes() - before}
 
 
 def _written_bytes() -> int:

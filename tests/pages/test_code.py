@@ -9,7 +9,7 @@ import pytest
 from tests.pages.code import SCRIPTS, blocks_with_script, problems_of_code, run_code
 from tests.pages.every_block import Placed
 
-HERE = ("best_model", "checksum", "estimator", "fleet_seeds", "loop", "loop_epochs", "receiver")
+HERE = ("best_model", "checksum", "estimator", "exchange", "fleet_seeds", "loop", "loop_epochs", "receiver")
 ELSEWHERE = {
     "test_torch_code.py": (
         "ddp", "keras_fit", "lightning_fit", "mlflow_run", "torch_loop", "torch_unfreezing", "trainer", "wandb_run",

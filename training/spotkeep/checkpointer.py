@@ -59,8 +59,8 @@ class Checkpointer:
     The memory for one copy of the state is taken at the first save and kept.
 
     In a distributed training (`torch.distributed` is initialised) every rank enters one and makes the same calls.
-    `state` is common to all ranks. Rank 0 writes it, and every rank gets it back. A rank with a value of its own writes
-    that beside it, and gets its own back. The objects that each rank has for itself go into `per_rank`.
+    `state` is common to all ranks. They write it together, and every rank gets it back. A rank with a value of its own
+    writes that beside it, and gets its own back. The objects that each rank has for itself go into `per_rank`.
 
     A method that is collective is called by every rank, in the same order on all of them.
 

@@ -20,7 +20,8 @@ from spotkeep_cli.terminal import NextStep, Terminal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spotkeep_cli.checkpoints.export import Exported, ExportFormat
+    from spotkeep.exchange import Exported
+    from spotkeep_cli.checkpoints.export import ExportFormat
     from spotkeep_cli.checkpoints.listing import VerifiedCheckpoint
     from spotkeep_cli.checkpoints.places import CheckpointPlace, ShowProgress
 
@@ -368,7 +369,8 @@ def _bytes_of(text: str) -> int:
     unit = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
     if match is None or not int(match.group(1)):
         raise UsageError(f"{text!r} is no size", hint="write for example 500MB or 5GB")
-    return int(match.group(1)) * 1000 ** unit[match.group(2).rstrip("B")]
+    thousands: int = 1000 ** unit[match.group(2).rstrip("B")]
+    return int(match.group(1)) * thousands
 
 
 def _left_out(left_out: Sequence[tuple[str, str]]) -> list[dict[str, str]]:

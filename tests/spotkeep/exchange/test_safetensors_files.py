@@ -153,7 +153,7 @@ def test_an_index_that_leads_elsewhere_or_lies_is_refused(
 def test_a_file_that_is_cut_off_while_it_is_read_leaves_no_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(raw_file({"a": entry(0, 2**22)}, bytes(2**22)))
-    for found, _ in read_safetensors(path):
+    with read_safetensors(path) as (found, _):
         pieces = found["a"].pieces()
         next(pieces)
         path.write_bytes(path.read_bytes()[: 2**21])

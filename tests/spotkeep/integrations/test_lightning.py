@@ -522,6 +522,19 @@ def test_on_two_ranks_it_ends_with_the_same_bits_on_both(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "model parallel"])
+def test_it_goes_on_with_as_many_ranks_and_with_others(tmp_path, kind):
+    """From two ranks to three and to one, with the saved state, the rows that are left, and what was measured."""
+    script = Path(__file__).with_name("lightning_on_other_ranks.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path), kind],
+        env=environment_of_script(), capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = [line for line in done.stdout.splitlines() if line and not line.startswith("spotkeep-event")]
+    assert said == [f"{kind} is through"], done.stderr[-3000:]
+
+
 def test_processes_that_begin_in_the_middle_of_the_script_are_refused(tmp_path):
     with pytest.raises(UsageError, match="in the middle of the script"):
         run(tmp_path, strategy="ddp_spawn", devices=2)

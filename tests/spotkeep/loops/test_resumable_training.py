@@ -462,3 +462,23 @@ def test_batches_that_are_gone_are_reported(tmp_path):
 def test_arguments_that_make_no_sense_are_refused(tmp_path, state, options, problem):
     with pytest.raises(UsageError, match=problem):
         ResumableTraining(state, directory=tmp_path, **options)
+
+
+def _place(**changed):
+    loader = {"passes": 1, "passes_before": 0, "position": 2}
+    place = {"epochs_completed": 0, "epoch_random": {}, "active": 0, "loaders": [loader]}
+    return {**place, "open_gradients": {"optimizers": [None]}, **changed}
+
+
+@pytest.mark.parametrize(
+    ("states", "problem"),
+    [
+        ([_place(), _place(epochs_completed=1)], "in different passes"),
+        ([_place(), _place(open_gradients={"optimizers": [[1.0]]})], "added up gradients for a step that was not done"),
+    ],
+)
+def test_places_of_ranks_that_are_no_place_of_other_ranks_are_refused(tmp_path, states, problem):
+    training = ResumableTraining({"w": [1]}, directory=tmp_path)
+    progress = training.checkpointer._setup.state.per_rank["loop"]
+    with pytest.raises(ValueError, match=problem):
+        progress.load_rank_states(states, rank=0, world_size=3)

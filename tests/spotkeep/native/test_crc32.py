@@ -22,6 +22,13 @@ def test_it_is_that_of_zlib(piece, size, shift):
     assert crc32(view) == zlib.crc32(raw)
 
 
+@given(st.integers(0, 2**32 - 1), st.integers(0, 9000))
+def test_it_goes_on_from_the_bytes_before(before, size):
+    raw = bytes(range(251)) * 40
+    assert crc32(raw[:size], before) == zlib.crc32(raw[:size], before)
+    assert crc32(raw[size:], crc32(raw[:size])) == zlib.crc32(raw)
+
+
 @pytest.mark.parametrize("size", [4095, 4096, 4097, 4159, 4160, 2**20, 2**20 + 63])
 def test_at_the_edges_of_blocks(size):
     raw = np.random.default_rng(size).integers(0, 256, size, dtype="u1")

@@ -80,6 +80,7 @@ def run_rank(rank: int, job: dict, port: int) -> None:
     kinds = {
         "steps": train,
         "epochs": train_epochs,
+        "samples": go_through_samples,
         "shards": train_sharded,
         "reshard": reshard,
         "apart": train_apart,
@@ -219,6 +220,30 @@ def train_epochs(rank: int, job: dict, port: int) -> None:
     weights = hashlib.sha256(b"".join(part.detach().numpy().tobytes() for part in net.parameters())).hexdigest()
     own = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
     Path(f"{job['out']}.{rank}.json").write_text(json.dumps({"began": steps, "weights": weights, "own": own}))
+    dist.destroy_process_group()
+
+
+def go_through_samples(rank: int, job: dict, port: int) -> None:
+    """Go through the samples of two epochs, of which a sampler gives each rank its part, and print their numbers."""
+    import torch
+    import torch.distributed as dist
+    from torch.utils.data import DataLoader, DistributedSampler
+
+    from spotkeep import ResumableTraining
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="stdout")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
+    sampler = DistributedSampler(range(48), seed=3)
+    model = torch.nn.Linear(1, 1)
+    training = ResumableTraining({"model": model}, directory=job["directory"], every_steps=1)
+    loader = training.loader(DataLoader(range(48), batch_size=job["batch_size"], sampler=sampler))
+    for epoch in training.epochs(2):
+        sampler.set_epoch(epoch)
+        for number, batch in enumerate(loader, loader.start):
+            print("samples", json.dumps([epoch, batch.tolist()]), flush=True)
+            if [epoch, number, rank] == job.get("notice"):
+                os.kill(os.getpid(), signal.SIGTERM)
     dist.destroy_process_group()
 
 

@@ -69,6 +69,18 @@ def test_a_checkpoint_is_restored_to_the_bit(
     assert verdict.problems == ()
 
 
+def test_a_training_goes_on_through_many_numbers_of_ranks(pool: RankPool, tmp_path: Path) -> None:
+    left = None
+    for number, ranks in enumerate((3, 5, 1, 2, 4, 8, 6)):
+        job = {"do": "go on", "seed": number, "ours": str(tmp_path / "ours")}
+        answers = pool.run(job, ranks=ranks, folder=tmp_path)
+        assert [answer["began"] for answer in answers] == [2 * number] * ranks
+        if left is not None:
+            assert answers[0]["found"] == left
+        assert answers[0]["left"] != answers[0]["found"]
+        left = answers[0]["left"]
+
+
 def test_a_rank_that_fails_is_named_and_the_pool_goes_on(pool: RankPool, tmp_path: Path) -> None:
     job = {"kind": "ddp to fsdp", "seed": 1, "ours": str(tmp_path / "none"), "theirs": str(tmp_path / "none")}
     with pytest.raises(WorldError, match="rank 0: "):

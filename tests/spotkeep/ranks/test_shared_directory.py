@@ -19,15 +19,18 @@ from spotkeep.errors import SaveError, UsageError
 from spotkeep.ranks import shared_directory
 from spotkeep.ranks.rank_shares import encode_share, view_for
 from spotkeep.ranks.shared_directory import SharedDirectory
+from spotkeep.state.divided import Box, DividedArray, Part
 from spotkeep.state.encoding import encode_state
 
 SAGEMAKER = UploadWatch(platform_copies=True)
 
 
 def write(directory, ranks, step, *, metrics=None):
-    state = {"weights": np.full(5000, step), "count": step}
+    part = Part(Box((3 * ranks.rank,), (3,)), np.full(3, 10 * step + ranks.rank))
+    divided = DividedArray(kind="ndarray", dtype="<i8", shape=(3 * ranks.world_size,), parts=(part,))
+    state = {"weights": np.full(5000, step), "count": step, "divided": divided}
     own = {"rng": np.full(3, 10 * step + ranks.rank)}
-    sizes = [24] * ranks.world_size
+    sizes = [48] * ranks.world_size
     encoded = encode_share(encode_state(state), encode_state(own), rank=ranks.rank, own_bytes=sizes)
     staged = StagedState()
     images = staged.arrange(encoded.parts)
@@ -51,12 +54,13 @@ def test_one_manifest_vouches_for_what_all_have_written(world, tmp_path):
         state = read(tmp_path, 7, rank, 3)
         assert state["weights"].tolist() == [7] * 5000
         assert state["rng"].tolist() == [70 + rank] * 3
+        assert state["divided"].tolist() == [70] * 3 + [71] * 3 + [72] * 3
     whole = CheckpointDirectory(tmp_path).read(7)
     assert whole.metrics == {"loss": 0.5}
     assert [whole.state[f"rank {rank}"]["rng"][0] for rank in range(3)] == [70, 71, 72]
     with InspectedCheckpoint(tmp_path, 7) as inspected:
         assert [entry.name for entry in inspected.entries()] == [
-            *("weights", "count", "rank 0.rng", "rank 1.rng", "rank 2.rng")
+            *("weights", "count", "divided", "rank 0.rng", "rank 1.rng", "rank 2.rng")
         ]
         assert list(inspected.damage()) == []
 
@@ -105,6 +109,10 @@ def test_wherever_a_rank_fails_there_is_no_checkpoint_or_a_whole_one(
         outcomes.add(tuple(there))
         for step in there:
             CheckpointDirectory(path).verify(step)
+            state = read(path, step, 0, 3)
+            assert state["divided"].tolist() == [10 * step] * 3 + [10 * step + 1] * 3, (
+                "another number of ranks reads it"
+            )
         assert 1 in there, "what was durable is not lost"
         if cause == "full" and 2 not in there:
             assert all(isinstance(one, SaveError) and "the disk is full" in str(one) for one in found)

@@ -289,7 +289,7 @@ def test_who_may_not_list_uploads_sends_all_of_it(machines, network):
 def test_bytes_that_went_wrong_on_the_way_are_refused_by_s3(machines, monkeypatch):
     here, remote = machines("here")
     save(here, 3, size=LARGE)
-    monkeypatch.setattr("spotkeep.remote.s3_objects.crc32", lambda raw: "AAAAAA==")
+    monkeypatch.setattr("spotkeep.remote.s3_objects._as_sent", lambda checksum: "AAAAAA==")
     with pytest.raises(RemoteError):
         send(remote, 3)
     assert remote.steps() == []

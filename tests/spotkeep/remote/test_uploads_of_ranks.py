@@ -264,10 +264,10 @@ def lost_in_a_part():
 
             write_part = rank.objects.write_part
 
-            def one_part(key, upload_id, *, number, raw):
+            def one_part(key, upload_id, *, number, **options):
                 if number > 1:
                     raise module.TransferCancelledError
-                return write_part(key, upload_id, number=number, raw=raw)
+                return write_part(key, upload_id, number=number, **options)
 
             rank.objects.write_part = one_part
             with pytest.raises(module.TransferCancelledError):

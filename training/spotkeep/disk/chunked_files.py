@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Callable, Protocol, Union
 
+from spotkeep.native.crc32 import crc32
 from spotkeep.state.resharding import Scattered
 
 from .checksum_copy import MemoryOfFile, copy_bytes, copy_chunks, unlocked
@@ -162,19 +163,22 @@ def read_part(file: ReadableFile, checksums: Sequence[str], offset: int, size: i
     return bytes(found)
 
 
-def read_chunks(file: ReadableFile, checksums: Sequence[str], offset: int, memory: memoryview) -> None:
-    """Read whole chunks of a data file into memory, verified. The last one may be the shorter last one of the file.
+def read_chunks(file: ReadableFile, checksums: Sequence[str], offset: int, memory: memoryview) -> int:
+    """Read whole chunks of a data file into memory, verified. Gives the CRC-32 of all of them.
 
-    Each is verified while the processor's cache has it.
+    The last one may be the shorter last one of the file. The processor's cache has each while it is added up.
 
     Raises:
         OSError: The disk refuses.
         AlteredChunkError: A chunk has changed. The memory holds anything then.
     """
+    found = 0
     for start, end in pieces(len(memory), CHUNK_BYTES):
         chunk = memory[start:end]
         _fill(file, chunk, offset + start, cached=True)
         _verify(chunk, offset + start, checksums)
+        found = crc32(chunk, found)
+    return found
 
 
 def altered_memory(

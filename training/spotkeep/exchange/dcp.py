@@ -251,10 +251,10 @@ def _places(found: Any) -> dict[tuple[str, tuple[int, ...] | None], _Place]:
         # A name with a folder in it could lead anywhere.
         if not isinstance(file, str) or not _FILE_NAME.fullmatch(file):
             raise ExchangeError(f"{METADATA} names {str(file)[:80]!r}, which is no file beside it")
-        if not all(type(number) is int and 0 <= number < 2**62 for number in (offset, length)):
+        if type(offset) is not int or type(length) is not int or not (0 <= offset < 2**62 and 0 <= length < 2**62):
             raise ExchangeError(f"{METADATA} has a place that makes no sense")
         at = key.get("offset")
-        places[str(key.get("fqn")), None if at is None else _sizes(at)] = _Place(file, int(offset), int(length))
+        places[str(key.get("fqn")), None if at is None else _sizes(at)] = _Place(file, offset, length)
     return places
 
 

@@ -99,7 +99,7 @@ def in_row_major(raw: bytes, *, shape: Sequence[int], strides: Sequence[int], it
         return b""
     if item_bytes == 16:
         shape, strides, item_bytes = (*shape, 2), (*(2 * stride for stride in strides), 1), 8
-    flat = memoryview(raw).cast(_UNSIGNED[item_bytes])
+    flat = memoryview(raw).cast(_UNSIGNED[item_bytes])  # type: ignore[call-overload]
     return b"".join(_rows(flat, shape, strides))
 
 

@@ -32,7 +32,7 @@ from .dcp import METADATA, read_dcp
 from .elements import NUMPY_NAMES, Array, Stray
 from .files import opened
 from .safetensors_files import read_safetensors
-from .states import key_text
+from .states import key_text, named
 from .torch_files import read_torch_file
 
 _ALIGNMENT_BYTES, _BLOCK_BYTES = 64, 4096
@@ -118,7 +118,8 @@ def import_checkpoint(
             raise ExchangeError(f"{source} has no names at the top", hint="put its state under a name")
         writer = _Writer(target, numpy=(arrays or ("numpy" if kind == "orbax" else "torch")) == "numpy")
         size = writer.write(state, step=step)
-    return Imported(step, kind, size, writer.tensors, writer.values, tuple(writer.left_out))
+        values = sum(not isinstance(value, (Array, Stray)) for _, value in named(state))
+    return Imported(step, kind, size, writer.tensors, values, tuple(writer.left_out))
 
 
 def format_of(source: Path) -> str:
@@ -149,8 +150,8 @@ def _opened(source: Path, kind: str) -> Iterator[Any]:
         with read_dcp(source) as state:
             yield state
     elif kind == "safetensors":
-        with contextlib.closing(read_safetensors(source)) as found:
-            yield next(found)[0]
+        with read_safetensors(source) as (arrays, _):
+            yield arrays
     elif kind == "torch":
         with opened([source]) as (descriptor,):
             yield read_torch_file(descriptor)[0]
@@ -172,10 +173,11 @@ class _Writer:
 
     def __init__(self, target: Path, *, numpy: bool) -> None:
         self._target, self._numpy = target, numpy
+        self._draft = target.with_name(f".{target.name}.draft")
         self._storage = LocalStorage()
         self._parts: list[tuple[int, Callable[[], Iterator[bytes]]]] = []
         self._end = 0
-        self.tensors, self.values = 0, 0
+        self.tensors = 0
         self.left_out: list[tuple[str, str]] = []
 
     def write(self, state: Mapping[str, Any], *, step: int) -> int:
@@ -185,25 +187,30 @@ class _Writer:
             raise ExchangeError(f"it holds no tensor that can be imported: {name} is {why}")
         try:
             self._storage.make_directory(self._target.parent)
+            self._storage.remove_tree(self._draft)
+            self._storage.make_directory(self._draft)
+            size = self._write(document, step)
+            # What is replaced stands until the new one is whole. No reader takes a folder of the draft's name.
             if self._storage.is_directory(self._target) and MANIFEST_NAME in self._storage.names(self._target):
                 self._storage.remove_file(self._target / MANIFEST_NAME)
                 self._storage.sync_directory(self._target)
             self._storage.remove_tree(self._target)
-            self._storage.make_directory(self._target)
-            return self._write(document, step)
+            self._storage.rename(self._draft, self._target)
+            self._storage.sync_directory(self._target.parent)
         except BaseException as error:
             with contextlib.suppress(OSError):
-                self._storage.remove_tree(self._target)
+                self._storage.remove_tree(self._draft)
             if isinstance(error, OSError):
                 raise SaveError(f"{self._target} could not be written: {error.strerror or error}") from error
             raise
+        return size
 
     def _write(self, document: Any, step: int) -> int:
         files: list[DataFile] = []
         chunks = self._chunks()
         while chunk := next(chunks, b""):
             files.append(self._data_file(len(files), chunk, chunks))
-        self._storage.sync_directory(self._target)
+        self._storage.sync_directory(self._draft)
         manifest = Manifest(
             step=step,
             epochs_completed=None,
@@ -213,16 +220,16 @@ class _Writer:
             state=document,
         )
         raw = manifest_bytes(manifest)
-        draft = self._target / f"{MANIFEST_NAME}.draft"
+        draft = self._draft / f"{MANIFEST_NAME}.draft"
         self._storage.write(draft, raw)
-        self._storage.rename(draft, self._target / MANIFEST_NAME)
-        self._storage.sync_directory(self._target)
+        self._storage.rename(draft, self._draft / MANIFEST_NAME)
+        self._storage.sync_directory(self._draft)
         return len(raw) + sum(file.size for file in files)
 
     def _data_file(self, number: int, chunk: bytes, following: Iterator[bytes]) -> DataFile:
         """Write one data file of whole chunks, which begins with `chunk`."""
         name, size, checksums = data_file_name(number), 0, []
-        with self._storage.create(self._target / name) as descriptor:
+        with self._storage.create(self._draft / name) as descriptor:
             while chunk:
                 self._storage.write_at(descriptor, memoryview(chunk), size)
                 checksums.append(chunk_checksum(chunk))
@@ -276,7 +283,6 @@ class _Writer:
             ]
             items = [None if item is _LEFT_OUT else item for item in items]
             return items if isinstance(value, list) else {"tuple": items}
-        self.values += 1
         if isinstance(value, (bytes, bytearray)):
             raw = bytes(value)
             return {type(value).__name__: self._place(len(raw), lambda: iter([raw]))}

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -122,6 +123,7 @@ def index_document(files: Sequence[str], parts: Sequence[Mapping[str, Array]]) -
     }
 
 
+@contextmanager
 def read_safetensors(path: Path) -> Iterator[tuple[dict[str, Array], dict[str, str]]]:
     """Read a file, an index of several files, or a folder with one of either. Bytes are read when they are asked for.
 
@@ -129,7 +131,7 @@ def read_safetensors(path: Path) -> Iterator[tuple[dict[str, Array], dict[str, s
         path: The file or folder.
 
     Yields:
-        The arrays and the metadata of all files. The files are closed when the caller goes on.
+        The arrays and the metadata of all files. The files are closed at the end of the block.
 
     Raises:
         ExchangeError: A file is none of safetensors, or claims more than it has.
@@ -203,7 +205,8 @@ def _read_header(descriptor: int, *, name: str) -> tuple[dict[str, Array], dict[
 
 def _checked(entry: Any, name: str) -> tuple[str, tuple[int, ...], tuple[int, int]]:
     known = isinstance(entry, dict) and entry.keys() == {"dtype", "shape", "data_offsets"}
-    shape, offsets = (entry["shape"], entry["data_offsets"]) if known else (None, None)
+    shape: Any = entry["shape"] if known else None
+    offsets: Any = entry["data_offsets"] if known else None
     sizes = isinstance(shape, list) and isinstance(offsets, list) and len(offsets) == 2
     if not sizes or not all(type(number) is int and 0 <= number < 2**62 for number in (*shape, *offsets)):
         raise ExchangeError(f"the array {name[:80]!r} has a description that makes no sense")

@@ -248,7 +248,7 @@ def read_torch_file(descriptor: int, *, start: int = 0, size: int | None = None)
         raise ExchangeError("a part of it lies beyond its end")
     file = Slice(descriptor, start, size)
     try:
-        archive = zipfile.ZipFile(io.BufferedReader(file))  # type: ignore[arg-type]
+        archive = zipfile.ZipFile(io.BufferedReader(file))
         return _Reader(archive, file, size).read()
     except (
         zipfile.BadZipFile,

@@ -49,6 +49,7 @@ try:
     from .lightning_data import EpochLoader
     from .lightning_measured import logged, metrics, set_measured
     from .lightning_ranks import replicas_of, state_for_rank
+    from .sharded import ShardedState
 
     try:
         from lightning.pytorch import Callback
@@ -249,7 +250,7 @@ class _CheckpointCallback(Callback):
         """
         if not _divides(self._trainer):
             return {"lightning": _Part(self.restore_common, self.common)}
-        return {"model": self._trainer.strategy.model, "optimizers": self._trainer.optimizers}
+        return {"lightning": ShardedState(self._trainer.strategy.model, self._trainer.optimizers)}
 
     def own_parts(self) -> dict[str, Any]:
         """Give the parts of the state that each rank has for itself."""
@@ -266,7 +267,7 @@ class _CheckpointCallback(Callback):
         if checkpointer.noticed:
             checkpointer.leave()
         if self.restored is not None:
-            if _divides(self._trainer):
+            if isinstance(self._trainer.strategy, _class_of_either_name("strategies", "ModelParallelStrategy")):
                 self._beside = replace(self._beside, divided=copy.deepcopy(_divided_states(self._trainer)))
             self._after_restart = capture_random_states()
         else:
@@ -728,7 +729,7 @@ def _set_restored(trainer: Any, restored: dict[str, Any], beside: _RestoredBesid
         set_state_dict(
             trainer.strategy.model, trainer.optimizers, model_state_dict=weights, optim_state_dict=optimizers
         )
-    else:
+    elif not _divides(trainer):
         # An average of the weights stands in their place, with a callback that makes one.
         trainer.lightning_module.load_state_dict(
             restored.get("current_model_state", restored["state_dict"]), strict=False

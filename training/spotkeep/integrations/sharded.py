@@ -156,18 +156,16 @@ class ShardedState(UnitedState):
 
     def _joined(self, local: dict[str, Any]) -> dict[str, Any]:
         """Give the state of all ranks, from the part of this one and the outlines of all."""
-        outlines = self._outlines
+        outlines, rank = self._outlines, self._rank
         if not outlines:
             outlines, rank = [_outline(local, {name for name, _ in _parameters(self._models)})], 0
-        else:
-            rank = self._rank
         bodies = [dict(outline[1]) for outline in outlines]
-        model = StateDict(united(local["model"], [body["model"] for body in bodies], rank=rank))
-        _join_facts(model, local["model"], [dict(body["facts"][1]) for body in bodies])
+        model = StateDict(united(local["model"], [body["model"] for body in bodies]))
+        _join_facts(model, [dict(body["facts"][1]) for body in bodies])
         optimizers = []
         for index, live in enumerate(local["optimizers"]):
             each = [dict(body["optimizers"][1][index][1]) for body in bodies]
-            state = united(live["state"], [one["state"] for one in each], rank=rank)
+            state = united(live["state"], [one["state"] for one in each])
             groups = _joined_groups(live["param_groups"], [one["groups"] for one in each], rank=rank)
             optimizers.append({"state": state, "param_groups": groups})
         return {"model": model, "optimizers": optimizers}
@@ -410,15 +408,12 @@ def _group_outlines(groups: Sequence[Mapping[str, Any]]) -> Json:
     ]
 
 
-def _join_facts(model: StateDict, local: StateDict, outlines: Sequence[Mapping[str, Json]]) -> None:
-    """Give a model the versions, frozen parameters and modes of all ranks. Of its own part, this rank's count."""
+def _join_facts(model: StateDict, outlines: Sequence[Mapping[str, Json]]) -> None:
+    """Give a model the versions, frozen parameters and modes that any rank has."""
     facts = [{name: plain[1] for name, plain in each.items()} for each in outlines]
     model._metadata = {name: version for each in facts for name, version in each["metadata"].items()}
-    model._metadata.update(local._metadata)
-    elsewhere = [name for each in facts for name in each["frozen"] if name not in local]
-    model.frozen = tuple(sorted({*elsewhere, *(local.frozen or ())}))
-    elsewhere = [name for each in facts for name in each["evaluating"] if name not in local._metadata]
-    model.evaluating = tuple(sorted({*elsewhere, *(local.evaluating or ())}))
+    model.frozen = tuple(sorted({name for each in facts for name in each["frozen"]}))
+    model.evaluating = tuple(sorted({name for each in facts for name in each["evaluating"]}))
 
 
 def _joined_groups(live: Sequence[Mapping[str, Any]], outlines: Sequence[Json], *, rank: int) -> list[dict[str, Any]]:
@@ -441,7 +436,7 @@ def _joined_groups(live: Sequence[Mapping[str, Any]], outlines: Sequence[Json], 
     groups = []
     for one in joined:
         held = _settings(live[one.index]) if one.settings[rank] is not None else MISSING
-        groups.append({**united(held, one.settings, rank=rank), "params": sorted(one.names)})
+        groups.append({**united(held, one.settings), "params": sorted(one.names)})
     return sorted(groups, key=lambda group: group["params"])
 
 

@@ -20,17 +20,22 @@ _BLOCK_BYTES = 64
 _WORTH_A_CALL_BYTES = 2**12
 
 
-def crc32(raw: Buffer) -> int:
-    """Give the CRC-32 of some bytes that are next to each other. Other threads run meanwhile."""
+def crc32(raw: Buffer, before: int = 0) -> int:
+    """Give the CRC-32 of some bytes that are next to each other. Other threads run meanwhile.
+
+    Args:
+        raw: The bytes.
+        before: The CRC-32 of the bytes before them.
+    """
     view = memoryview(raw)
     whole = view.nbytes // _BLOCK_BYTES * _BLOCK_BYTES
     routine = _routine() if whole >= _WORTH_A_CALL_BYTES else None
     if routine is not None:
         _, address = size_and_address(raw)
         shortened = (ctypes.c_uint8 * 16)()
-        if routine(address, whole, _ALL_ONES, shortened):
+        if routine(address, whole, before ^ _ALL_ONES, shortened):
             return zlib.crc32(view.cast("B")[whole:], zlib.crc32(shortened, _ALL_ONES))
-    return zlib.crc32(view)
+    return zlib.crc32(view, before)
 
 
 @functools.cache

@@ -42,7 +42,7 @@ from spotkeep.state.differences import (
 from spotkeep.state.divided import Box, cover_problem, turns
 from spotkeep.state.encoding import EncodedState, Json, objects_in
 from spotkeep.state.training_state import TrainingState
-from spotkeep.state.united import UnitedState, digests_of
+from spotkeep.state.united import UnitedState, digest_of
 
 from .distributed import Ranks, join_ranks, together
 from .meeting_rounds import MeetingRounds
@@ -273,7 +273,10 @@ class RankComparison:
         """Give a state with the turns of this rank among the holders of each box."""
         divided = []
         for array, turn_of in zip(common.divided, self._turns):
-            parts = (replace(part, holders=turn_of[part.box][0], turn=turn_of[part.box][1]) for part in array.parts)
+            parts = []
+            for part in array.parts:
+                holders, turn = turn_of[part.box]
+                parts.append(replace(part, holders=1 if array.one_writer else holders, turn=turn))
             divided.append(replace(array, parts=tuple(parts)))
         return replace(common, divided=tuple(divided))
 
@@ -426,7 +429,6 @@ class RankGroup:
         self._searches_left = 0
         self._comparison = RankComparison(self._training, self._joinables)
         self.meetings = MeetingRounds(channels.meetings)
-        self._united: Json = None
         self.shared = (
             None if self.world_size == 1 else SharedDirectory(path, ranks=channels.writing, ranks_upload=ranks_upload)
         )
@@ -493,16 +495,14 @@ class RankGroup:
 
         def describe() -> Json:
             outlines.extend(entry.outline() for entry in entries)
-            return [digests_of(outline) for outline in outlines]
+            return [digest_of(outline) for outline in outlines]
 
         digests = self.together(describe)
-        alike = all([names for names, _ in each] == [names for names, _ in digests[0]] for each in digests)
         # Ranks with the same names have all plain values themselves.
-        if alike and digests == self._united:
-            return
-        self._united = digests
-        for entry, *of_ranks in zip(entries, *self.exchange(outlines)):
-            entry.unite(of_ranks, rank=self.rank)
+        alike = all(each == digests[0] for each in digests)
+        of_ranks = [outlines] * self.world_size if alike else self.exchange(outlines)
+        for index, entry in enumerate(entries):
+            entry.unite([each[index] for each in of_ranks], rank=self.rank)
 
     def check(self, state: TrainingState) -> bool:
         """Refuse a state that this group could not save, as `TrainingState.check` does.

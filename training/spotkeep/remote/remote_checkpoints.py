@@ -44,6 +44,9 @@ from .upload_share import UploadShare
 _KEY = re.compile(r"step-(0|[1-9][0-9]{0,17})/([^/]{1,200})")
 _LABEL = "spotkeep-content"
 _PART_BYTES = 8 * CHUNK_BYTES
+# Of large files fewer parts cost the SDK less.
+_LARGE_PART_BYTES = 16 * CHUNK_BYTES
+_LARGE_FILE_BYTES = 128 * CHUNK_BYTES
 _MOST_PARTS = 5_000  # S3 allows 10,000
 _MOST_OBJECTS = 200_000
 _FEWEST = 2
@@ -583,8 +586,8 @@ class RemoteCheckpoints:
             require_not_cancelled(upload.cancelled)
             pace.wait(file.size, cancelled=upload.cancelled)
             raw = bytearray(file.size)
-            self._read(upload, file, opened, 0, raw)
-            self._objects.write(key, raw, labels=labels)
+            checksum = self._read(upload, file, opened, 0, raw)
+            self._objects.write(key, raw, labels=labels, checksum=checksum)
             upload.count(file.size, sent=True)
             return
         upload_id, there = self._begun(key) or (self._objects.begin_upload(key, labels=labels), {})
@@ -594,12 +597,12 @@ class RemoteCheckpoints:
 
         def send(span: _Span) -> None:
             raw = buffers.pop() if buffers and span.size == spans[0].size else bytearray(span.size)
-            self._read(upload, file, opened, span.start, raw)
+            checksum = self._read(upload, file, opened, span.start, raw)
             part = there.get(span.number)
-            known = part is not None and part.is_that_of(raw)
+            known = part is not None and part.is_that_of(raw, checksum=checksum)
             if not known:
                 pace.wait(span.size, cancelled=upload.cancelled)
-                part = self._objects.write_part(key, upload_id, number=span.number, raw=raw)
+                part = self._objects.write_part(key, upload_id, number=span.number, raw=raw, checksum=checksum)
             if part is not None:
                 parts.append(part)
             upload.count(span.size, sent=not known)
@@ -632,12 +635,12 @@ class RemoteCheckpoints:
             return None
         return (uploads[0], {part.number: part for part in parts}) if parts else None
 
-    def _read(self, upload: Upload, file: DataFile, opened: ReadableFile, start: int, raw: bytearray) -> None:
-        """Fill a buffer with whole chunks of a file, verified."""
+    def _read(self, upload: Upload, file: DataFile, opened: ReadableFile, start: int, raw: bytearray) -> int:
+        """Fill a buffer with whole chunks of a file, verified. Gives their CRC-32."""
         name = f"{self._directory.name(upload.step)}/{file.name}"
         try:
             with memoryview(raw) as memory:
-                read_chunks(opened, file.chunks, start, memory)
+                return read_chunks(opened, file.chunks, start, memory)
         except AlteredChunkError as error:
             raise DamagedCheckpointError(name, str(error), offsets=error.offsets) from error
         except OSError as error:
@@ -784,7 +787,8 @@ def _as_candidate(manifest: Manifest) -> Candidate:
 def _spans(size: int) -> Iterator[_Span]:
     """Cut a file into parts of whole chunks, few enough for S3."""
     least = -(-size // _MOST_PARTS)
-    part = max(_PART_BYTES, -(-least // CHUNK_BYTES) * CHUNK_BYTES)
+    usual = _LARGE_PART_BYTES if size >= _LARGE_FILE_BYTES else _PART_BYTES
+    part = max(usual, -(-least // CHUNK_BYTES) * CHUNK_BYTES)
     for index, start in enumerate(range(0, size, part)):
         yield _Span(number=index + 1, start=start, size=min(part, size - start))
 

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any
 
 from spotkeep.errors import MissingLibraryError, RemoteError, UsageError
-from spotkeep.native.crc32 import crc32 as fast_crc32
+from spotkeep.native.crc32 import crc32
 from spotkeep.state.arrays import Buffer
 
 _URI = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?", re.DOTALL)
@@ -94,12 +94,17 @@ class Part:
     crc32: str | None
     size: int
 
-    def is_that_of(self, raw: Buffer) -> bool:
-        """Say whether these are its bytes, by the checksum, or by the tag, which is an MD5 without a KMS key."""
+    def is_that_of(self, raw: Buffer, *, checksum: int) -> bool:
+        """Say whether these are its bytes, by the checksum, or by the tag, which is an MD5 without a KMS key.
+
+        Args:
+            raw: The bytes.
+            checksum: Their CRC-32.
+        """
         if self.size != len(raw):
             return False
         if self.crc32 is not None:
-            return self.crc32 == crc32(raw)
+            return self.crc32 == _as_sent(checksum)
         return self.etag.strip('"') == hashlib.md5(raw, usedforsecurity=False).hexdigest()
 
 
@@ -156,7 +161,15 @@ class S3Objects:
             raw: bytes = body.read(size)
             return raw
 
-    def write(self, key: str, raw: Buffer, *, labels: Mapping[str, str], replace: bool = True) -> None:
+    def write(
+        self,
+        key: str,
+        raw: Buffer,
+        *,
+        labels: Mapping[str, str],
+        replace: bool = True,
+        checksum: int | None = None,
+    ) -> None:
         """Write a whole object.
 
         Args:
@@ -164,6 +177,7 @@ class S3Objects:
             raw: Its bytes.
             labels: Its labels.
             replace: False to write it only where there is none.
+            checksum: The CRC-32 of the bytes, where it is known.
 
         Raises:
             RemoteError: S3 refuses. Its code is one of `ALREADY_THERE` where there is one that must not be replaced.
@@ -175,7 +189,7 @@ class S3Objects:
                 Key=key,
                 Body=sendable(raw),
                 Metadata=dict(labels),
-                ChecksumCRC32=crc32(raw),
+                ChecksumCRC32=_as_sent(crc32(raw) if checksum is None else checksum),
                 **condition,
             )
 
@@ -221,19 +235,27 @@ class S3Objects:
                     return []
                 raise
 
-    def write_part(self, key: str, upload: str, *, number: int, raw: Buffer) -> Part:
-        """Send one part."""
+    def write_part(self, key: str, upload: str, *, number: int, raw: Buffer, checksum: int | None = None) -> Part:
+        """Send one part.
+
+        Args:
+            key: The key of the object.
+            upload: The upload's id.
+            number: From 1.
+            raw: Its bytes.
+            checksum: The CRC-32 of the bytes, where it is known.
+        """
         with _telling(f"part {number} of {self._name(key)} cannot be written"):
-            checksum = crc32(raw)
+            text = _as_sent(crc32(raw) if checksum is None else checksum)
             sent = self._client.upload_part(
                 Bucket=self._bucket,
                 Key=key,
                 UploadId=upload,
                 PartNumber=number,
                 Body=sendable(raw),
-                ChecksumCRC32=checksum,
+                ChecksumCRC32=text,
             )
-            return Part(number=number, etag=sent["ETag"], crc32=checksum, size=len(raw))
+            return Part(number, sent["ETag"], text, len(raw))
 
     def finish_upload(self, key: str, upload: str, parts: Sequence[Part]) -> None:
         """Make the object of its parts, in any order. S3 compares their checksums once more."""
@@ -271,9 +293,9 @@ class S3Objects:
         return f"s3://{self._bucket}/{key}"
 
 
-def crc32(raw: Buffer) -> str:
-    """Give the CRC-32 in S3's form, four big-endian bytes in Base64."""
-    return base64.b64encode(fast_crc32(raw).to_bytes(4, "big")).decode("ascii")
+def _as_sent(checksum: int) -> str:
+    """Give a CRC-32 in S3's form, four big-endian bytes in Base64."""
+    return base64.b64encode(checksum.to_bytes(4, "big")).decode("ascii")
 
 
 def sendable(raw: Buffer) -> bytes | bytearray:
@@ -289,19 +311,19 @@ def _client() -> Any:
         raise MissingLibraryError(
             "checkpoints in S3 need boto3, which is not installed here: pip install boto3"
         ) from error
-    options = {
-        "connect_timeout": _CONNECT_SECONDS,
-        "read_timeout": _READ_SECONDS,
-        "retries": {"mode": "standard", "max_attempts": _ATTEMPTS},
-        # With a checksum of the caller's the SDK hashes each body again for its signature, over TLS too.
-        "s3": {"payload_signing_enabled": False},
-    }
-    try:
-        # Every chunk is verified by the checkpoint's own checksums.
-        chosen = configuration.Config(**options, response_checksum_validation="when_required")
-    except TypeError:  # an SDK from before 2025 verifies nothing
-        chosen = configuration.Config(**options)
-    return boto3.session.Session().client("s3", config=chosen)
+    # Every chunk is verified by the checkpoint's own checksums. An SDK from before 2025 has no such option.
+    own_checks = {"response_checksum_validation": "when_required"}
+    return boto3.session.Session().client(
+        "s3",
+        config=configuration.Config(
+            connect_timeout=_CONNECT_SECONDS,
+            read_timeout=_READ_SECONDS,
+            retries={"mode": "standard", "max_attempts": _ATTEMPTS},
+            # With a checksum of the caller's the SDK hashes each body again for its signature, over TLS too.
+            s3={"payload_signing_enabled": False},
+            **(own_checks if own_checks.keys() <= configuration.Config.OPTION_DEFAULTS.keys() else {}),
+        ),
+    )
 
 
 @contextlib.contextmanager

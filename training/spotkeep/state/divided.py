@@ -128,6 +128,7 @@ class DividedArray:
         parts: The boxes that this rank holds. None has zero elements.
         order: The dimensions as they lie in memory, the outermost first. None is C order. It holds for all boxes.
         requires_grad: True for a leaf tensor that is trained.
+        one_writer: True where holders of a box may have unequal elements. The first of them writes all of it.
         source: The object that the parts belong to, for example a DTensor. None where there is none.
     """
 
@@ -137,6 +138,7 @@ class DividedArray:
     parts: tuple[Part, ...]
     order: tuple[int, ...] | None = None
     requires_grad: bool = False
+    one_writer: bool = False
     source: Any = field(default=None, compare=False, repr=False)
 
     @property

@@ -6,7 +6,7 @@ first rank that has it.
 
 | outline | of |
 |---|---|
-| `["array", form, boxes]` | an array or tensor, with the boxes that the rank holds, or None for a whole one |
+| `["array", form, divided]` | an array or tensor, and whether the rank holds parts of it |
 | `["dict", [[key, outline], ...]]` | a dictionary |
 | `["list", [...]]`, `["tuple", [...]]` | a sequence |
 | `["plain", document]` | any other value, as a state document |
@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Any, Optional
 
 from . import arrays
-from .divided import Box, DividedArray, Part, divided_of, turns
+from .divided import Box, DividedArray, Part, divided_of
 from .encoding import Json, decode_state, encode_state
 
 Outline = Optional[Json]
@@ -74,48 +74,39 @@ def outline_of(value: Any, *, one_writer: bool = False) -> Json:
         return [type(value).__name__, [outline_of(item, one_writer=one_writer) for item in value]]
     array = divided_of(value)
     if array is not None:
-        boxes = [[list(box.offsets), list(box.shape)] for box in array.boxes]
-        return ["array", _form(array, one_writer=one_writer), boxes]
+        return ["array", _form(array, one_writer=one_writer), True]
     if arrays.is_torch_tensor(value) or arrays.is_numpy_array(value):
-        return ["array", _form(_whole(value), one_writer=one_writer), None]
+        return ["array", _form(_whole(value), one_writer=one_writer), False]
     return ["plain", encode_state({"": value}).document["dict"][0][1]]
 
 
-def digests_of(outline: Json) -> list[str]:
-    """Give digests of an outline, one of its names and forms, and one of these and the boxes.
-
-    Plain values do not count. So most saves find the same digests as the save before.
-    """
-    return [_digest(_structure(outline, boxes=boxes)) for boxes in (False, True)]
+def digest_of(outline: Json) -> str:
+    """Give a digest of the names and forms in an outline. Plain values do not count."""
+    return hashlib.blake2b(json.dumps(_structure(outline)).encode("ascii"), digest_size=16).hexdigest()
 
 
-def _digest(structure: Json) -> str:
-    return hashlib.blake2b(json.dumps(structure).encode("ascii"), digest_size=16).hexdigest()
-
-
-def _structure(outline: Json, *, boxes: bool) -> Json:
-    kind, body, *held = outline
+def _structure(outline: Json) -> Json:
+    kind, body, *_ = outline
     if kind == "array":
-        return [kind, body, held[0] if boxes else None]
+        return outline
     if kind == "dict":
-        return [kind, [[key, _structure(item, boxes=boxes)] for key, item in body]]
-    return [kind] if kind == "plain" else [kind, [_structure(item, boxes=boxes) for item in body]]
+        return [kind, [[key, _structure(item)] for key, item in body]]
+    return [kind] if kind == "plain" else [kind, [_structure(item) for item in body]]
 
 
-def united(value: Any, outlines: Sequence[Outline], *, rank: int) -> Any:
+def united(value: Any, outlines: Sequence[Outline]) -> Any:
     """Give a value as all ranks have it together.
 
     Args:
         value: The value of this rank. `MISSING` where it has none.
         outlines: The outline of each rank. None where it does not have the value.
-        rank: The number of this rank.
     """
     there = [outline for outline in outlines if outline is not None]
     if not there:
         return value
     kind, body, *_ = there[0]
     if kind == "array":
-        return _united_array(value, outlines, rank=rank)
+        return _united_array(value, outlines)
     if kind == "plain":
         return _plain(body) if value is MISSING else value
     if kind == "dict":
@@ -123,29 +114,23 @@ def united(value: Any, outlines: Sequence[Outline], *, rank: int) -> Any:
         held = {} if value is MISSING else value
         # Entries that came after the outlines are this rank's own.
         keys = dict.fromkeys([*(key for each in items for key in each), *held])
-        return {key: united(held.get(key, MISSING), [each.get(key) for each in items], rank=rank) for key in keys}
+        return {key: united(held.get(key, MISSING), [each.get(key) for each in items]) for key in keys}
     inner = [() if outline is None else outline[1] for outline in outlines]
     found = [
-        united(item, [each[index] if index < len(each) else None for each in inner], rank=rank)
+        united(item, [each[index] if index < len(each) else None for each in inner])
         for index, item in enumerate([MISSING] * len(body) if value is MISSING else value)
     ]
     return tuple(found) if kind == "tuple" else found
 
 
-def _united_array(value: Any, outlines: Sequence[Outline], *, rank: int) -> Any:
+def _united_array(value: Any, outlines: Sequence[Outline]) -> Any:
     there = [outline for outline in outlines if outline is not None]
     form = there[0][1]
     if value is MISSING:
         return absent_array(form)
-    if len(there) == len(outlines) and all(outline[2] is None for outline in there):
+    if len(there) == len(outlines) and not any(outline[2] for outline in there):
         return value
-    array = divided_of(value) or _whole(value)
-    shared = turns([_boxes(outline, array.shape) for outline in outlines])[rank]
-    parts = []
-    for part in array.parts:
-        holders, turn = shared.get(part.box, (part.holders, part.turn))
-        parts.append(replace(part, holders=1 if form["one_writer"] else holders, turn=turn))
-    return replace(array, parts=tuple(parts))
+    return replace(divided_of(value) or _whole(value), one_writer=form["one_writer"])
 
 
 def absent_array(form: Mapping[str, Any]) -> DividedArray:
@@ -162,14 +147,6 @@ def absent_array(form: Mapping[str, Any]) -> DividedArray:
         parts=(),
         order=None if order is None else tuple(order),
     )
-
-
-def _boxes(outline: Outline, shape: tuple[int, ...]) -> list[Box]:
-    if outline is None:
-        return []
-    if outline[2] is None:
-        return [Box.whole(shape)]
-    return [Box(tuple(offsets), tuple(sizes)) for offsets, sizes in outline[2]]
 
 
 def _form(array: DividedArray, *, one_writer: bool) -> Json:

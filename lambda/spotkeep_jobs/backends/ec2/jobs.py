@@ -506,7 +506,8 @@ class FleetJobs:
         """Count the cost of a live attempt whose run has a max_cost. None for others."""
         if not history.has_max_cost or history.ending is not None:
             return None
-        prices, late = (), False
+        prices: tuple[SpotPrice, ...] = ()
+        late = False
         try:
             prices = self._spot_prices(history.lives, until=now)
         except AwsBusyError:

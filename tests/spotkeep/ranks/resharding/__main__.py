@@ -72,17 +72,17 @@ def _verdicts(options: argparse.Namespace, folder: Path, pool: RankPool, console
     with report.progress(console, disable=not console.is_terminal) as progress:
         for kind in options.kinds:
             task = progress.add_task(kind, total=len(options.saved_by) * len(options.restored_by))
-            of_kind: list[Verdict] = []
             for saved_by in options.saved_by:
+                of_save: list[Verdict] = []
                 for verdict in verdicts_of_save(
                     pool, folder, kind=kind, saved_by=saved_by, restored_by=options.restored_by
                 ):
-                    of_kind.append(verdict)
+                    of_save.append(verdict)
                     progress.advance(task)
-            if not console.is_terminal:
-                equal = sum(not verdict.problems for verdict in of_kind)
-                console.print(f"{kind}: {equal} of {len(of_kind)} equal", highlight=False)
-            found += of_kind
+                if not console.is_terminal:
+                    equal = sum(not verdict.problems for verdict in of_save)
+                    console.print(f"{kind}, saved by {saved_by}: {equal} of {len(of_save)} equal", highlight=False)
+                found += of_save
     return found
 
 

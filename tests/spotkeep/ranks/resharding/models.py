@@ -347,6 +347,54 @@ def wide(seed: int) -> Training:
     return Training(state=tensors, train=train, tensors=tensors)
 
 
+class OddForms(nn.Module):
+    """Tensors of forms that a division rarely meets: shared, empty, complex, of no or of many dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(VOCABULARY, 6)
+        self.head = nn.Linear(6, VOCABULARY, bias=False)
+        self.head.weight = self.tokens.weight
+        self.picture = nn.Conv2d(3, 5, (2, 3))
+        self.by_columns = nn.Linear(840, 3)
+        self.single = nn.Parameter(torch.randn(1))
+        self.cube = nn.Parameter(torch.randn(7, 3, 2, 2))
+        self.register_buffer("number", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("nothing", torch.empty(0, 3))
+        self.register_buffer("channels_last", torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last))
+        self.register_buffer("waves", torch.randn(3, dtype=torch.complex64))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Give a loss that each parameter has a part in."""
+        self.number += 1.5
+        found = self.head(self.tokens(tokens)).sum() + self.picture(torch.ones(1, 3, 4, 4)).sum()
+        found = found + self.by_columns(torch.ones(1, 840)).sum()
+        return ((found * self.single + self.cube.sum()) ** 2).sum() * 1e-3
+
+
+def _by_columns(value: nn.Parameter) -> Shard:
+    """Divide the last dimension where it can be divided evenly, as `fully_shard` asks for it."""
+    return Shard(1 if value.dim() == 2 and value.shape[1] % dist.get_world_size() == 0 else 0)
+
+
+def odd_forms(seed: int) -> Training:
+    """`fully_shard`, by columns where these can be divided."""
+    torch.manual_seed(seed)
+    model = OddForms()
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    fully_shard(model.by_columns, mesh=mesh, shard_placement_fn=_by_columns)
+    fully_shard(model.picture, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    def train(step: int) -> None:
+        optimizer.zero_grad()
+        model(_tokens(step)).backward()
+        optimizer.step()
+
+    return Training(state={"model": model, "optimizer": optimizer}, model=model, optimizer=optimizer, train=train)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """One kind of a checkpoint's way from some ranks to others.

@@ -62,7 +62,7 @@ def do_in_world(job: Job, *, rank: int, ranks: int, meeting: str) -> Answer:
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            answer = {"save": save, "restore": restore}[job["do"]](job)
+            answer = {"save": save, "restore": restore, "go on": go_on}[job["do"]](job)
         dist.barrier()
         dist.destroy_process_group()
         _forget_world()
@@ -145,6 +145,19 @@ def restore(job: Job) -> Answer:
         "read": read,
         "held": held_bytes(ours),
     }
+
+
+def go_on(job: Job) -> Answer:
+    """Restore, train two more steps, and save."""
+    from spotkeep import Checkpointer
+    from tests.spotkeep.ranks.resharding.models import odd_forms
+
+    training = odd_forms(job["seed"])
+    with Checkpointer(training.state, job["ours"], every_steps=1) as checkpointer:
+        began, found = checkpointer.step, whole_digests(training)
+        for step in checkpointer.steps(began + 2):
+            training.train(step + 1)
+    return {"began": began, "found": found, "left": whole_digests(training)}
 
 
 def _rank() -> int:
