@@ -33,6 +33,7 @@ from tests.torture.checkpoint.trials import TrialFindings
 _TRIALS, _BY_TORCHRUN = 1000, 30
 _QUICK_TRIALS, _QUICK_BY_TORCHRUN = 40, 1
 _LINE_EVERY = 25
+_OUTPUT = STATE / "torture" / "checkpoint-ranks.json"
 
 
 def main() -> int:
@@ -199,7 +200,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--anew", action="store_true", help="do not go on with the trials of a run that was stopped")
     parser.add_argument("--workers", type=int, default=max(1, min(os.cpu_count() or 1, 8) // 2), help="trials at once")
     parser.add_argument("--folder", type=Path, help="the place of the checkpoints (default: that of temporary files)")
-    parser.add_argument("--output", type=Path, default=STATE / "torture" / "checkpoint-ranks.json")
+    parser.add_argument("--output", type=Path, default=_OUTPUT)
     options = parser.parse_args()
     options.journal = options.output.with_suffix(".journal.jsonl")
     if options.trials is None:
@@ -211,7 +212,9 @@ def _options() -> argparse.Namespace:
 
 def _command(options: argparse.Namespace) -> str:
     chosen = f"--trials {options.trials} --torchrun {options.torchrun} --seed {options.seed}"
-    return f"python -m tests.torture.checkpoint.ranks {chosen}"
+    # The journal is beside the verdict.
+    output = "" if options.output == _OUTPUT else f" --output {options.output}"
+    return f"python -m tests.torture.checkpoint.ranks {chosen}{output}"
 
 
 def _table(groups: dict[str, TrialFindings], total: TrialFindings) -> Table:
