@@ -208,6 +208,7 @@ bench-guarantees: setup setup-torch setup-jax ## Kill, damage and divide checkpo
 
 torture-checkpoint: setup setup-torch ## Kill, fault, cut and flip checkpoints a thousand times, of ranks too; a verdict, JSON under .spotkeep/torture/
 	$(BIN)/python -m tests.torture.checkpoint $(TORTURE)
+	$(BIN)/python -m tests.torture.checkpoint.ranks $(RANKS)
 
 test-reshard: setup-torch ## Save by n ranks and restore by m, n and m from 1 to 8, beside DCP; tables, JSON under .spotkeep/reshard/
 	$(BIN)/python -m tests.spotkeep.ranks.resharding $(RESHARD)

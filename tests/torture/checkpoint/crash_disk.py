@@ -138,6 +138,9 @@ class CrashDisk:
     def _failed(self, call: DiskCall) -> None:
         """Take a call that failed: it changed nothing, and made nothing safe."""
 
+    def _exchange(self, call: DiskCall) -> None:
+        """Take a message between ranks, which changes no disk."""
+
     def _open(self, call: DiskCall) -> None:
         if call["create"]:
             parent, name = self._parent(call["path"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -20,13 +21,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-KINDS = ("kill", "kill-midway", "eio", "enospc", "short", "no-rename")
+KINDS = ("kill", "kill-midway", "eio", "enospc", "short", "no-rename", "kill-message")
 """What can happen at a call.
 
 `kill` ends the process before it, `kill-midway` after half of a write. `eio` fails it once. `enospc` fails it and every
-write after it. `short` writes half. `no-rename` reports a rename that never happens.
+write after it. `short` writes half. `no-rename` reports a rename that never happens. `kill-message` ends the process
+before it sends a message to other ranks. Messages are counted apart from the other calls.
 """
 
+EXCHANGE = "exchange"
+"""The name of a message between ranks in a record."""
+
+_RANK_DESCRIPTORS = 1_000_000
 _WRITES = ("write", "pwrite", "writev", "pwritev")
 _RENAMES = ("rename", "replace")
 _ALIGNMENT = 4096
@@ -62,6 +68,8 @@ def parse_fault(text: str) -> DiskFault:
 
 def applies(kind: str, call: str) -> bool:
     """Say whether a fault makes sense at a call of this name."""
+    if call == EXCHANGE or kind == "kill-message":
+        return call == EXCHANGE and kind == "kill-message"
     if kind in ("kill-midway", "short"):
         return call in _WRITES
     if kind == "no-rename":
@@ -71,38 +79,66 @@ def applies(kind: str, call: str) -> bool:
     return kind == "kill" or call != "close"
 
 
-def install(directory: Path, *, fault: DiskFault | None = None, record: Path | None = None) -> None:
+def install(
+    directory: Path, *, fault: DiskFault | None = None, record: Path | None = None, rank: int | None = None
+) -> Interposition:
     """Replace the functions of `os` for the rest of this process.
 
     Args:
         directory: Only calls in here count; whatever else the process does is left alone.
         fault: What goes wrong, if anything.
         record: Where each call is written down, one JSON document a line.
+        rank: The number of this process, when several share the record. One call is made at a time then, so the record
+            has the calls of all in their order.
     """
-    log = None if record is None else record.open("w", encoding="ascii")
-    _Interposition(Path(os.path.realpath(directory)), fault=fault, log=log).install()
+    log = None if record is None else record.open("w" if rank is None else "a", encoding="ascii")
+    interposition = Interposition(Path(os.path.realpath(directory)), fault=fault, log=log, rank=rank)
+    interposition.install()
+    return interposition
 
 
-class _Interposition:
-    def __init__(self, directory: Path, *, fault: DiskFault | None, log: IO[str] | None) -> None:
+class Interposition:
+    """The replaced functions of one process.
+
+    Args:
+        directory: The directory whose calls count.
+        fault: The fault, if any.
+        log: The record, if any.
+        rank: The number of this process, when several share the record.
+    """
+
+    def __init__(self, directory: Path, *, fault: DiskFault | None, log: IO[str] | None, rank: int | None) -> None:
         self._directory = str(directory)
         self._fault = fault
         self._log = log
-        self._lock = threading.RLock()
+        self._rank = rank
+        self._lock = threading.RLock() if rank is None or log is None else _LockOfRanks(log.fileno())
         self._calls = 0
+        self._messages = 0
         self._disk_full = False
         self._paths: dict[int, str] = {}
         self._really = {name: getattr(os, name) for name in _WRAPPED if hasattr(os, name)}
 
     def install(self) -> None:
+        """Replace the functions."""
         # shutil and pathlib look functions up in `os` when they call them; shutil compares some when it is imported.
         assert shutil is not None
         for name in self._really:
             setattr(os, name, getattr(self, f"_{name}"))
-        if self._log is not None:
-            sys.stdout = _Announcing(sys.stdout, self._announce)
+        if self._log is not None and self._rank is None:
+            sys.stdout = _Announcing(sys.stdout, self.announce)
 
-    def _announce(self, step: int) -> None:
+    def exchange(self) -> None:
+        """Count a message to the other ranks, before it is sent."""
+        with self._lock:
+            fault = self._fault
+            if fault is not None and fault.kind == "kill-message" and fault.call == self._messages:
+                os.kill(os.getpid(), signal.SIGKILL)
+            self._messages += 1
+            self._write_down({"call": EXCHANGE})
+
+    def announce(self, step: int) -> None:
+        """Write down that the library calls a step durable."""
         with self._lock:
             self._write_down({"call": "announce", "step": step})
 
@@ -151,6 +187,10 @@ class _Interposition:
 
     def _write_down(self, entry: dict[str, Any]) -> None:
         if self._log is not None:
+            if self._rank is not None:
+                entry = {**entry, "rank": self._rank}
+                if "fd" in entry:
+                    entry["fd"] += self._rank * _RANK_DESCRIPTORS
             self._log.write(json.dumps(entry) + "\n")
             self._log.flush()
 
@@ -294,6 +334,27 @@ class _Interposition:
             act()
         else:
             self._perform(name, act, {"path": old, "target": new})
+
+
+class _LockOfRanks:
+    """A lock of all threads of all ranks, each of which has opened the file itself."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._threads = threading.RLock()
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        self._threads.acquire()
+        if not self._depth:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        self._threads.release()
 
 
 class _Announcing:
