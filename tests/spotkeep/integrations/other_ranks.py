@@ -13,7 +13,12 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp import (
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    FullyShardedDataParallel,
+    StateDictType,
+)
 from torch.distributed.tensor import DTensor
 
 from tests.forking import run_on_ranks, say
@@ -69,7 +74,10 @@ def whole(model, optimizer):
     """Gather the state. A rank alone may have no part of it."""
     states = optimizer.state_dict()["state"]
     if isinstance(model, FullyShardedDataParallel):  # whose ranks have the states of different parameters
-        states = FullyShardedDataParallel.optim_state_dict(model, optimizer)["state"]
+        # Offloaded to the CPU on a CPU, all tensors of a parameter's state would be views of one buffer.
+        copies = (StateDictType.FULL_STATE_DICT, FullStateDictConfig(), FullOptimStateDictConfig(offload_to_cpu=False))
+        with FullyShardedDataParallel.state_dict_type(model, *copies):
+            states = FullyShardedDataParallel.optim_state_dict(model, optimizer)["state"]
     tensors = {name.removeprefix("module."): value for name, value in model.state_dict().items()}
     for index, state in states.items():
         tensors.update({f"{index} {name}": value for name, value in state.items()})

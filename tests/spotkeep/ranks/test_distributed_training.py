@@ -522,7 +522,7 @@ DIVISIONS = {
     "tensor parallel, fully_shard": (4,),
     "stages": (1, 4, 2),
     "flat": (1, 3, 2),
-    "flat with names": (3, 2),
+    "flat with names": (3, 1, 2),
     "flat in replicas": (4,),  # with all of a replica on one rank, torch does not make replicas equal
 }
 """Divisions of a model among the ranks, and the numbers of ranks that have them."""
