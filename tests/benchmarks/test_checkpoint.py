@@ -133,7 +133,7 @@ def test_the_library_of_an_earlier_commit_is_unpacked_beside_this_ones_routine(
     monkeypatch.setattr(before, "_ROOT", tmp_path / "app")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    library = before._library_of("HEAD", scratch)
+    library = before.library_of("HEAD", scratch)
     assert {path.name: path.read_text() for path in (library / "spotkeep/native").iterdir()} == {
         "routine.c": "earlier",
         "routine.so": "compiled",

@@ -137,7 +137,7 @@ def test_a_missing_module_is_named_with_its_install(folder: Path) -> None:
     (folder / "train.py").write_text("import nowhere_to_be_found.inner\n")
     ended = rehearse(folder)
     assert ended.returncode == NOT_JUDGED
-    assert "python -m pip install nowhere_to_be_found" in ended.stdout
+    assert "python -m pip install nowhere_to_be_found" in " ".join(ended.stdout.split())
 
 
 def test_a_script_that_hangs_is_ended_at_its_time(folder: Path) -> None:

@@ -15,6 +15,7 @@ SpotkeepError
 │   ├── WorldSizeError          another number of ranks wrote the checkpoint, and it cannot be divided anew
 │   ├── OtherRankError          something went wrong on another rank of a distributed training
 │   └── RankLostError           another rank of a distributed training is gone
+├── ExchangeError               a file of another library's format cannot be read or written
 ├── UsageError                  the library was called in a way that cannot work
 └── JobError                    the job could not be started (carries the exit code)
     ├── ConfigurationError      the platform's files under input/config are missing or malformed

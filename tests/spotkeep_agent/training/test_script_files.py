@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,9 @@ class Objects:
         self._fail()
         return [S3Object(key, len(raw)) for key, (raw, _) in sorted(self.stored.items()) if key.startswith(prefix)]
 
-    def labels(self, key: str) -> tuple[int, Mapping[str, str]] | None:
+    def head(self, key: str) -> S3Object | None:
         raw, labels = self.stored[key]
-        return len(raw), labels
+        return S3Object(key, len(raw), labels=labels)
 
     def read(self, key: str, *, start: int, size: int, etag: str | None = None) -> bytes:
         self._fail()

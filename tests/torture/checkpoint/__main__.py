@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import random
 import sys
 import time
@@ -16,7 +15,7 @@ from rich.table import Table
 
 from benchmarks import report
 from benchmarks.report import STATE
-from tests.torture.checkpoint import rank_trials, trials
+from tests.torture.checkpoint import trials
 from tests.torture.checkpoint.trials import Recording, TrialFindings
 from tests.torture.stages import TrialStage, run_stages
 
@@ -70,16 +69,6 @@ def _torture(options: argparse.Namespace, recording: Recording, console: Console
             trials=options.notices, work=partial(trials.give_notices, trials=options.notices, chance=chance)
         ),
     }
-    if importlib.util.find_spec("torch") is None:
-        console.print("left out: ranks, which need torch (`make setup-torch`)", markup=False, highlight=False)
-    else:
-        stages["killed ranks"] = TrialStage(
-            trials=options.ranks + options.torchrun,
-            work=partial(
-                rank_trials.kill_ranks, count=options.ranks, torchrun=options.torchrun, seed=options.seed,
-                pools=options.pools, kept=options.output.with_name("killed-ranks.jsonl"),
-            ),
-        )  # fmt: skip
     return run_stages(
         stages, console, in_a_line=lambda found: f"{found.trials:,} trials, {len(found.problems)} problems"
     )
@@ -95,9 +84,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--failed-syncs", type=int, default=40, help="failing fsyncs (default 40, at most all)")
     parser.add_argument("--flips", type=int, default=2000, help="flipped bits (default 2000)")
     parser.add_argument("--notices", type=int, default=100, help="notices (default 100)")
-    parser.add_argument("--ranks", type=int, default=1000, help="trainings of which a rank is killed (default 1000)")
-    parser.add_argument("--torchrun", type=int, default=30, help="the same under torchrun (default 30)")
-    parser.add_argument("--pools", type=int, default=2, help="trainings of ranks that run at once (default 2)")
     parser.add_argument("--quick", action="store_true", help="about 2 kills and a little of everything else")
     parser.add_argument("--seed", type=int, default=1, help="what chance starts from (default 1)")
     parser.add_argument("--output", type=Path, default=STATE / "torture" / "checkpoint.json")
@@ -105,16 +91,14 @@ def _options() -> argparse.Namespace:
     if options.quick:
         options.kills, options.faults, options.failed_syncs = 2, 2, 1
         options.lost_writes, options.flips, options.notices = 3, 2, 2
-        options.ranks, options.torchrun, options.pools = 2, 0, 1
     return options
 
 
 def _table(results: dict[str, TrialFindings], total: TrialFindings) -> Table:
-    titles = ("trials", "kills", "corrupt", "mixed", "steps\nlost", "wrong\nends", "unnoticed", "lost on\nnotice")
+    titles = ("trials", "kills", "corrupt", "steps\nlost", "wrong\nends", "unnoticed", "lost on\nnotice")
     table = report.table("trial", *titles, padding=(0, 2, 0, 0), pad_edge=False)
     for name, found in (*results.items(), ("all", total)):
-        broken = (found.corrupt, found.mixed, found.lost, found.wrong_ends, found.unsaid, found.late)
-        figures = (found.trials, found.kills, *broken)
+        figures = (found.trials, found.kills, found.corrupt, found.lost, found.wrong_ends, found.unsaid, found.late)
         table.add_row(name, *(f"{figure:,}" for figure in figures))
     return table
 

@@ -47,7 +47,6 @@ class TrialFindings:
         trials: How many.
         kills: Processes ended by SIGKILL.
         corrupt: Restored states that are not the state of their step.
-        mixed: Restored values of several ranks that are not all those of one step.
         lost: Steps lost that had been called durable.
         wrong_ends: Trainings that did not end where an uninterrupted one ends.
         unsaid: Damages that were not noticed, not reported, or reported of another checkpoint.
@@ -59,7 +58,6 @@ class TrialFindings:
     trials: int = 0
     kills: int = 0
     corrupt: int = 0
-    mixed: int = 0
     lost: int = 0
     wrong_ends: int = 0
     unsaid: int = 0
@@ -72,7 +70,6 @@ class TrialFindings:
             trials=self.trials + other.trials,
             kills=self.kills + other.kills,
             corrupt=self.corrupt + other.corrupt,
-            mixed=self.mixed + other.mixed,
             lost=self.lost + other.lost,
             wrong_ends=self.wrong_ends + other.wrong_ends,
             unsaid=self.unsaid + other.unsaid,
@@ -160,7 +157,7 @@ class Recording:
         directory.mkdir(parents=True)
         self.attempt = run(directory, size=size, fault=fault, record=record)
         self.calls: list[DiskCall] = [json.loads(line) for line in record.read_text().splitlines()]
-        self.changes = [str(call.get("name", call["call"])) for call in self.calls if is_counted(call)]
+        self.changes = [str(call.get("name", call["call"])) for call in self.calls if _is_counted(call)]
         disk = CrashDisk()
         disk.follow(self.calls)
         disk.leave_everything(scratch / "replayed")
@@ -433,8 +430,7 @@ def _workers() -> int:
     return min(os.cpu_count() or 1, 8)
 
 
-def is_counted(call: DiskCall) -> bool:
-    """Say if a fault can strike this call."""
+def _is_counted(call: DiskCall) -> bool:
     if call["call"] == "open":
         return bool(call["changes"])
     return call["call"] not in ("close", "announce")

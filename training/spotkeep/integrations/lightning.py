@@ -43,7 +43,6 @@ from .kept_models import KeptModel, comes_back
 
 try:
     import torch
-    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
     from torch.utils.data import DataLoader, IterableDataset
 
     from .lightning_data import EpochLoader
@@ -229,7 +228,7 @@ class _RestoredBeside:
     logged: list[Any] = field(default_factory=list)
     best: dict[str, Any] = field(default_factory=dict)
     orders: list[dict[str, Any]] = field(default_factory=list)
-    divided: tuple[Any, Any] | None = None
+    divided: dict[str, Any] | None = None
 
 
 class _CheckpointCallback(Callback):
@@ -255,7 +254,7 @@ class _CheckpointCallback(Callback):
         """
         if not _divides(self._trainer):
             return {"lightning": _Part(self.restore_common, self.common)}
-        return {"lightning": ShardedState(self._trainer.strategy.model, self._trainer.optimizers)}
+        return {"lightning": _divided(self._trainer)}
 
     def own_parts(self) -> dict[str, Any]:
         """Give the parts of the state that each rank has for itself."""
@@ -273,7 +272,8 @@ class _CheckpointCallback(Callback):
             checkpointer.leave()
         if self.restored is not None:
             if isinstance(self._trainer.strategy, _class_of_either_name("strategies", "ModelParallelStrategy")):
-                self._beside = replace(self._beside, divided=copy.deepcopy(_divided_states(self._trainer)))
+                # Not torch's get_state_dict, which lets an optimizer without a state make a step.
+                self._beside = replace(self._beside, divided=copy.deepcopy(_divided(self._trainer).state_dict()))
             self._after_restart = capture_random_states()
         else:
             self._place.seed = self._trainer.strategy.broadcast(int(torch.randint(2**62, ())))
@@ -721,19 +721,16 @@ def _flags(trainer: Any) -> dict[str, Any]:
     }
 
 
-def _divided_states(trainer: Any) -> tuple[Any, Any]:
-    """Give the parts of the model and of the optimizers that this rank holds."""
-    return get_state_dict(trainer.strategy.model, trainer.optimizers)
+def _divided(trainer: Any) -> ShardedState:
+    """Give the model and the optimizers, of which this rank holds a part."""
+    return ShardedState(trainer.strategy.model, trainer.optimizers)
 
 
 def _set_restored(trainer: Any, restored: dict[str, Any], beside: _RestoredBeside) -> None:
     """Put back the values that hooks may have changed since Lightning took the restored state."""
     flags = beside.flags
     if beside.divided is not None:
-        weights, optimizers = beside.divided
-        set_state_dict(
-            trainer.strategy.model, trainer.optimizers, model_state_dict=weights, optim_state_dict=optimizers
-        )
+        _divided(trainer).load_state_dict(beside.divided)
     elif not _divides(trainer):
         # An average of the weights stands in their place, with a callback that makes one.
         trainer.lightning_module.load_state_dict(

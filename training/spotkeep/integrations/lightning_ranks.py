@@ -62,11 +62,11 @@ def state_for_rank(trainer: Any, states: Sequence[dict[str, Any]], *, rank: int,
 
 def _batches(trainer: Any, saved: Mapping[str, Any], *, ended: bool, rank: int, world_size: int) -> int:
     """Give the batches of the epoch that each rank has behind it."""
-    done, replicas = saved["batches"] * saved["replicas"], replicas_of(trainer)
+    done, replicas = int(saved["batches"]) * int(saved["replicas"]), replicas_of(trainer)
     if ended:
         return -(-done // replicas)  # at least as many as the epoch has
     batches = done // replicas
-    batches -= batches % trainer.accumulate_grad_batches
+    batches -= batches % int(trainer.accumulate_grad_batches)
     again = done - batches * replicas
     if again and rank == 0:
         _logger.warning(

@@ -590,15 +590,21 @@ class RemoteCheckpoints:
             self._objects.write(key, raw, labels=labels, checksum=checksum)
             upload.count(file.size, sent=True)
             return
-        upload_id, there = self._begun(key) or (self._objects.begin_upload(key, labels=labels), {})
+        upload_id, begun = self._begun(key) or (self._objects.begin_upload(key, labels=labels), {})
         parts: list[Part] = []
         # A buffer for each thread, because new memory costs the processor as much as a copy.
         buffers: list[bytearray] = []
 
+        def room(size: int) -> bytearray:
+            with contextlib.suppress(IndexError):
+                if size == spans[0].size:
+                    return buffers.pop()
+            return bytearray(size)
+
         def send(span: _Span) -> None:
-            raw = buffers.pop() if buffers and span.size == spans[0].size else bytearray(span.size)
+            raw = room(span.size)
             checksum = self._read(upload, file, opened, span.start, raw)
-            part = there.get(span.number)
+            part = begun.get(span.number)
             known = part is not None and part.is_that_of(raw, checksum=checksum)
             if not known:
                 pace.wait(span.size, cancelled=upload.cancelled)
