@@ -757,7 +757,9 @@ def test_where_nothing_can_be_overwritten_each_checkpoint_is_read_once(tmp_path,
     damage(tmp_path, *damaged)
     read = []
     monkeypatch.setattr(
-        checkpoint_directory, "read_data_file", lambda file, *rest: read.append(file) or read_data_file(file, *rest)
+        checkpoint_directory,
+        "read_data_file",
+        lambda file, *rest, **more: read.append(file) or read_data_file(file, *rest, **more),
     )
     late = TakesLater()
     assert Checkpointer({"late": late}, tmp_path).restore() == restored

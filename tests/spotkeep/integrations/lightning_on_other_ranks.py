@@ -22,7 +22,6 @@ from tests.spotkeep.integrations.other_ranks import (
     facts_of,
     go_on_with_as_many,
     go_on_with_others,
-    interrupted,
 )
 
 
@@ -123,10 +122,6 @@ def train(kind, folder, notice_at):
 
 def main(folder, kind):
     go_on_with_as_many(partial(train, kind), folder)
-    if kind == "fsdp":  # it has two ranks or more
-        interrupted(folder / "others", (partial(train, kind), 2, 3), (partial(train, kind), 3, None))
-        say(f"{kind} is through")
-        return
     steps = go_on_with_others(partial(train, kind), folder)
     facts, sum_of_rows = facts_of(folder / "others"), sum(range(ROWS))
     first, second = facts["measured"]

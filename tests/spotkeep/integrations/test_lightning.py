@@ -6,7 +6,6 @@ import functools
 import importlib
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -548,19 +547,6 @@ def test_deepspeed_is_refused_with_the_strategies_that_take_its_place(tmp_path):
 
     with pytest.raises(UsageError, match=r'has the parts .* Use strategy="fsdp" or ModelParallelStrategy'):
         run(tmp_path, strategy=WithoutItsLibrary(), devices=2)
-
-
-def test_fsdp_on_one_rank_is_refused_with_the_strategies_that_take_its_place(tmp_path):
-    class OnOneRank(pl.strategies.FSDPStrategy):
-        """Lightning's own. On a CPU Lightning refuses that class, but none that is derived from it."""
-
-    message = (
-        'strategy="fsdp" has one rank, where torch\'s older FSDP divides nothing: use ModelParallelStrategy, or two '
-        "ranks or more"
-    )
-    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
-        run(tmp_path, strategy=OnOneRank(), devices=1)
-    assert not (tmp_path / "checkpoints").exists()
 
 
 def test_a_second_fit_of_the_process_has_a_name_or_is_refused(tmp_path, new_process):

@@ -531,7 +531,7 @@ def test_a_fresh_machine_goes_on_from_s3_and_reads_the_checkpoint_once(
     monkeypatch.setattr(
         checkpoint_directory,
         "read_data_file",
-        lambda file, *rest: read.append(file.size) or read_data_file(file, *rest),
+        lambda file, *rest, **more: read.append(file.size) or read_data_file(file, *rest, **more),
     )
     job_events().clear()
     resumed = trainer(tmp_path)

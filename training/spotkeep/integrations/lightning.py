@@ -151,11 +151,6 @@ def _require_supported(trainer: Any) -> None:
         UsageError: It is one.
     """
     strategy = trainer.strategy
-    if trainer.world_size == 1 and isinstance(strategy, _class_of_either_name("strategies", "FSDPStrategy")):
-        raise UsageError(
-            'strategy="fsdp" has one rank, where torch\'s older FSDP divides nothing: '
-            "use ModelParallelStrategy, or two ranks or more"
-        )
     if trainer.world_size > 1 and not _divides(trainer):
         ddp, deepspeed = (_class_of_either_name("strategies", name) for name in ("DDPStrategy", "DeepSpeedStrategy"))
         if not isinstance(strategy, ddp) or isinstance(strategy, deepspeed):
