@@ -60,7 +60,6 @@ def _tried(name: str, options: argparse.Namespace, console: Console) -> dict[str
             rows: dict[str, Callable[..., object]] = {
                 "kills": partial(trials.kill, kills=options.kills, chance=chance),
                 "flips": partial(trials.flip, flips=options.flips, chance=chance),
-                "code": trials.run_code,
                 "ranks 2 to 3": partial(trials.change_ranks, saved_by=2, restored_by=3),
                 "ranks 3 to 2": partial(trials.change_ranks, saved_by=3, restored_by=2),
                 "bytes": partial(trials.share_writing, ranks=RANKS),
@@ -79,7 +78,6 @@ def _table(figures: dict[str, Any]) -> Table:
     table.add_row("another number of ranks", *(_ranks(found) for found in tried))
     table.add_row("a flipped bit", *(_counts(found["flips"]) for found in tried))
     table.add_row("killed while it saves", *(_counts(found["kills"]) for found in tried))
-    table.add_row("files that can run code", *(", ".join(found["code"]) or "none" for found in tried))
     table.add_row(f"bytes written by {RANKS} ranks", *(_bytes(found["bytes"]) for found in tried))
     table.add_row("verbs", *(", ".join(verb for verb in VERBS if found["verbs"].get(verb)) for found in tried))
     return table

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import os
-import pickle
 import random
 import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -68,22 +66,6 @@ def flip(host: Host, folder: Path, *, flips: int, chance: random.Random) -> dict
         else:
             found["no effect" if answer["step"] == 2 else "older"] += 1
     return dict(found)
-
-
-def run_code(host: Host, folder: Path) -> list[str]:
-    """Replace each file by a pickle that makes a file. Gives the names of those whose code was run by a restore."""
-    host.run(folder, "train", steps=2)
-    ran = []
-    marker = folder.parent / "marker"
-    for relative in [path.relative_to(folder) for path in _newest_of(folder)]:
-        for kind, write in {"pickle": _write_pickle, "archive": _write_archive}.items():
-            with _copy(folder) as copy:
-                write(copy / relative, marker)
-                host.run(copy, "restore")
-            if marker.exists():
-                marker.unlink()
-                ran.append(f"{relative.name} ({kind})")
-    return ran
 
 
 def change_ranks(host: Host, folder: Path, *, saved_by: int, restored_by: int) -> str:
@@ -146,25 +128,3 @@ def _flip_bit(path: Path, bit: int) -> None:
         [byte] = file.read(1)
         file.seek(bit // 8)
         file.write(bytes([byte ^ (1 << bit % 8)]))
-
-
-class _Code:
-    """A pickle of it makes a file when it is read."""
-
-    def __init__(self, marker: Path) -> None:
-        self._marker = marker
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return Path.touch, (self._marker,)
-
-
-def _write_pickle(path: Path, marker: Path) -> None:
-    path.write_bytes(pickle.dumps(_Code(marker)))
-
-
-def _write_archive(path: Path, marker: Path) -> None:
-    import torch
-
-    archive = io.BytesIO()
-    torch.save(_Code(marker), archive)
-    path.write_bytes(archive.getvalue())

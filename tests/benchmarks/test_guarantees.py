@@ -34,7 +34,6 @@ def test_this_library_keeps_what_the_page_says(tmp_path: Path) -> None:
     with host_of("spotkeep", tmp_path) as host:
         assert trials.kill(host, made(tmp_path / "kills"), kills=2, chance=chance) == {"newest": 2}
         assert set(trials.flip(host, made(tmp_path / "flips"), flips=3, chance=chance)) <= {"older", "no effect"}
-        assert trials.run_code(host, made(tmp_path / "code")) == []
         assert trials.change_ranks(host, made(tmp_path / "ranks"), saved_by=2, restored_by=3) == "equal"
         written = trials.share_writing(host, made(tmp_path / "bytes"), ranks=2)
         assert isinstance(written, list)
@@ -51,4 +50,3 @@ def test_the_trials_see_what_another_library_does_not_keep(tmp_path: Path) -> No
     with host_of("dcp", tmp_path) as host:
         flips = trials.flip(host, made(tmp_path / "flips"), flips=6, chance=random.Random(1))  # noqa: S311
         assert flips.get("taken", 0) > 0
-        assert trials.run_code(host, made(tmp_path / "code")) == [".metadata (pickle)"]
