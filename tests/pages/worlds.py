@@ -119,7 +119,10 @@ class Machine:
 
 def as_on_pages(text: str, *, folder: Path) -> str:
     """Return an output without the folders of this machine, and with a bucket's name cut."""
+    text = text.replace(str(folder.parent / "local" / "rehearsal"), "/home/ada/spotkeep/.spotkeep/rehearsal")
     text = text.replace(str(folder), "/home/ada/digits").replace(str(PROJECT), "/home/ada/spotkeep")
+    # A longer folder than the page's is on a line of its own.
+    text = re.sub(r"rehearsing in\s+(\S+),\s+in mounts", r"rehearsing in \1, in mounts", text)
     return re.sub(r"(?<=checkpointsbucket)[0-9a-f]+-[0-9a-f]+", "...", text)
 
 

@@ -40,6 +40,8 @@ from spotkeep_local.training.job_host import path_with
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rich.text import Text
+
     from spotkeep_cli.errors import LocatedProblem
     from spotkeep_cli.launching.job_file import JobDocument
     from spotkeep_cli.rehearsal.engine import Scenario
@@ -220,11 +222,14 @@ def _page_beside(report: Path) -> Path:
     return page if page != report else report.with_name(f"{report.name}.html")
 
 
-def _files(page: Path, *, document: Path, output: Path | None) -> str:
+def _files(page: Path, *, document: Path, output: Path | None) -> Text:
+    from rich.text import Text
+
     lines = [f"Report: {_from_here(page)}", f"For programs: {_from_here(document)}"]
     if output is not None:
         lines.append(f"The script's output: {_from_here(output)}")
-    return "\n".join([*lines, "Permissions: spotkeep doctor --permissions"])
+    # A path is copied, and a fold would break it.
+    return Text("\n".join([*lines, "Permissions: spotkeep doctor --permissions"]), no_wrap=True, overflow="ignore")
 
 
 def judged_here(document: JobDocument, *, invocation: Invocation) -> list[LocatedProblem]:
