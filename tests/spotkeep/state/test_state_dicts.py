@@ -353,3 +353,13 @@ def test_a_module_in_a_wrapper_that_does_not_fit_is_named_without_it(tmp_path):
     Checkpointer({"model": torch.nn.Linear(3, 2)}, tmp_path).save(1)
     with pytest.raises(StateMismatchError, match=r"\['weight'\] is of shape \(2, 3\) in the checkpoint"):
         Checkpointer({"model": torch.nn.DataParallel(torch.nn.Linear(4, 2))}, tmp_path).restore()
+
+
+def test_a_restore_of_the_model_alone_names_no_settings_of_what_it_left_out(tmp_path, caplog):
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Checkpointer({"model": model, "optimizer": optimizer}, tmp_path) as checkpointer:
+        checkpointer.save(1)
+    Checkpointer({"model": torch.nn.Linear(3, 2)}, tmp_path).restore(strict=False)
+    assert "left out what does not fit: state['optimizer']" in caplog.text
+    assert "state['optimizer'].lr" not in caplog.text
