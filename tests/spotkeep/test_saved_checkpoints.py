@@ -80,10 +80,20 @@ def test_the_best_checkpoint_stays_and_is_restored_when_the_others_are_gone(tmp_
     assert weights.tolist() == [6.0] * 4
 
 
-@pytest.mark.parametrize("step", [-1, "newest", True])
-def test_what_is_no_step_is_refused(tmp_path, step):
-    with pytest.raises(UsageError, match="the step to restore is"):
-        reader({"directory": tmp_path})[0].restore(step)
+@pytest.mark.parametrize("step", [-1, "newest", True, 4.5])
+@pytest.mark.parametrize("act", ["restore", "save", "delete"])
+def test_what_is_no_step_is_refused(tmp_path, act, step):
+    with pytest.raises(UsageError, match=f"the step to {act} is {step!r}; pass a number of completed steps"):
+        getattr(reader({"directory": tmp_path})[0], act)(step)
+    assert not tmp_path.exists() or not list(tmp_path.iterdir())
+
+
+def test_a_step_may_be_a_number_of_numpy(tmp_path):
+    checkpointer, _ = reader({"directory": tmp_path})
+    checkpointer.save(np.int64(7))
+    assert (checkpointer.all_steps(), checkpointer.restore(np.int64(7))) == ([7], 7)
+    checkpointer.delete(np.int64(7))
+    assert checkpointer.all_steps() == []
 
 
 def test_the_best_one_needs_a_metric(place):
@@ -124,6 +134,10 @@ def test_a_training_that_went_back_saves_once_the_newer_checkpoints_are_deleted(
         checkpointer.delete(5)
         checkpointer.delete(6)
         assert list(checkpointer.steps(6)) == [4, 5]
+        # It has gone through all steps, and goes back once more.
+        assert checkpointer.restore(5) == 5
+        checkpointer.delete(6)
+        assert list(checkpointer.steps(6)) == [5]
     assert CheckpointDirectory(tmp_path).steps()[:2] == [6, 5]
     assert reader({"directory": tmp_path})[0].restore() == 6
 

@@ -8,6 +8,7 @@ the same checkpoint. They leave after the same step when a notice reaches any of
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -488,8 +489,9 @@ class Checkpointer:
             MissingCheckpointError: If there is no checkpoint of this step.
             SaveError: If the disk refuses.
             RemoteError: If S3 refuses.
+            UsageError: If `step` is no number of steps.
         """
-        self._join().delete(step)
+        self._join().delete(_completed_steps(step, act="delete"))
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -538,8 +540,8 @@ class Checkpointer:
         """
         if step == BEST:
             self._require_best()
-        elif step is not None and (isinstance(step, (str, bool)) or step < 0):
-            raise UsageError(f'the step to restore is {step!r}; pass a number of completed steps, "{BEST}" or nothing')
+        elif step is not None:
+            step = _completed_steps(step, act="restore", or_else=f', "{BEST}" or nothing')
         return self._join().restore(step, strict=strict)
 
     def save(self, step: int, *, reason: str = "script", wait: bool = True) -> None:
@@ -558,8 +560,10 @@ class Checkpointer:
         Raises:
             StateError: If the state cannot be saved.
             SaveError: If the disk refuses, or the memory. Older checkpoints are as they were.
-            UsageError: If the training went back to an older checkpoint, and newer ones are still there.
+            UsageError: If `step` is no number of steps, or if the training went back to an older checkpoint, and newer
+                ones are still there.
         """
+        step = _completed_steps(step, act="save")
         session = self._join()
         session.save(step, reason=reason)
         if wait:
@@ -607,10 +611,14 @@ class Checkpointer:
         return self._session
 
     def _require_more(self, total_steps: int) -> None:
-        """Refuse a second loop without a step, because it would train nothing and report nothing."""
-        if 0 < total_steps <= self._done_before:
+        """Refuse a second loop without a step, because it would train nothing and report nothing.
+
+        A training that went back to an older checkpoint has steps again.
+        """
+        done = min(self._done_before, self._progress.step)
+        if 0 < total_steps <= done:
             raise UsageError(
-                f"this Checkpointer has gone through {self._done_before} steps already, and a loop over {total_steps} "
+                f"this Checkpointer has gone through {done} steps already, and a loop over {total_steps} "
                 "has none left: the number is that of the whole training. For more steps of it, pass a larger one; for "
                 'another training, enter a Checkpointer with a name of its own (name="fold-2")'
             )
@@ -654,6 +662,17 @@ class Epoch:
 
     def __iter__(self) -> Iterator[int]:
         return self.steps
+
+
+def _completed_steps(step: Any, *, act: str, or_else: str = "") -> int:
+    """Give a number of completed steps, also one of NumPy's, as Python's own. A file's name and JSON need that."""
+    try:
+        number = -1 if isinstance(step, bool) else operator.index(step)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise UsageError(f"the step to {act} is {step!r}; pass a number of completed steps{or_else}")
+    return number
 
 
 def _outlook(given: InterruptionOutlook | None) -> InterruptionOutlook:

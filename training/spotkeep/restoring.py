@@ -448,9 +448,19 @@ def _shown(paths: Sequence[str]) -> str:
     return ", ".join(paths[:_PATHS_SHOWN]) + (", ..." if len(paths) > _PATHS_SHOWN else "")
 
 
-def warn_of_other_settings(directory: CheckpointDirectory, manifest: Manifest, made_by: Mapping[str, str]) -> None:
-    """Warn of settings and code that are others than those of the checkpoint that was restored."""
-    changed = changes(manifest.made_by, made_by)
+def warn_of_other_settings(
+    directory: CheckpointDirectory, manifest: Manifest, made_by: Mapping[str, str], *, strict: bool
+) -> None:
+    """Warn of settings and code that are others than those of the checkpoint that was restored.
+
+    A restore of a part (`strict` is false) says nothing of the settings of entries that it left out.
+    """
+    before = {
+        name: text
+        for name, text in manifest.made_by.items()
+        if strict or name in made_by or not name.startswith("state[")
+    }
+    changed = changes(before, made_by)
     if changed:
         _logger.warning(
             "the training goes on from %s, which was made with other settings or code. What is part of the state "

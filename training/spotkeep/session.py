@@ -197,7 +197,7 @@ class Session:
             self.ranks.together(self._warn_of_folder_beside)
         else:
             if self.ranks.is_first:
-                warn_of_other_settings(self.ranks.directory, manifest, self.made_by)
+                warn_of_other_settings(self.ranks.directory, manifest, self.made_by, strict=strict)
             # These have come back with the state, and are what it goes on with.
             self.made_by = {
                 **self.made_by,

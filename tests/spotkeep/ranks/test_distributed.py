@@ -79,6 +79,20 @@ def test_ranks_that_cannot_talk_are_refused():
         join_ranks({"WORLD_SIZE": "8", "RANK": "3"})
 
 
+@pytest.mark.torch
+def test_ranks_that_cannot_meet_name_the_limit_on_open_files(monkeypatch):
+    distributed = pytest.importorskip("torch.distributed")
+
+    def refuse(**_):
+        raise RuntimeError("socket: Too many open files")
+
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "new_group", refuse)
+    with pytest.raises(UsageError, match=r"Too many open files; .* a higher limit on open files \(ulimit -n\)"):
+        join_ranks({})
+
+
 def test_torch_is_not_imported_to_find_out():
     code = (
         "import sys; from spotkeep.ranks.distributed import join_ranks; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import pytest
 
@@ -307,3 +308,58 @@ def test_a_metric_whose_state_dict_is_empty_is_named_with_the_way_out(tmp_path, 
     (record,) = caplog.records
     assert "the state_dict of state['mean'] is empty" in record.getMessage()
     assert "metric.persistent(True)" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    "wrap", [torch.nn.DataParallel, partial(torch.compile, backend="eager")], ids=["DataParallel", "compile"]
+)
+def test_a_wrapper_of_torch_is_not_in_the_names_of_a_checkpoint(wrap, tmp_path):
+    saved, restored = (torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)) for _ in range(2))
+    saved[1].eval()
+    for parameter in saved[0].parameters():
+        parameter.requires_grad_(False)
+    Checkpointer({"model": wrap(saved)}, tmp_path / "of a wrapper").save(1)
+    Checkpointer({"model": saved}, tmp_path / "of the module").save(1)
+
+    plain = Checkpointer({"model": restored}, tmp_path / "of a wrapper")
+    assert plain.restore(strict=False) == 1
+    assert plain.left_out == ()
+    assert contents(restored.state_dict()) == contents(saved.state_dict())
+
+    wrapped = wrap(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)).eval())
+    Checkpointer({"model": wrapped}, tmp_path / "of the module").restore()
+    assert wrapped.training
+    (inner,) = wrapped.children()
+    assert contents(inner) == contents(saved)
+
+
+def test_a_module_with_a_loader_of_its_own_takes_its_state_back_in_a_wrapper(tmp_path):
+    class Scaled(torch.nn.Linear):
+        def get_extra_state(self):
+            return {"scale": 2}
+
+        def set_extra_state(self, state):
+            assert state == {"scale": 2}
+
+    torch.manual_seed(0)
+    saved, restored = (torch.nn.DataParallel(Scaled(3, 2)) for _ in range(2))
+    for model in (saved, restored):
+        with Checkpointer({"model": model}, tmp_path) as checkpointer:
+            checkpointer.save(1)
+    assert contents(restored) == contents(saved)
+
+
+def test_a_module_in_a_wrapper_that_does_not_fit_is_named_without_it(tmp_path):
+    Checkpointer({"model": torch.nn.Linear(3, 2)}, tmp_path).save(1)
+    with pytest.raises(StateMismatchError, match=r"\['weight'\] is of shape \(2, 3\) in the checkpoint"):
+        Checkpointer({"model": torch.nn.DataParallel(torch.nn.Linear(4, 2))}, tmp_path).restore()
+
+
+def test_a_restore_of_the_model_alone_names_no_settings_of_what_it_left_out(tmp_path, caplog):
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Checkpointer({"model": model, "optimizer": optimizer}, tmp_path) as checkpointer:
+        checkpointer.save(1)
+    Checkpointer({"model": torch.nn.Linear(3, 2)}, tmp_path).restore(strict=False)
+    assert "left out what does not fit: state['optimizer']" in caplog.text
+    assert "state['optimizer'].lr" not in caplog.text

@@ -17,7 +17,7 @@ from typing import Any, Union
 from spotkeep.errors import UsageError
 from spotkeep.state.divided import DividedArray, divided_of, new_like
 from spotkeep.state.encoding import Json, encoded_pairs
-from spotkeep.state.state_dicts import StateDict, put_back_optimizer
+from spotkeep.state.state_dicts import WRAPPED_AS, StateDict, put_back_optimizer
 from spotkeep.state.united import MISSING, UnitedState, absent_array, outline_of, united
 
 try:
@@ -37,9 +37,7 @@ _Modules = Union[torch.nn.Module, Sequence[torch.nn.Module]]
 _Optimizers = Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer]]
 
 _WRAPPED_AS = {
-    "DistributedDataParallel": "module",
-    "DataParallel": "module",
-    "OptimizedModule": "_orig_mod",
+    **WRAPPED_AS,
     "FullyShardedDataParallel": "_fsdp_wrapped_module",
     "CheckpointWrapper": "_checkpoint_wrapped_module",
     "OffloadWrapper": "_checkpoint_wrapped_module",

@@ -225,7 +225,8 @@ def join_ranks(environment: Mapping[str, str] | None = None) -> Channels:
     except RuntimeError as error:
         raise UsageError(
             f"the ranks could not meet: {error}; every rank must enter its own Checkpointer, at the same place of the "
-            "script"
+            "script. Each Checkpointer keeps its connections until the process ends, so a script with many trainings "
+            "needs a higher limit on open files (ulimit -n)"
         ) from error
     return Channels(*(TorchRanks(torch, group) for group in groups))
 

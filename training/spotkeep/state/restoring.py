@@ -38,10 +38,12 @@ from .state_dicts import (
     is_module,
     is_optimizer,
     loads_in_its_own_way,
+    module_state,
     module_tensors,
     put_back_module,
     put_back_optimizer,
     tensors_beside,
+    without_wrapper,
 )
 
 _logger = logging.getLogger("spotkeep")
@@ -373,7 +375,7 @@ def _own_state_refused(value: Any, path: str, digest: Callable[[arrays.Buffer], 
     torch = loaded("torch")
     no_memory = (MemoryError,) if torch is None else (MemoryError, torch.OutOfMemoryError)
     try:
-        value.load_state_dict(object_state(value))
+        without_wrapper(value).load_state_dict(object_state(value))
     except no_memory:
         return []
     except BaseException as error:  # it would end a resume, whatever it is
@@ -516,7 +518,7 @@ def _mismatches(live: Any, saved: Any, path: str) -> list[str]:
     if is_optimizer(live):
         return _other_groups(live, saved, path)
     if is_module(live) and isinstance(saved, dict) and not loads_in_its_own_way(live):
-        return _other_entries(live.state_dict(), saved, path)
+        return _other_entries(module_state(live), saved, path)
     if isinstance(live, dict):
         if not isinstance(saved, dict):
             return [f"{path}: the checkpoint has a {type(saved).__name__}, the script a dictionary"]

@@ -22,6 +22,9 @@ _OVERRIDABLE = (
     *("load_state_dict", "_load_from_state_dict", "set_extra_state"),
 )
 
+WRAPPED_AS = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
+"""The attribute with the module itself, in wrappers of torch whose own `state_dict` has it in every name."""
+
 
 class StateDict(OrderedDict):  # type: ignore[type-arg]
     """The items of a `state_dict`, and the facts that belong to them.
@@ -49,8 +52,19 @@ def is_optimizer(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.optim.Optimizer)
 
 
+def without_wrapper(module: Any) -> Any:
+    """Give the module inside of torch's wrappers. Any other object is given as it is.
+
+    A checkpoint has its names, so the next script may wrap it in another way (`fully_shard`) or in none.
+    """
+    while _is_of_torch(module) and (attribute := WRAPPED_AS.get(type(module).__name__)) is not None:
+        module = getattr(module, attribute)
+    return module
+
+
 def module_state(module: Any) -> Any:
-    """Give the `state_dict` of a module, with the facts that belong to it."""
+    """Give the `state_dict` of a module, with the facts that belong to it. A wrapper around it is not in the names."""
+    module = without_wrapper(module)
     items = module.state_dict()
     if not isinstance(items, dict):
         return items
@@ -66,6 +80,7 @@ def put_back_module(module: Any, saved: Any) -> None:
     Raises:
         RuntimeError: If its own loader refuses.
     """
+    wrapper, module = module, without_wrapper(module)
     if not isinstance(saved, StateDict):
         module.load_state_dict(saved)
         return
@@ -77,6 +92,8 @@ def put_back_module(module: Any, saved: Any) -> None:
             if part.module.training is not training:
                 # Not by `train()`, which changes all that is inside, and which modules override.
                 part.module.training = training
+                if part.module is module:
+                    wrapper.training = training
         for key, tensor in [*part.module._parameters.items(), *part.module._buffers.items()]:
             if tensor is None:
                 continue
@@ -224,7 +241,7 @@ def loads_in_its_own_way(module: Any) -> bool:
 
 
 def _parts(module: Any) -> Iterator[_Part]:
-    left = [("", module)]
+    left = [("", without_wrapper(module))]
     while left:
         name, part = left.pop()
         yield _Part(name, part)

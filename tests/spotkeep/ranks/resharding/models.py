@@ -261,7 +261,7 @@ def data_parallel(seed: int) -> Training:
     parallel = DistributedDataParallel(model)
     optimizer = _adamw(model)
     return Training(
-        state={"model": model, "optimizer": optimizer},
+        state={"model": parallel, "optimizer": optimizer},
         model=model,
         optimizer=optimizer,
         train=lambda step: _train(parallel, optimizer, step),
