@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# torch 2.13.0: `torch.distributed.checkpoint` does not save `_metadata`, so the loader of a module is told the version of today's class for an
-# older state, and does not convert it. A good guess is that it is told the saved version, as with torch.save. Seen on 2026-11-29.
+# torch 2.13.0: `torch.distributed.checkpoint` does not save `_metadata`, so the loader of a module gets the version of today's class for an
+# older state, and does not convert it. A good guess is that it gets the saved version, as with torch.save. Seen on 2026-11-29.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT

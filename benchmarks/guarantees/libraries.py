@@ -61,7 +61,21 @@ class Library(Protocol):
 VERBS = ("save", "restore", "all steps", "latest", "best", "wait", "delete")
 
 
-class Spotkeep:
+class _OnTorch:
+    """A library whose ranks are those of torch's process group."""
+
+    torch: Any
+
+    def meet(self, rank: int, ranks: int, port: int) -> None:
+        """Join torch's process group."""
+        _join_torch(self.torch, rank, ranks, port)
+
+    def part(self) -> None:
+        """Wait for the other ranks."""
+        _part_torch(self.torch)
+
+
+class Spotkeep(_OnTorch):
     """This library."""
 
     verbs: ClassVar[dict[str, str | None]] = {
@@ -81,14 +95,6 @@ class Spotkeep:
         import_module("spotkeep.ranks.shared_directory")
         self.name = f"Spotkeep {import_module('spotkeep.version').__version__}"
 
-    def meet(self, rank: int, ranks: int, port: int) -> None:
-        """Join torch's process group."""
-        _join_torch(self.torch, rank, ranks, port)
-
-    def part(self) -> None:
-        """Wait for the other ranks."""
-        _part_torch(self.torch)
-
     def train(self, folder: Path, steps: int, saved: Saved) -> None:
         """Save each step."""
         state = TorchState(self.torch)
@@ -105,7 +111,7 @@ class Spotkeep:
             return checkpointer.step, state.whole()
 
 
-class Dcp:
+class Dcp(_OnTorch):
     """`torch.distributed.checkpoint`, with a folder for each step, as its tutorials have it."""
 
     verbs: ClassVar[dict[str, str | None]] = dict.fromkeys(VERBS) | {
@@ -119,14 +125,6 @@ class Dcp:
         self.torch = import_module("torch")
         self.dcp = import_module("torch.distributed.checkpoint")
         self.name = f"DCP, torch {self.torch.__version__.partition('+')[0]}"
-
-    def meet(self, rank: int, ranks: int, port: int) -> None:
-        """Join torch's process group."""
-        _join_torch(self.torch, rank, ranks, port)
-
-    def part(self) -> None:
-        """Wait for the other ranks."""
-        _part_torch(self.torch)
 
     def train(self, folder: Path, steps: int, saved: Saved) -> None:
         """Save each step."""
@@ -144,7 +142,7 @@ class Dcp:
         return step, state.whole()
 
 
-class Torchsnapshot:
+class Torchsnapshot(_OnTorch):
     """torchsnapshot, with a folder for each step, as its documentation has it."""
 
     verbs: ClassVar[dict[str, str | None]] = dict.fromkeys(VERBS) | {
@@ -158,14 +156,6 @@ class Torchsnapshot:
         self.torch = import_module("torch")
         self.library = import_module("torchsnapshot")
         self.name = f"torchsnapshot {self.library.__version__}"
-
-    def meet(self, rank: int, ranks: int, port: int) -> None:
-        """Join torch's process group."""
-        _join_torch(self.torch, rank, ranks, port)
-
-    def part(self) -> None:
-        """Wait for the other ranks."""
-        _part_torch(self.torch)
 
     def train(self, folder: Path, steps: int, saved: Saved) -> None:
         """Save each step."""

@@ -1,7 +1,7 @@
 """One transfer of a checkpoint by one client, in a process of its own (``python -m benchmarks.remote.transfers``).
 
 It prints the seconds of processor and of the clock that the transfer took, as JSON. Imports, clients and a first small
-request come before. Each client has the configuration that its documentation gives for speed, and is told the region
+request come before. Each client has the configuration that its documentation gives for speed, and gets the region
 and the address. Each uploads all files of a folder below a prefix, or downloads them into an empty folder.
 """
 

@@ -260,7 +260,7 @@ class Texts:
         self._texts = texts
 
     def run(self, command: str) -> tuple[list[str], int]:
-        raise NotImplementedError(f"{command}: this world has outputs alone")
+        raise ValueError(f"{command}: a page shows this command in a world that has outputs alone")
 
     def text(self, name: str) -> list[str]:
         folder = self.folder / name

@@ -20,20 +20,12 @@ from tests.forking import say
 from tests.spotkeep.integrations.other_ranks import (
     BATCH,
     EPOCHS,
-    ROWS,
+    Rows,
     Watch,
     facts_of,
     go_on_with_as_many,
     go_on_with_others,
 )
-
-
-class Rows(torch.utils.data.Dataset):
-    def __len__(self):
-        return ROWS
-
-    def __getitem__(self, index):
-        return torch.arange(6.0) * index / ROWS, torch.tensor(index)
 
 
 def made(kind):

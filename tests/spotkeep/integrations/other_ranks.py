@@ -26,6 +26,14 @@ from tests.forking import run_on_ranks, say
 ROWS, BATCH, EPOCHS = 48, 4, 2
 
 
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return ROWS
+
+    def __getitem__(self, index):
+        return torch.arange(6.0) * index / ROWS, torch.tensor(index)
+
+
 class Watch:
     """Watches a training on a rank.
 

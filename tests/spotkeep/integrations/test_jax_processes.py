@@ -34,7 +34,7 @@ def train(directory, *, processes, steps):
     outputs = [directory.parent / f"{directory.name}-{processes}-{process}" for process in range(processes)]
     running = []
     for process, output in enumerate(outputs):
-        # Into files: a pipe that nobody empties would hold one process up, and all others wait for it.
+        # Into files: a full pipe would hold one process up, and all others wait for it.
         with output.with_suffix(".out").open("w") as out, output.with_suffix(".err").open("w") as err:
             command = [sys.executable, script, json.dumps({**job, "process": process})]
             running.append(subprocess.Popen(command, env=environment_of_script(), stdout=out, stderr=err))

@@ -140,7 +140,7 @@ def test_all_ranks_write_about_as_many_bytes(size, owns):
     assert all(start % 2**20 == 0 or start == end == size for start, end in ranges), "whole chunks"
     written = [own + end - start for own, (start, end) in zip(owns, ranges, strict=True)]
     assert max(written) <= max(max(owns), -(-(size + sum(owns)) // len(owns))) + 2**20
-    # Nobody is given more while another one has less.
+    # No rank gets more while another one has less.
     given_more = [count for count, own in zip(written, owns, strict=True) if count > own]
     assert not given_more or max(given_more) - min(written) <= 2 * 2**20
 

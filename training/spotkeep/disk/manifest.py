@@ -192,7 +192,7 @@ class Manifest:
             name = f"rank {rank}"
             while name in taken:
                 name += "~"
-            # What is divided is in the common part, whoever names it.
+            # Divided arrays are in the common part, in the documents of ranks too.
             differences = without_divided(own_document(share.differences))
             own = [*state_pairs(differences), *state_pairs(share.state)]
             pairs += [[name, {"dict": own}]] if own else []

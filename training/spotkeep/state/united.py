@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Optional
@@ -30,16 +31,17 @@ MISSING: Any = object()
 """Stands for a value that this rank does not have."""
 
 
-class UnitedState:
+class UnitedState(ABC):
     """An object in the state that needs the outlines of all ranks before it gives its state.
 
     A save and a restore ask for the outlines at a moment that all ranks share.
     """
 
+    @abstractmethod
     def outline(self) -> Json:
         """Describe the part of this rank, as JSON."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unite(self, outlines: Sequence[Json], *, rank: int) -> None:
         """Take the outlines of all ranks.
 
@@ -47,15 +49,14 @@ class UnitedState:
             outlines: The outlines, in the order of the ranks.
             rank: The number of this rank.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def state_to_fill(self, document: Json) -> Any:
         """Give the state with memory for all that a saved state has, also for what is not there yet.
 
         Args:
             document: The saved state.
         """
-        raise NotImplementedError
 
 
 def outline_of(value: Any, *, one_writer: bool = False) -> Json:
