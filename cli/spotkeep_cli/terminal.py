@@ -131,11 +131,15 @@ class Terminal:
 
 
 def _print(console: Console, *content: RenderableType) -> None:
+    from rich.console import Group
+
+    # Outside a group, rich joins texts into a new one, which folds although a part of it may not.
+    parts = Group(*content)
     if console.is_terminal:
-        console.print(*content, highlight=False, crop=False)
+        console.print(parts, highlight=False, crop=False)
         return
     with console.capture() as captured:
-        console.print(*content, highlight=False, crop=False)
+        console.print(parts, highlight=False, crop=False)
     # Tables are padded to their width; in a file or a pipe that is only noise.
     console.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 

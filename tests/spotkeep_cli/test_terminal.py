@@ -4,6 +4,7 @@ import io
 import sys
 
 import pytest
+from rich.text import Text
 
 from spotkeep_cli.errors import NotConfirmedError
 from spotkeep_cli.terminal import NextStep, Terminal
@@ -34,6 +35,20 @@ def test_and_below_it_where_there_is_not(monkeypatch: pytest.MonkeyPatch, capsys
         "      spotkeep launch examples/digits/job.yaml",
         "        launch it, once the app is deployed",
     ]
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_text_that_may_not_fold_stays_whole(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    if is_terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    path = f"/home/ada/{'folder/' * 8}report.html"
+
+    Terminal(as_json=False).show("", Text(f"Report: {path}\nNext", no_wrap=True, overflow="ignore"))
+
+    assert f"Report: {path}\n" in capsys.readouterr().out
 
 
 def test_a_program_gets_no_next_step(capsys: pytest.CaptureFixture[str]) -> None:
