@@ -21,6 +21,7 @@ from spotkeep import events
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.storage import LocalStorage
 from spotkeep.disk.upload_markers import UploadWatch
+from spotkeep.disk.writers import ATTEMPT_VARIABLE, LEASE_VARIABLE
 from spotkeep.errors import RankLostError
 from spotkeep.training_folder import TRAININGS_HERE, TrainingsHere
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from spotkeep_local.lifecycle import LocalAws
 
 Event = dict[str, Any]
+
+LOCK_VARIABLES = (ATTEMPT_VARIABLE, LEASE_VARIABLE)
 
 
 class Crash(BaseException):
@@ -394,7 +397,7 @@ def _no_job_around_us(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     for name in ("SPOTKEEP_CHECKPOINT_URI", "SPOTKEEP_UPLOAD_MB_PER_SECOND", "SPOTKEEP_REBALANCE"):
         monkeypatch.delenv(name, raising=False)
-    for name in ("SPOTKEEP_EVENTS", "SAGEMAKER_BASE_DIR", "SM_USER_ARGS", "SM_MODEL_DIR"):
+    for name in ("SPOTKEEP_EVENTS", "SAGEMAKER_BASE_DIR", "SM_USER_ARGS", "SM_MODEL_DIR", *LOCK_VARIABLES):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -36,6 +36,7 @@ from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.chunked_files import read_data_file
 from spotkeep.disk.manifest import CHUNK_BYTES
 from spotkeep.disk.storage import LocalStorage
+from spotkeep.errors import LockLostError
 from spotkeep.saves import Saves
 
 
@@ -823,3 +824,63 @@ def test_each_method_says_if_all_ranks_must_call_it_and_which_thread_may(member)
     text = member.__doc__
     assert "ollective" in text
     assert "or the thread that trains." in text or "ny thread may" in text
+
+
+class TestWritersOfARun:
+    """I1, one writer: an attempt whose machine lives on after the run went on elsewhere."""
+
+    def attempt(self, tmp_path, monkeypatch, number, *, every=5):
+        monkeypatch.setenv("SPOTKEEP_ATTEMPT", str(number))
+        return Checkpointer({"place": {"step": 0}}, tmp_path, every_steps=every)
+
+    def test_a_resume_goes_on_under_a_token_of_its_own(self, tmp_path, monkeypatch):
+        for number, total in ((1, 10), (1, 20), (2, 30)):
+            with self.attempt(tmp_path, monkeypatch, number) as checkpointer:
+                assert checkpointer.step == total - 10
+                list(checkpointer.steps(total))
+        assert sorted(path.name for path in tmp_path.iterdir()) == [
+            "step-20-1.0.2",
+            "step-25-2.0.1",
+            "step-30-2.0.1",
+            "writers-1.0.2.json",
+            "writers-2.0.1.json",
+        ]
+        assert checkpointer.all_steps() == [20, 25, 30]
+
+    def test_the_replaced_one_ends_with_the_reason_and_the_other_loses_nothing(self, tmp_path, monkeypatch, job_events):
+        checkpointer = self.attempt(tmp_path, monkeypatch, 1)
+
+        def train():
+            with checkpointer:
+                for step in checkpointer.steps(100):
+                    if step == 7:
+                        checkpointer.wait()
+                        with self.attempt(tmp_path, monkeypatch, 2) as other:
+                            list(other.steps(12))
+
+        with pytest.raises(LockLostError, match="it has lost the run's lock, so it saves nothing more"):
+            train()
+        assert checkpointer.step < 20
+        with self.attempt(tmp_path, monkeypatch, 2) as resumed:
+            assert resumed.step == 12
+        assert [event["step"] for event in job_events() if event["event"] == "save-failed"] == [10]
+
+    def test_an_earlier_attempt_does_not_begin_again(self, tmp_path, monkeypatch):
+        with self.attempt(tmp_path, monkeypatch, 2) as checkpointer:
+            list(checkpointer.steps(5))
+        with pytest.raises(LockLostError, match="this process is attempt 1"), self.attempt(tmp_path, monkeypatch, 1):
+            raise AssertionError
+
+    def test_a_script_that_only_reads_leaves_no_note(self, tmp_path, monkeypatch):
+        with self.attempt(tmp_path, monkeypatch, 1) as checkpointer:
+            list(checkpointer.steps(5))
+        reader = self.attempt(tmp_path, monkeypatch, 1)
+        assert reader.restore() == 5
+        assert [path.name for path in tmp_path.glob("writers-*")] == ["writers-1.0.1.json"]
+
+    def test_a_loop_that_saves_without_a_restore_keeps_the_older_checkpoints_readable(self, tmp_path, monkeypatch):
+        with self.attempt(tmp_path, monkeypatch, 1) as checkpointer:
+            list(checkpointer.steps(5))
+        other = self.attempt(tmp_path, monkeypatch, 2)
+        other.save(3)
+        assert other.all_steps() == [3, 5]

@@ -18,6 +18,7 @@ from typing import Any, Callable, NoReturn
 
 from .disk.checkpoint_directory import CheckpointDirectory
 from .disk.retention import MODES, Best, Retention
+from .disk.writers import lock_of
 from .errors import UsageError
 from .leaving import read_pause_at_step
 from .notices.notice import NoticeWatch
@@ -153,6 +154,7 @@ class Checkpointer:
             watch=NoticeWatch(on_change=self._on_notice_change),
             pause_at_step=pause_at_step,
             on_restore=on_restore,
+            lock=lock_of(os.environ),
         )
         self._progress = TrainingProgress()
         self._facts: dict[str, str] = {} if name is None else {"name": name}
@@ -227,6 +229,7 @@ class Checkpointer:
             session = self._join()
             session.enter()
             session.restore()
+            session.begin_writing()
             session.begin_questions()
         except BaseException:
             if self._session is not None:

@@ -11,6 +11,7 @@ SpotkeepError
 │   ├── NewerFormatError        a checkpoint was written by a newer Spotkeep
 │   ├── MissingLibraryError     a checkpoint holds arrays or tensors of a library that is not installed here
 │   ├── SaveError               the disk refused a checkpoint. Older ones are untouched
+│   │   └── LockLostError       a later writer of this run has begun. This one may save no more
 │   ├── RemoteError             the second tier (S3) cannot be reached, or refuses
 │   ├── WorldSizeError          another number of ranks wrote the checkpoint, and it cannot be divided anew
 │   ├── OtherRankError          something went wrong on another rank of a distributed training
@@ -127,6 +128,17 @@ class MissingLibraryError(CheckpointError):
 
 class SaveError(CheckpointError):
     """The disk refused a checkpoint. Older checkpoints are as they were."""
+
+
+class LockLostError(SaveError):
+    """A later writer of this run has begun, and this process may save no more. It has to end."""
+
+    def __init__(self, place: str, *, own: str, later: str) -> None:
+        super().__init__(
+            f"{place} belongs to a later writer of this run, {later}, and this process is {own}: it has lost the run's "
+            "lock, so it saves nothing more. Nothing is lost: the later writer goes on from a checkpoint of the run. "
+            "End this process"
+        )
 
 
 class RemoteError(CheckpointError):

@@ -198,7 +198,11 @@ class Restore:
 
     def _restore(self, wanted: int | None, *, overwrites: bool) -> Manifest | None:
         # What rank 0 sees counts: it writes the manifests.
-        local, remote = self._ranks.together(self._steps_there)[0]
+        here, there = self._ranks.together(self._checkpoints_there)[0]
+        self._directory.take(dict(here))
+        if self._tier.remote is not None:
+            self._tier.remote.take(dict(there))
+        local, remote = [step for step, _ in here], [step for step, _ in there]
         steps = sorted({*local, *remote}, reverse=True) if wanted is None else [wanted]
         damage: DamagedCheckpointError | None = None
         overwritten = False
@@ -240,9 +244,11 @@ class Restore:
             raise damage
         return None
 
-    def _steps_there(self) -> tuple[list[int], list[int]]:
-        remote = self._tier.remote
-        return self._directory.steps(), ([] if remote is None else remote.steps())
+    def _checkpoints_there(self) -> list[list[tuple[int, str]]]:
+        """List the steps and names of the checkpoints, on this machine and in S3."""
+        directory, remote = self._directory, self._tier.remote
+        here = [(step, directory.name(step)) for step in directory.steps()]
+        return [here, [] if remote is None else [(step, remote.name(step)) for step in remote.steps()]]
 
     def _read(self, step: int, *, verify_first: bool) -> OpenCheckpoint:
         """Open a checkpoint that fits the state. Nothing is changed.

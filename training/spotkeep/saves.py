@@ -21,7 +21,7 @@ from .disk.checkpoint_directory import CheckpointDirectory
 from .disk.manifest import Progress, state_pairs
 from .disk.retention import Retention
 from .disk.staged_state import StagedState
-from .errors import CheckpointError, OtherRankError, SaveError, StateError
+from .errors import CheckpointError, LockLostError, OtherRankError, SaveError, StateError
 from .events import TrainingEvents
 from .leaving import Leaving
 from .notices.notice import NoticeWatch
@@ -524,6 +524,8 @@ class Saves:
     def _report_failure(self, step: int, problem: CheckpointError) -> None:
         _logger.error("no checkpoint of step %d: %s", step, problem)
         self._events.emit("save-failed", step=step, problem=str(problem))
+        if isinstance(problem, LockLostError):
+            raise problem
         # A full disk is the usual reason: make room for the next attempt.
         self._writer.wait_until_idle()
         self._writer.prune(last=2)

@@ -56,6 +56,7 @@ class Setup:
         watch: The watch for notices, which the Checkpointer starts and stops.
         pause_at_step: Completed steps at which the run pauses. None for no pause.
         on_restore: Gives the state the form that it had.
+        lock: The attempt and the lease under which this process may write. None outside of a run.
     """
 
     state: TrainingState
@@ -68,6 +69,7 @@ class Setup:
     watch: NoticeWatch
     pause_at_step: int | None
     on_restore: Callable[[int, int | None], object] | None
+    lock: tuple[int, int] | None
 
 
 class Session:
@@ -98,6 +100,8 @@ class Session:
         self.began_at_step: int | None = None
         self.left_out: tuple[str, ...] = ()
         self._newer_steps: set[int] = set()  # than the step that the script went back to
+        self._restored_step: int | None = None
+        self._writes = False
         self.ranks = RankGroup(setup.folder.path, ranks_upload=setup.remote is not None)
         first = self.ranks.is_first
         self._events = TrainingEvents(setup.folder.label, silent=not first)
@@ -138,6 +142,24 @@ class Session:
         self.tier.go_on()
         self.ranks.together(self._take_folder)
 
+    def begin_writing(self) -> None:
+        """Take the place of the writers before this one. Every rank must call it. A second call does nothing.
+
+        Raises:
+            LockLostError: If a later writer of the run has begun.
+            SaveError: If the disk refuses.
+            RemoteError: If S3 refuses.
+        """
+        if self._writes:
+            return
+        remote = self.tier.remote
+        step = self._restored_step
+        if self.began_at_step is None or self._newer_steps:
+            # The script has not asked for the newest checkpoint, so that it stays to be read.
+            step = self.ranks.together(self._newest_step)[0]
+        self.ranks.directory.begin(self._setup.lock, step=step, claim=None if remote is None else remote.claim)
+        self._writes = True
+
     def begin_questions(self) -> None:
         """Let the ranks agree beside the training from now on, until `end_questions`. All of them have restored.
 
@@ -168,12 +190,14 @@ class Session:
         Raises:
             CheckpointError: As `Restore.run` does.
             MissingCheckpointError: If there is none of this step.
+            LockLostError: If a later writer of the run has begun.
         """
         progress, setup = self._progress, self._setup
         begun = self.began_at_step is not None
         if begun and step is None and strict:
             return progress.step
         self.wait_until_over()
+        self.ranks.together(self._require_lock)
         chosen, newer = self.ranks.together(partial(self._choose, step))[0]
         settings = dict(describe_settings(setup.state.common))
         self.made_by = {**describe_process(environment=os.environ), **self.made_by, **settings}
@@ -188,6 +212,7 @@ class Session:
         )
         manifest = restore.run(step=chosen)
         self.left_out, self._newer_steps = restore.left_out, set(newer)
+        self._restored_step = None if manifest is None else manifest.step
         if manifest is not None:
             self.saves.durable_step = manifest.step
             progress.go_on_from(manifest)
@@ -251,6 +276,7 @@ class Session:
             SaveError: If there is no memory for its copy.
         """
         self._require_newest()
+        self.begin_writing()
         self._progress.step = step
         self.saves.begin_if_new(step, reason=reason, progress=self._progress.as_saved(self.made_by))
 
@@ -261,6 +287,7 @@ class Session:
             UsageError: If newer checkpoints would be restored in its place.
         """
         self._require_newest()
+        self.begin_writing()
         self.saves.try_to_begin(self._progress.step, reason=reason, progress=self._progress.as_saved(self.made_by))
 
     def save_when_due(self, *, last: bool) -> bool:
@@ -402,6 +429,16 @@ class Session:
     @property
     def _saved(self) -> SavedCheckpoints:
         return SavedCheckpoints(self.ranks.directory, remote=self.tier.remote if self.ranks.is_first else None)
+
+    def _require_lock(self) -> None:
+        """Refuse to go on from the checkpoints of a run that has a later writer, here or in S3."""
+        directory, remote = self.ranks.directory, self.tier.remote
+        if remote is not None and (self.ranks.shared is None or self.ranks.shared.leads):
+            remote.learn_writers()
+        directory.require_lock(self._setup.lock)
+
+    def _newest_step(self) -> int | None:
+        return max(self._saved.steps(), default=None) if self.ranks.is_first else None
 
     def _choose(self, step: int | str | None) -> tuple[int | None, list[int]]:
         """Find the checkpoint that the script asks for, and the steps of newer ones. None for the newest one."""

@@ -30,9 +30,9 @@ RECORD_OF_A_COPY = "copy.json"
 _LONGEST_NAME = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TAKEN_NAMES = (
-    (re.compile(r"step-[0-9]*"), "it is the name of a checkpoint"),
+    (re.compile(r"step-[0-9]*(-[0-9.]*)?"), "it is the name of a checkpoint"),
     (
-        re.compile(r"data-[0-9]+\.bin|manifest\.json|(interruptions|exits-on-notice)\.json"),
+        re.compile(r"data-[0-9]+\.bin|manifest\.json|(interruptions|exits-on-notice|writers-[0-9.]*)\.json"),
         "it is the name of a file of the library's",
     ),
     (re.compile(BEST_MODELS), "it is the name of the folder for copies of best models"),

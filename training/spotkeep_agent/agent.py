@@ -388,6 +388,7 @@ class Agent:
             base=base,
             notice_file=notice_file,
             user=user,
+            lease=self._controller.situation.fence or 0,
             secret_values=self._secret_values,
         )
         command = runner_command()

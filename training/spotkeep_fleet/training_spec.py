@@ -21,7 +21,15 @@ SPEC_CHANNEL = "spotkeep-spec"
 SPEC_VARIABLE = "SPOTKEEP_TRAINING_SPEC"
 """The environment variable that names the path of the spec's file, from `/opt/ml`."""
 _MARKS = frozenset(
-    {"SPOTKEEP_RUN", "SPOTKEEP_ATTEMPT", "SPOTKEEP_LAUNCH", "SPOTKEEP_EVENTS", "SAGEMAKER_BASE_DIR", SPEC_VARIABLE}
+    {
+        "SPOTKEEP_RUN",
+        "SPOTKEEP_ATTEMPT",
+        "SPOTKEEP_LEASE",
+        "SPOTKEEP_LAUNCH",
+        "SPOTKEEP_EVENTS",
+        "SAGEMAKER_BASE_DIR",
+        SPEC_VARIABLE,
+    }
 )
 """Variables that the launcher and the agent set. They name the job and the ways to follow it. No user changes them."""
 _VALUE_VARIABLE = "SPOTKEEP_SECRET_"

@@ -96,7 +96,7 @@ def _summary(place: CheckpointPlace, step: int) -> CheckpointSummary:
     else:
         try:
             manifest = place.manifest(step)
-            if problem := size_problem(manifest, own):
+            if problem := size_problem(manifest, own, folder=place.name(step)):
                 state = CheckpointState.DAMAGED
         except DamagedCheckpointError as error:
             state, problem = CheckpointState.DAMAGED, str(error)
@@ -116,10 +116,10 @@ def _summary(place: CheckpointPlace, step: int) -> CheckpointSummary:
     )
 
 
-def size_problem(manifest: Manifest, sizes: Mapping[str, int | None]) -> str:
+def size_problem(manifest: Manifest, sizes: Mapping[str, int | None], *, folder: str) -> str:
     """Return the name of a data file that is missing or has another size than in the manifest. Empty when none is."""
     for file in manifest.files:
-        name = f"step-{manifest.step}/{file.name}"
+        name = f"{folder}/{file.name}"
         if file.name not in sizes:
             return f"{name}: missing"
         found = sizes[file.name]

@@ -15,9 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.inspection import InspectedCheckpoint, checked_manifest
 from spotkeep.disk.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
 from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
+from spotkeep.disk.writers import MAX_NOTE_BYTES, Writers, folder_name, parse_folder, parse_note_name
 from spotkeep.errors import DamagedCheckpointError
 from spotkeep_cli.errors import CheckpointNotFoundError, CommandLineError, UsageError
 from spotkeep_cli.run_names import find_run
@@ -32,8 +34,7 @@ if TYPE_CHECKING:
 
     ShowProgress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
-_STEP_NAME = re.compile(r"step-(0|[1-9][0-9]{0,17})")
-_OF_A_TRAINING = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})/step-[0-9]+/manifest\.json")
+_OF_A_TRAINING = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})/step-[0-9]+(?:-[0-9.]+)?/manifest\.json")
 _FILE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _MARKER_SUFFIXES = (UPLOADING_SUFFIX, UPLOADED_SUFFIX)
 
@@ -47,6 +48,8 @@ class LocalPlace:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._folders: dict[int, str] = {}
+        self.unread: list[str] = []
 
     @property
     def label(self) -> str:
@@ -57,13 +60,22 @@ class LocalPlace:
         """Return the steps that anything was written of, newest first."""
         with os.scandir(self._path) as found:
             names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
-        return _steps(names)
+        writers = CheckpointDirectory(self._path).writers()
+        self._folders = writers.chosen(names, is_whole=lambda name: (self._path / name / MANIFEST_NAME).exists())
+        self.unread = writers.unread(names)
+        return list(self._folders)
+
+    def name(self, step: int) -> str:
+        """Return the name of a checkpoint's folder."""
+        if step not in self._folders:
+            self.steps()
+        return self._folders.get(step, folder_name(step, None))
 
     def trainings(self) -> list[str]:
         """Return the names of the folders in it that hold checkpoints of other trainings of the script."""
         with os.scandir(self._path) as found:
             folders = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
-        return sorted(name for name in folders if not _STEP_NAME.fullmatch(name) and self._has_steps(name))
+        return sorted(name for name in folders if parse_folder(name) is None and self._has_steps(name))
 
     def _has_steps(self, folder: str) -> bool:
         try:
@@ -73,7 +85,7 @@ class LocalPlace:
 
     def files(self, step: int) -> dict[str, int | None]:
         """Return the names in one checkpoint and their sizes. The size is None for anything but a plain file."""
-        with os.scandir(self._path / f"step-{step}") as found:
+        with os.scandir(self._path / self.name(step)) as found:
             states = {entry.name: entry.stat(follow_symlinks=False) for entry in found}
         return {name: state.st_size if stat.S_ISREG(state.st_mode) else None for name, state in states.items()}
 
@@ -101,7 +113,7 @@ class LocalPlace:
         """
         del with_data  # it is all here
         if keep_in is not None:
-            shutil.copytree(self._path / f"step-{step}", keep_in / f"step-{step}")
+            shutil.copytree(self._path / self.name(step), keep_in / self.name(step))
         return InspectedCheckpoint(self._path, step)
 
 
@@ -118,20 +130,30 @@ class StoredPlace:
         self.label = label
         self._objects = objects
         self._show_progress = show_progress
-        self._files: dict[int, dict[str, int | None]] = {}
+        files: dict[str, dict[str, int | None]] = {}
         self._trainings: set[str] = set()
+        notes: list[str] = []
         for found in objects.list():
             directory, _, name = found.key.partition("/")
-            match = _STEP_NAME.fullmatch(directory)
             # What has no such name is a marker or a stranger; its key could lead anywhere.
-            if match and _FILE_NAME.fullmatch(name) and not name.endswith(_MARKER_SUFFIXES):
-                self._files.setdefault(int(match.group(1)), {})[name] = found.size
+            if parse_folder(directory) and _FILE_NAME.fullmatch(name) and not name.endswith(_MARKER_SUFFIXES):
+                files.setdefault(directory, {})[name] = found.size
+            elif parse_note_name(found.key):
+                notes.append(found.key)
             elif other := _OF_A_TRAINING.fullmatch(found.key):
                 self._trainings.add(other.group(1))
+        writers = Writers().joined(filter(None, map(self._note, notes)), names=files)
+        self._folders = writers.chosen(files, is_whole=lambda name: MANIFEST_NAME in files[name])
+        self._files = {step: files[name] for step, name in self._folders.items()}
+        self.unread = writers.unread(files)
+
+    def name(self, step: int) -> str:
+        """Return the name of a checkpoint's folder."""
+        return self._folders.get(step, folder_name(step, None))
 
     def steps(self) -> list[int]:
         """Return the steps that anything was written of, newest first."""
-        return sorted(self._files, reverse=True)
+        return list(self._files)
 
     def trainings(self) -> list[str]:
         """Return the names of the folders in it that hold checkpoints of other trainings of the script."""
@@ -144,8 +166,8 @@ class StoredPlace:
     def manifest(self, step: int) -> Manifest:
         """Return the manifest of a checkpoint."""
         self._check_manifest_size(step)
-        raw = self._objects.read(f"step-{step}/{MANIFEST_NAME}", max_bytes=MAX_MANIFEST_BYTES)
-        return checked_manifest(raw, step)
+        raw = self._objects.read(f"{self.name(step)}/{MANIFEST_NAME}", max_bytes=MAX_MANIFEST_BYTES)
+        return checked_manifest(raw, step=step, folder=self.name(step))
 
     @contextmanager
     def opened(self, step: int, *, with_data: bool, keep_in: Path | None = None) -> Iterator[InspectedCheckpoint]:
@@ -163,27 +185,28 @@ class StoredPlace:
         wanted = {name: size or 0 for name, size in self._files[step].items() if with_data or name == MANIFEST_NAME}
         with tempfile.TemporaryDirectory(prefix="spotkeep-", dir=keep_in) as folder:
             _check_room(Path(folder), sum(wanted.values()))
-            target = Path(folder) / f"step-{step}"
+            target = Path(folder) / self.name(step)
             target.mkdir()
             with self._show_progress(f"downloading step {step}", sum(wanted.values())) as on_bytes:
                 for name in sorted(wanted):
-                    self._objects.download(f"step-{step}/{name}", target / name, on_bytes=on_bytes)
+                    self._objects.download(f"{self.name(step)}/{name}", target / name, on_bytes=on_bytes)
             with InspectedCheckpoint(Path(folder), step) as checkpoint:
                 yield checkpoint
             if keep_in is not None:
                 target.rename(keep_in / target.name)
 
+    def _note(self, name: str) -> Writers | None:
+        try:
+            return Writers.parse(self._objects.read(name, max_bytes=MAX_NOTE_BYTES))
+        except ValueError:
+            return None  # later notes repeat it
+
     def _check_manifest_size(self, step: int) -> None:
-        name, size = f"step-{step}/{MANIFEST_NAME}", self._files[step].get(MANIFEST_NAME)
+        name, size = f"{self.name(step)}/{MANIFEST_NAME}", self._files[step].get(MANIFEST_NAME)
         if size is None:
             raise DamagedCheckpointError(name, "missing: it was never written or copied whole")
         if size > MAX_MANIFEST_BYTES:
             raise DamagedCheckpointError(name, f"{size:,} bytes, more than the {MAX_MANIFEST_BYTES:,} allowed")
-
-
-def _steps(names: list[str]) -> list[int]:
-    found = (_STEP_NAME.fullmatch(name) for name in names)
-    return sorted((int(match.group(1)) for match in found if match), reverse=True)
 
 
 def _check_room(folder: Path, size: int) -> None:

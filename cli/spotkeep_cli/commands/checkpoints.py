@@ -65,6 +65,8 @@ def ls(context: typer.Context, target: Target, *, as_json: AsJson = False) -> No
         terminal.show_next(*others)
         return
     terminal.show(checkpoint_list(listed, width=terminal.people.width))
+    if unread := inspection.place.unread:
+        terminal.remark(f"Not read, because a later writer of the run had begun: {', '.join(sorted(unread))}")
     terminal.show_next(
         NextStep(command=inspection.command("verify"), what="read every byte"),
         NextStep(command=inspection.command("show"), what="what is in the newest"),

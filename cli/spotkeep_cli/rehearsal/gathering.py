@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from spotkeep.disk.writers import NOTE_PREFIX
 from spotkeep.runner.exits_on_notice import EXITS_NAME
 from spotkeep_cli.rehearsal.evidence import ProcessEnding, RehearsedProcess, RunEvidence
 from spotkeep_cli.rehearsal.model_comparison import model_files_of
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 UPLOAD_LAG_SECONDS = 2.0
 """Seconds a checkpoint file may take to reach S3 in a rehearsal before its loss counts as the script's."""
 
-_NO_CHECKPOINTS = ("tensorboard/", EXITS_NAME)
-"""Other things among the checkpoints, such as a folder for drawings and the runner's own file."""
-_MANIFEST = re.compile(r"(?:.*/)?step-0*(\d+)/manifest\.json")
+_NO_CHECKPOINTS = ("tensorboard/", EXITS_NAME, NOTE_PREFIX)
+"""Other things among the checkpoints, such as a folder for drawings, the runner's own file and notes of writers."""
+_MANIFEST = re.compile(r"(?:.*/)?step-0*(\d+)(?:-[\d.]+)?/manifest\.json")
 
 
 def evidence_of_run(rehearsal: Rehearsal, name: str, *, lives: Iterable[RehearsedProcess] | None = None) -> RunEvidence:

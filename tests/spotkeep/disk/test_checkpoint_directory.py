@@ -18,7 +18,7 @@ from spotkeep.disk.manifest import CHUNK_BYTES
 from spotkeep.disk.retention import Retention
 from spotkeep.disk.storage import LocalStorage
 from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
-from spotkeep.errors import DamagedCheckpointError, SaveError
+from spotkeep.errors import DamagedCheckpointError, LockLostError, SaveError
 from spotkeep.state.encoding import encode_state
 
 
@@ -356,3 +356,156 @@ def test_damage_says_where_in_the_file_it_is(checkpoints):
     with pytest.raises(DamagedCheckpointError) as failure:
         directory.read(5)
     assert failure.value.offsets == (CHUNK_BYTES, size)
+
+
+def writer(checkpoints, attempt, *, step=None):
+    """A writer of a run, which has gone on from a step."""
+    directory = checkpoints()
+    directory.begin((attempt, 0), step=step)
+    return directory
+
+
+def names(directory):
+    return sorted(path.name for path in directory.path.iterdir())
+
+
+class TestWritersOfARun:
+    """I1: a writer that was replaced overwrites nothing, and no reader takes what it writes."""
+
+    def test_the_token_is_in_the_name_of_each_checkpoint(self, checkpoints):
+        directory = writer(checkpoints, 3)
+        write(directory, 5)
+        assert names(directory) == ["step-5-3.0.1", "writers-3.0.1.json"]
+        assert newest_good(checkpoints()) == 5
+
+    def test_a_replaced_writer_saves_nothing_more_and_removes_nothing(self, checkpoints):
+        first = writer(checkpoints, 1)
+        write(first, 5, 10)
+        second = writer(checkpoints, 2, step=10)
+        with pytest.raises(LockLostError, match=r"belongs to a later writer of this run, 2\.0\.1, and this process is"):
+            write(first, 15)
+        assert first.prune(Retention(last=2)) == []
+        write(second, 15, 20)
+        assert first.prune(Retention(last=2)) == []
+        assert checkpoints().steps() == [20, 15, 10, 5]
+
+    def test_a_writer_that_is_replaced_while_it_writes_leaves_no_checkpoint(self, checkpoints, monkeypatch):
+        first = writer(checkpoints, 1)
+        write_files = first._write_files
+
+        def write_and_be_replaced(*arguments, **options):
+            written = write_files(*arguments, **options)
+            writer(checkpoints, 2)
+            return written
+
+        monkeypatch.setattr(first, "_write_files", write_and_be_replaced)
+        with pytest.raises(LockLostError):
+            write(first, 5)
+        assert checkpoints().steps() == []
+
+    def test_no_reader_takes_what_a_replaced_writer_saved_on_another_disk(self, checkpoints, tmp_path):
+        first = writer(checkpoints, 1)
+        write(first, 5, 10)
+        second = writer(lambda: CheckpointDirectory(tmp_path / "other"), 2, step=5)
+        write(second, 8)
+        write(first, 15)  # it has not seen the note
+        for path in first.path.glob("step-*"):
+            shutil.copytree(path, second.path / path.name)
+        assert second.steps() == [8, 5]
+
+    def test_the_later_one_of_two_writers_of_a_step_is_read(self, checkpoints):
+        first = writer(checkpoints, 1)
+        write(first, 5, 10)
+        second = writer(checkpoints, 2, step=5)
+        second.write(encode_state({"n": "second"}), step=10)
+        reader = checkpoints()
+        assert reader.steps() == [10, 5]
+        assert reader.read(10).state == {"n": "second"}
+        assert second.read(10).state == {"n": "second"}
+
+    def test_what_was_saved_beyond_its_step_is_removed_once_newer_ones_are_good(self, checkpoints):
+        first = writer(checkpoints, 1)
+        write(first, 5, 10, 15)
+        second = writer(checkpoints, 2, step=5)
+        write(second, 8)
+        assert "step-15-1.0.1" in names(second)
+        second.prune(Retention(last=2))
+        assert [name for name in names(second) if name.startswith("step-")] == ["step-5-1.0.1", "step-8-2.0.1"]
+
+    def test_a_step_that_goes_takes_every_writers_checkpoint_of_it(self, checkpoints):
+        first = writer(checkpoints, 1)
+        write(first, 5, 10)
+        second = writer(checkpoints, 2, step=10)
+        write(second, 10)
+        second.remove(10)
+        assert checkpoints().steps() == [5]
+
+    def test_two_notes_stay(self, checkpoints):
+        for attempt in range(1, 5):
+            directory = writer(checkpoints, attempt, step=None if attempt == 1 else 20)
+            write(directory, 10 * attempt, 10 * attempt + 5)
+            directory.prune(Retention(last=2))
+        assert [name for name in names(directory) if name.startswith("writers")] == [
+            "writers-3.0.1.json",
+            "writers-4.0.1.json",
+        ]
+        assert list(map(str, directory.writers().began)) == ["1.0.1", "2.0.1", "3.0.1", "4.0.1"]
+
+    def test_a_note_that_cannot_be_read_is_passed_over_and_its_token_is_not_given_again(self, checkpoints, caplog):
+        first = writer(checkpoints, 1)
+        write(first, 5)
+        note = first.path / "writers-1.0.1.json"
+        note.write_bytes(note.read_bytes()[:20])
+        second = writer(checkpoints, 1, step=5)
+        assert "passing over the note writers-1.0.1.json" in caplog.text
+        assert str(second.token) == "1.0.2"
+        assert second.steps() == [5]
+
+    def test_an_earlier_lock_is_refused_before_anything_is_read(self, checkpoints):
+        writer(checkpoints, 2)
+        with pytest.raises(LockLostError, match="this process is attempt 1, lease 0"):
+            checkpoints().require_lock((1, 0))
+        with pytest.raises(LockLostError):
+            writer(checkpoints, 1)
+
+    def test_a_writer_outside_of_a_run_goes_on_after_the_writers_of_one(self, checkpoints):
+        write(writer(checkpoints, 3), 5)
+        directory = checkpoints()
+        directory.begin(None, step=5)
+        write(directory, 10)
+        assert names(directory)[:2] == ["step-10-3.0.2", "step-5-3.0.1"]
+        assert newest_good(checkpoints()) == 10
+
+    def test_outside_of_a_run_there_is_neither_token_nor_note(self, checkpoints):
+        directory = checkpoints()
+        directory.begin(None, step=None)
+        write(directory, 5)
+        assert names(directory) == ["step-5"]
+
+    def test_a_full_disk_names_the_note_and_the_way_out(self, checkpoints, faulty_storage):
+        with pytest.raises(SaveError, match=r"the note of the writer 1\.0\.1 cannot be written .* No space left"):
+            checkpoints(storage=faulty_storage(free_bytes=0)).begin((1, 0), step=None)
+
+    def test_wherever_the_process_dies_the_next_writer_goes_on_from_what_was_durable(
+        self, tmp_path, checkpoints, faulty_storage, crash
+    ):
+        write(writer(checkpoints, 1), 5, 10)
+        kept = tmp_path / "kept"
+        shutil.copytree(checkpoints().path, kept)
+        operation, ended = 0, False
+        while not ended:
+            shutil.rmtree(checkpoints().path)
+            shutil.copytree(kept, checkpoints().path)
+            directory = checkpoints(storage=faulty_storage(crash_before=operation))
+            try:
+                directory.begin((2, 0), step=5)
+                write(directory, 7)
+                directory.prune(Retention(last=2))
+                ended = True
+            except crash:
+                operation += 1
+            third = writer(checkpoints, 3, step=newest_good(checkpoints()))
+            assert third.steps()[0] in (5, 7, 10)
+            assert newest_good(third) == third.steps()[0]
+        assert operation > 10
+        assert third.steps() == [7, 5]

@@ -15,7 +15,7 @@ from spotkeep.disk.manifest import Progress
 from spotkeep.disk.retention import Retention
 from spotkeep.disk.staged_state import StagedState
 from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UploadWatch
-from spotkeep.errors import SaveError, UsageError
+from spotkeep.errors import LockLostError, SaveError, UsageError
 from spotkeep.ranks import shared_directory
 from spotkeep.ranks.rank_shares import encode_share, view_for
 from spotkeep.ranks.shared_directory import SharedDirectory
@@ -267,3 +267,41 @@ def test_the_rank_that_commits_counts_what_is_durable_even_when_another_is_gone_
     assert isinstance(killed, world.Killed)
     assert committed > 0
     assert CheckpointDirectory(tmp_path).steps() == [2, 1]
+
+
+def test_all_ranks_write_with_the_token_that_rank_0_takes(world, tmp_path):
+    def act(ranks):
+        directory = SharedDirectory(tmp_path, ranks=ranks)
+        directory.begin((2, 1), step=None)
+        write(directory, ranks, 7)
+        return str(directory.token), directory.name(7)
+
+    assert world(3).run(act) == [("2.1.1", "step-7-2.1.1")] * 3
+    assert read(tmp_path, 7, 2, 3)["rng"].tolist() == [72] * 3
+
+
+def test_ranks_that_were_replaced_save_nothing_more(world, tmp_path):
+    def act(ranks):
+        directory = SharedDirectory(tmp_path, ranks=ranks)
+        directory.begin((1, 0), step=None)
+        write(directory, ranks, 7)
+        ranks.exchange(None)
+        if ranks.rank == 1:
+            CheckpointDirectory(tmp_path).begin((2, 0), step=7)
+        ranks.exchange(None)
+        write(directory, ranks, 8)
+
+    assert [type(error) for error in world(2).run(act)] == [LockLostError, LockLostError]
+    assert CheckpointDirectory(tmp_path).steps() == [7]
+
+
+def test_hosts_with_own_disks_leave_the_same_note(world, tmp_path):
+    def act(ranks):
+        directory = SharedDirectory(tmp_path / f"host-{ranks.rank}", ranks=ranks, uploads=SAGEMAKER)
+        directory.begin((1, 0), step=None)
+        write(directory, ranks, 7)
+
+    assert world(2).run(act) == [None, None]
+    notes = [(tmp_path / f"host-{host}" / "writers-1.0.1.json").read_bytes() for host in range(2)]
+    assert notes[0] == notes[1]
+    assert list((tmp_path / "host-1" / "step-7-1.0.1").glob("data-*"))

@@ -20,6 +20,7 @@ from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.manifest import CHUNK_BYTES, Manifest, Progress, RankShare, manifest_bytes
 from spotkeep.disk.retention import Best, Retention
 from spotkeep.disk.staged_state import StagedState
+from spotkeep.errors import LockLostError
 from spotkeep.ranks.rank_shares import encode_share
 from spotkeep.ranks.shared_directory import SharedDirectory
 from spotkeep.remote.remote_checkpoints import RemoteCheckpoints
@@ -581,3 +582,90 @@ def test_without_boto3_it_is_said_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(spotkeep.MissingLibraryError, match="pip install boto3"):
         spotkeep.Checkpointer({}, tmp_path, remote="s3://bucket/prefix")
+
+
+class TestWritersOfARun:
+    """I1 in S3: a writer that was replaced overwrites nothing there, and no reader takes what it uploads."""
+
+    def begin(self, machines, name, attempt, *, step=None):
+        directory, remote = machines(name)
+        remote.learn_writers()
+        directory.begin((attempt, 0), step=step, claim=remote.claim)
+        return directory, remote
+
+    def test_the_note_and_the_token_are_there_too(self, machines, bucket):
+        here, remote = self.begin(machines, "here", 1)
+        assert names(bucket) == ["run/writers-1.0.1.json"]
+        state = save(here, 3)
+        send(remote, 3)
+        assert "run/step-3-1.0.1/manifest.json" in names(bucket)
+        there, remote = machines("there")
+        remote.fetch(3, cancelled=NEVER)
+        assert is_that_of(there, 3, state)
+        assert str(there.writers().newest) == "1.0.1"
+
+    def test_the_note_of_a_directory_goes_with_its_first_manifest(self, machines, bucket):
+        here, remote = machines("here")
+        here.begin((1, 0), step=None)  # another process uploads for this one, as the agent does
+        save(here, 3)
+        send(remote, 3)
+        assert "run/writers-1.0.1.json" in names(bucket)
+
+    def test_a_replaced_writer_uploads_no_manifest_and_saves_nothing_more(self, machines, bucket):
+        first, first_remote = self.begin(machines, "first", 1)
+        save(first, 3)
+        send(first_remote, 3)
+        save(first, 6)
+        _, second_remote = self.begin(machines, "second", 2, step=3)
+        with pytest.raises(LockLostError, match=r"s3://.*/run/ belongs to a later writer of this run, 2\.0\.1"):
+            send(first_remote, 6)
+        assert "run/step-6-1.0.1/manifest.json" not in names(bucket)
+        with pytest.raises(LockLostError):
+            save(first, 9)
+        assert second_remote.steps() == [3]
+
+    def test_nothing_that_a_replaced_writer_uploads_is_read_or_kept(self, machines, bucket, monkeypatch):
+        first, first_remote = self.begin(machines, "first", 1)
+        for step in (3, 6):
+            save(first, step)
+        send(first_remote, 3)
+        second, second_remote = self.begin(machines, "second", 2, step=3)
+        monkeypatch.setattr(first_remote, "_require_lock", lambda: None)  # the answer was on its way
+        send(first_remote, 6)
+        assert second_remote.steps() == [3]
+        for step in (4, 5, 7):
+            save(second, step)
+            send(second_remote, step)
+        assert second_remote.steps() == [7, 5, 4, 3]
+        second_remote.prune(Retention(last=2))
+        assert {name.split("/")[1] for name in names(bucket)} == {
+            "step-5-2.0.1",
+            "step-7-2.0.1",
+            "writers-1.0.1.json",
+            "writers-2.0.1.json",
+        }
+
+    def test_of_two_writers_that_begin_at_once_each_has_a_token_of_its_own(self, machines, monkeypatch):
+        first, first_remote = machines("first")
+        second, second_remote = machines("second")
+        first.begin((1, 0), step=None, claim=first_remote.claim)
+        second.begin((1, 0), step=5, claim=second_remote.claim)  # it had not seen the other's note
+        assert (str(first.token), str(second.token)) == ("1.0.1", "1.0.2")
+        save(first, 3)
+        with pytest.raises(LockLostError):
+            send(first_remote, 3)
+
+    def test_an_answer_that_was_lost_is_no_other_writer(self, machines):
+        directory, remote = machines("here")
+        begun = directory.writers().begin((1, 0), step=None)
+        assert remote.claim(*begun)
+        assert remote.claim(*begun)
+
+    def test_a_note_that_cannot_be_read_is_passed_over(self, machines, bucket, caplog):
+        here, remote = self.begin(machines, "here", 1)
+        save(here, 3)
+        send(remote, 3)
+        bucket.put_object(Key="run/writers-1.0.9.json", Body=b"half a note")
+        _, remote = machines("there")
+        assert remote.steps() == [3]
+        assert "passing over the note writers-1.0.9.json" in caplog.text

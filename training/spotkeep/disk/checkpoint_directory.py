@@ -1,6 +1,7 @@
 """A directory of checkpoints, with functions that write one whole, read one verified, list them and prune old ones.
 
-One checkpoint is a directory `step-<n>` with data files and a manifest, written last. Other names in the directory
+One checkpoint is a directory `step-<n>`, or `step-<n>-<token>` by a writer of a run, with data files and a manifest,
+written last. Of several of one step readers take that of the latest writer (`writers`). Other names in the directory
 (SageMaker's marker files, orphans, foreign files) are passed over. Its files are written once. A process with an open
 file reads its old content, also after the checkpoint is removed or saved again.
 """
@@ -10,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Callable
 
-from spotkeep.errors import CheckpointError, DamagedCheckpointError, SaveError
+from spotkeep.errors import CheckpointError, DamagedCheckpointError, LockLostError, SaveError
 from spotkeep.state.arrays import DeviceBytes
 from spotkeep.state.encoding import EncodedState, Json, MalformedStateError, decode_state
 from spotkeep.state.resharding import Piece, SavedBox
@@ -53,11 +53,23 @@ from .retention import Candidate, Retention
 from .staged_state import FileImage, StagedState
 from .storage import LocalStorage, ReadableFile
 from .upload_markers import UploadWatch
+from .writers import (
+    MAX_NOTE_BYTES,
+    NOTES_KEPT,
+    Token,
+    Writers,
+    folder_name,
+    folders_to_remove,
+    note_name,
+    parse_folder,
+    parse_note_name,
+)
 
 _logger = logging.getLogger("spotkeep")
 
-_STEP_NAME = re.compile(r"step-(0|[1-9][0-9]{0,17})")
-_MANIFEST_DRAFT = MANIFEST_NAME + ".draft"
+_DRAFT_SUFFIX = ".draft"
+_MANIFEST_DRAFT = MANIFEST_NAME + _DRAFT_SUFFIX
+_MOST_CLAIMS = 20
 
 
 @dataclass(frozen=True)
@@ -144,15 +156,103 @@ class CheckpointDirectory:
         self._world_size = 1
         # Re-reading gigabytes to prune would cost too much, and a thread that parses manifests holds the training up.
         self._found_good: dict[int, _Found] = {}
+        self._token: Token | None = None
+        self._lost: LockLostError | None = None
+        self._notes: dict[str, Writers] = {}
+        self._folders: dict[int, str] = {}
 
-    @staticmethod
-    def name(step: int) -> str:
-        """Name the checkpoint of this step."""
-        return f"step-{step}"
+    @property
+    def token(self) -> Token | None:
+        """The token of this writer. None before `begin`, and for a writer that needs none."""
+        return self._token
+
+    def name(self, step: int) -> str:
+        """Name the checkpoint of this step. It is the one that readers take, or that this writer is writing."""
+        if step not in self._folders:
+            self.steps()
+        return self._folders.get(step) or folder_name(step, self._token)
+
+    def take(self, names: Mapping[int, str]) -> None:
+        """Take these folders for the checkpoints of their steps, as another rank or S3 has chosen them."""
+        self._folders.update(names)
 
     def steps(self) -> list[int]:
         """List the steps that have a directory with a manifest, newest first. Nothing is verified."""
-        return [step for step in self._step_directories() if MANIFEST_NAME in self._storage.names(self._at(step))]
+        chosen = self.writers().chosen(self._checkpoints(), is_whole=self._has_manifest)
+        self._folders = {step: name for step, name in chosen.items() if self._has_manifest(name)}
+        return list(self._folders)
+
+    def writers(self) -> Writers:
+        """Read the notes of the writers so far.
+
+        A note that cannot be read is passed over, because later ones repeat it.
+        """
+        names = self._storage.names(self.path)
+        notes = {name: self._notes.get(name) or self._read_note(name) for name in names if parse_note_name(name)}
+        self._notes = {name: note for name, note in notes.items() if note is not None}
+        return Writers().joined(self._notes.values(), names=names)
+
+    def learn(self, writers: Writers) -> None:
+        """Keep a note of writers that S3 or another rank knows.
+
+        Raises:
+            SaveError: If the disk refuses.
+        """
+        here = self.writers()
+        known = here.joined([writers])
+        if known.began == here.began:
+            return
+        # A note that cannot be read may have this name.
+        self._storage.remove_file(self.path / note_name(max(known.began)))
+        with contextlib.suppress(FileExistsError):  # another rank of this disk learns the same
+            self._write_note(known)
+
+    def require_lock(self, lock: tuple[int, int] | None) -> None:
+        """Refuse a writer whose run has gone on under a later lock.
+
+        Args:
+            lock: Its attempt and its lease. None outside of a run.
+
+        Raises:
+            LockLostError: If a writer under a later lock has begun.
+        """
+        later = None if lock is None else self.writers().later_than(lock)
+        if lock is not None and later is not None:
+            raise LockLostError(str(self.path), own=f"attempt {lock[0]}, lease {lock[1]}", later=str(later))
+
+    def begin(
+        self, lock: tuple[int, int] | None, *, step: int | None, claim: Callable[[Token, Writers], bool] | None = None
+    ) -> None:
+        """Begin to write. What earlier writers save beyond this step is not read from now on.
+
+        Args:
+            lock: The attempt and the lease of this writer. None outside of a run.
+            step: The step of the checkpoint that it goes on from. None without one.
+            claim: Takes the token in S3 too. Gives false where another writer has it, whose note is here then.
+
+        Raises:
+            LockLostError: If a writer under a later lock has begun.
+            RemoteError: If S3 refuses.
+            SaveError: If the disk refuses.
+        """
+        for _ in range(_MOST_CLAIMS):
+            self.require_lock(lock)
+            begun = self.writers().begin(lock, step=step)
+            if begun is None:
+                return
+            if claim is not None and not claim(*begun):
+                continue
+            try:
+                self._write_note(begun[1])
+            except FileExistsError:
+                continue
+            self._token = begun[0]
+            return
+        raise SaveError(f"{_MOST_CLAIMS} other writers have begun in {self.path} meanwhile; end them, and start again")
+
+    def lose(self, error: LockLostError) -> None:
+        """Save nothing more, because S3 shows a later writer. Each save raises this error."""
+        self._lost = error
 
     def write(
         self,
@@ -318,8 +418,10 @@ class CheckpointDirectory:
 
         The newest good ones stay, at least two, and everything newer than the oldest one of them. Of the older ones
         those stay that `Retention` spares. SageMaker copies the directory and mirrors deletions. There nothing is
-        removed before two of the kept ones have been copied.
+        removed before two of the kept ones have been copied. A writer that has lost its lock removes nothing.
         """
+        if self._later_writer() is not None:
+            return []
         kept: list[int] = []
         candidates = iter(self._step_directories())
         for step in candidates:
@@ -339,15 +441,11 @@ class CheckpointDirectory:
         spared = retention.spared([self.candidate(step) for step in kept], [self.candidate(step) for step in older])
         removed = []
         for step in older:
-            if step in spared:
-                continue
-            try:
-                self._clear(self._at(step))
-            except OSError as error:
-                _logger.warning("could not remove the old checkpoint %s: %s", self.name(step), error)
-                continue
-            self._found_good.pop(step, None)
-            removed.append(step)
+            if step not in spared and all(map(self._try_to_clear, self._folders_of(step))):
+                self.distrust(step)
+                self._folders.pop(step, None)
+                removed.append(step)
+        self._remove_unread()
         return removed
 
     def remove(self, step: int) -> None:
@@ -358,11 +456,13 @@ class CheckpointDirectory:
         """
         self.distrust(step)
         try:
-            self._clear(self._at(step))
+            for folder in self._folders_of(step):
+                self._clear(folder)
         except OSError as error:
             raise SaveError(
                 f"{self.name(step)} in {self.path} could not be removed: {error.strerror or error}"
             ) from error
+        self._folders.pop(step, None)
 
     def open_data(self, step: int, file: DataFile) -> ReadableFile:
         """Open one data file of the right size.
@@ -398,10 +498,92 @@ class CheckpointDirectory:
     def _at(self, step: int) -> Path:
         return self.path / self.name(step)
 
+    def _checkpoints(self) -> list[str]:
+        """List the directories of checkpoints, of all writers, whole or not."""
+        names = self._storage.names(self.path)
+        return [
+            name for name in names if parse_folder(name) is not None and self._storage.is_directory(self.path / name)
+        ]
+
+    def _has_manifest(self, name: str) -> bool:
+        return MANIFEST_NAME in self._storage.names(self.path / name)
+
     def _step_directories(self) -> list[int]:
-        found = (_STEP_NAME.fullmatch(name) for name in self._storage.names(self.path))
-        steps = (int(match.group(1)) for match in found if match)
-        return sorted((step for step in steps if self._storage.is_directory(self._at(step))), reverse=True)
+        return sorted(self.writers().readable(self._checkpoints()), reverse=True)
+
+    def _own(self, step: int) -> Path:
+        """Give the directory in which this writer writes a checkpoint."""
+        return self.path / folder_name(step, self._token)
+
+    def _require_own_lock(self) -> None:
+        """Refuse to write once a later writer has begun.
+
+        Raises:
+            LockLostError: If one has.
+        """
+        later = self._later_writer()
+        if later is not None:
+            raise later
+
+    def _later_writer(self) -> LockLostError | None:
+        """Look for a later writer than this one. Gives the error to raise, or None."""
+        if self._lost is None and self._token is not None:
+            newest = max(filter(None, map(parse_note_name, self._storage.names(self.path))), default=self._token)
+            if newest > self._token:
+                self._lost = LockLostError(str(self.path), own=f"writer {self._token}", later=str(newest))
+        return self._lost
+
+    def _read_note(self, name: str) -> Writers | None:
+        try:
+            return Writers.parse(bytes(self._storage.read(self.path / name, max_bytes=MAX_NOTE_BYTES)))
+        except (OSError, ValueError) as error:
+            _logger.warning("passing over the note %s in %s: %s", name, self.path, error)
+            return None
+
+    def _write_note(self, writers: Writers) -> None:
+        """Write a new note.
+
+        Raises:
+            FileExistsError: If another writer has this token.
+            SaveError: If the disk refuses.
+        """
+        token = max(writers.began)
+        try:
+            self._storage.make_directory(self.path)
+            self._storage.write(self.path / note_name(token), writers.to_bytes())
+            self._storage.sync_directory(self.path)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise SaveError(
+                f"the note of the writer {token} cannot be written to {self.path}: {error.strerror or error}; give "
+                "the job a larger volume, or a folder that it may write to"
+            ) from error
+
+    def _remove_unread(self) -> None:
+        """Remove the checkpoints of replaced writers that no reader takes, and their notes."""
+        if self._token is None:
+            return
+        for name in self.writers().unread(self._checkpoints(), by=self._token):
+            _logger.info("removing %s, which a replaced writer saved after this one had begun", name)
+            self._try_to_clear(self.path / name)
+        notes = sorted(filter(None, map(parse_note_name, self._storage.names(self.path))), reverse=True)
+        for token in notes[NOTES_KEPT:]:
+            with contextlib.suppress(OSError):
+                self._storage.remove_file(self.path / note_name(token))
+
+    def _folders_of(self, step: int) -> list[Path]:
+        """List the directories of a step, except for those of later writers."""
+        names = folders_to_remove(self._storage.names(self.path), step=step, by=self._token)
+        return [self.path / name for name in names]
+
+    def _try_to_clear(self, target: Path) -> bool:
+        try:
+            self._clear(target)
+        except OSError as error:
+            _logger.warning("could not remove the old checkpoint %s: %s", target.name, error)
+            return False
+        return True
 
     def _clear(self, target: Path) -> None:
         # The manifest goes first: whatever stops us then, no reader takes the rest for a checkpoint.
@@ -412,9 +594,10 @@ class CheckpointDirectory:
 
     def _make_place(self, step: int) -> None:
         """Make an empty directory for a checkpoint."""
+        self._require_own_lock()
         self._storage.make_directory(self.path)
-        self._clear(self._at(step))
-        self._storage.make_directory(self._at(step))
+        self._clear(self._own(step))
+        self._storage.make_directory(self._own(step))
 
     def _write_files(
         self,
@@ -434,12 +617,12 @@ class CheckpointDirectory:
         """
         files = [self._write_data(step, data_file_name(number), image, wait) for number, image in zip(numbers, images)]
         # Not before: a file system that keeps a journal would hold the writes up, and now it has these down already.
-        self._storage.sync_directory(self._at(step))
+        self._storage.sync_directory(self._own(step))
         return tuple(files)
 
     def _write_data(self, step: int, name: str, image: FileImage, wait: Callable[[int], None] | None) -> DataFile:
         wait_here = None if wait is None else (lambda end: wait(image.start + end))
-        write_file(self._storage, self._at(step) / name, image.raw, wait=wait_here)
+        write_file(self._storage, self._own(step) / name, image.raw, wait=wait_here)
         return DataFile(name=name, size=len(image.raw), chunks=tuple(image.checksums))
 
     def _commit(
@@ -453,7 +636,8 @@ class CheckpointDirectory:
         divided: Sequence[Sequence[SavedBox]] = (),
     ) -> int:
         """Write the manifest. Gives the size of the checkpoint in bytes."""
-        target = self._at(step)
+        self._require_own_lock()
+        target = self._own(step)
         manifest = Manifest(
             step=step,
             epochs_completed=progress.epochs_completed,
@@ -473,6 +657,7 @@ class CheckpointDirectory:
         # The disk has the data and their entries: now it may get the name that vouches for them.
         self._storage.rename(target / _MANIFEST_DRAFT, target / MANIFEST_NAME)
         self._storage.sync_directory(target)
+        self._folders[step] = target.name
         self._found_good[step] = self._found(step, manifest)
         return len(raw) + sum(file.size for file in manifest.files)
 
@@ -480,7 +665,7 @@ class CheckpointDirectory:
         """Remove the written part of a checkpoint that failed."""
         self._found_good.pop(step, None)
         with contextlib.suppress(OSError):
-            self._clear(self._at(step))
+            self._clear(self._own(step))
 
     def _found(self, step: int, manifest: Manifest) -> _Found:
         names = (MANIFEST_NAME, *(file.name for file in manifest.files))

@@ -27,6 +27,7 @@ from spotkeep.state.divided import Box, Overlap, cover_problem, span
 from spotkeep.state.encoding import MalformedStateError, decode_state
 from spotkeep.state.resharding import SavedBox, boxes_between
 
+from .checkpoint_directory import CheckpointDirectory
 from .chunk_checksums import chunk_checksum
 from .manifest import (
     CHUNK_BYTES,
@@ -107,6 +108,7 @@ class InspectedCheckpoint:
 
     Attributes:
         step: Completed steps.
+        name: The name of its directory.
         manifest: Its manifest, checked.
 
     Raises:
@@ -116,8 +118,8 @@ class InspectedCheckpoint:
 
     def __init__(self, directory: Path, step: int) -> None:
         self.step = step
-        self._name = f"step-{step}"
-        self._descriptor = self._open_directory(directory / self._name)
+        self.name = CheckpointDirectory(directory).name(step)
+        self._descriptor = self._open_directory(directory / self.name)
         self._file: tuple[str, int] | None = None
         self._chunks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
         try:
@@ -154,7 +156,7 @@ class InspectedCheckpoint:
         try:
             return outline(self.manifest)
         except MalformedStateError as error:
-            raise DamagedCheckpointError(f"{self._name}/{MANIFEST_NAME}", str(error)) from error
+            raise DamagedCheckpointError(f"{self.name}/{MANIFEST_NAME}", str(error)) from error
 
     def damage(self, on_bytes: Callable[[int], None] | None = None) -> Iterator[DamagedCheckpointError]:
         """Verify every byte, and name each damaged file and each run of damaged chunks.
@@ -247,7 +249,7 @@ class InspectedCheckpoint:
     def _size_damage(self, file: DataFile, found: int) -> Iterator[DamagedCheckpointError]:
         if found != file.size:
             yield DamagedCheckpointError(
-                f"{self._name}/{file.name}",
+                f"{self.name}/{file.name}",
                 f"{found:,} bytes instead of {file.size:,}",
                 offsets=(min(found, file.size), max(found, file.size)),
             )
@@ -274,7 +276,7 @@ class InspectedCheckpoint:
     def _altered(self, file: DataFile, first: int, end: int) -> DamagedCheckpointError:
         which = f"chunk {first} does" if end == first + 1 else f"chunks {first} to {end - 1} do"
         return DamagedCheckpointError(
-            f"{self._name}/{file.name}",
+            f"{self.name}/{file.name}",
             f"altered: {which} not have the checksum that was written",
             offsets=(first * CHUNK_BYTES, min(end * CHUNK_BYTES, file.size)),
         )
@@ -307,14 +309,14 @@ class InspectedCheckpoint:
             self._file = None
 
     def _read_manifest(self) -> Manifest:
-        name = f"{self._name}/{MANIFEST_NAME}"
+        name = f"{self.name}/{MANIFEST_NAME}"
         descriptor = self._open(MANIFEST_NAME)
         with os.fdopen(descriptor, "rb") as file:
             size = os.fstat(descriptor).st_size
             if size > MAX_MANIFEST_BYTES:
                 raise DamagedCheckpointError(name, f"{size:,} bytes, more than the {MAX_MANIFEST_BYTES:,} allowed")
             raw = file.read(MAX_MANIFEST_BYTES)
-        return checked_manifest(raw, self.step)
+        return checked_manifest(raw, step=self.step, folder=self.name)
 
     def _open(self, name: str) -> int:
         try:
@@ -323,7 +325,7 @@ class InspectedCheckpoint:
             raise self._unreadable(name, error) from error
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise DamagedCheckpointError(f"{self._name}/{name}", "not a regular file")
+            raise DamagedCheckpointError(f"{self.name}/{name}", "not a regular file")
         return descriptor
 
     def _open_directory(self, path: Path) -> int:
@@ -331,8 +333,8 @@ class InspectedCheckpoint:
             return os.open(path, _DIRECTORY_FLAGS)
         except OSError as error:
             if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                raise DamagedCheckpointError(self._name, "not a directory (links are not followed)") from error
-            raise DamagedCheckpointError(self._name, f"cannot be read: {error.strerror}") from error
+                raise DamagedCheckpointError(self.name, "not a directory (links are not followed)") from error
+            raise DamagedCheckpointError(self.name, f"cannot be read: {error.strerror}") from error
 
     def _unreadable(self, name: str, error: OSError) -> DamagedCheckpointError:
         problem = f"cannot be read: {error.strerror}"
@@ -340,17 +342,22 @@ class InspectedCheckpoint:
             problem = "missing: it was never written or copied whole"
         elif error.errno == errno.ELOOP:
             problem = "not a regular file (links are not followed)"
-        return DamagedCheckpointError(f"{self._name}/{name}", problem)
+        return DamagedCheckpointError(f"{self.name}/{name}", problem)
 
 
-def checked_manifest(raw: bytes, step: int) -> Manifest:
+def checked_manifest(raw: bytes, *, step: int, folder: str) -> Manifest:
     """Read the manifest of one step from the bytes of its file.
+
+    Args:
+        raw: The bytes.
+        step: The step.
+        folder: The name of its directory, for the error.
 
     Raises:
         DamagedCheckpointError: If they are not a manifest, or that of another step.
         NewerFormatError: If a newer library wrote it.
     """
-    name = f"step-{step}/{MANIFEST_NAME}"
+    name = f"{folder}/{MANIFEST_NAME}"
     try:
         manifest = parse_manifest(raw)
     except MalformedManifestError as error:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from spotkeep.disk.inspection import Entry, InspectedCheckpoint
+from spotkeep.disk.manifest import MANIFEST_NAME
 from spotkeep.errors import DamagedCheckpointError
 from spotkeep.state.encoding import MalformedStateError, decode_state
 
@@ -73,9 +74,9 @@ def state_of(checkpoint: InspectedCheckpoint) -> dict[str, Any]:
     try:
         state = _value(checkpoint.manifest.whole_state(), checkpoint, entries)
     except MalformedStateError as error:
-        raise DamagedCheckpointError(f"step-{checkpoint.step}/manifest.json", str(error)) from error
+        raise DamagedCheckpointError(f"{checkpoint.name}/{MANIFEST_NAME}", str(error)) from error
     if not isinstance(state, dict):
-        raise DamagedCheckpointError(f"step-{checkpoint.step}/manifest.json", "the state is not a mapping of names")
+        raise DamagedCheckpointError(f"{checkpoint.name}/{MANIFEST_NAME}", "the state is not a mapping of names")
     return state
 
 

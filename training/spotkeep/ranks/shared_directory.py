@@ -27,6 +27,7 @@ from spotkeep.disk.retention import Retention
 from spotkeep.disk.staged_state import FileImage
 from spotkeep.disk.storage import LocalStorage
 from spotkeep.disk.upload_markers import UploadWatch
+from spotkeep.disk.writers import Token, Writers
 from spotkeep.errors import OtherRankError, RankLostError, SaveError, UsageError
 from spotkeep.state.encoding import Json
 
@@ -100,6 +101,28 @@ class SharedDirectory(CheckpointDirectory):
         """Give the files that this rank wrote for a checkpoint that is durable. None where it wrote none."""
         return self._written.get(step)
 
+    def begin(
+        self, lock: tuple[int, int] | None, *, step: int | None, claim: Callable[[Token, Writers], bool] | None = None
+    ) -> None:
+        """Begin to write, as `CheckpointDirectory.begin` does. Every rank must call it. Rank 0 takes the token."""
+
+        def lead() -> Json:
+            if self._ranks.rank != 0:
+                return None
+            super(SharedDirectory, self).begin(lock, step=step, claim=claim)
+            return None if self._token is None else self.writers().to_bytes().decode("ascii")
+
+        note = together(self._ranks, lead)[0]
+
+        def follow() -> None:
+            if note is not None and self._ranks.rank != 0:
+                writers = Writers.parse(note.encode("ascii"))
+                if self.leads:
+                    self.learn(writers)
+                self._token = writers.newest
+
+        together(self._ranks, follow)
+
     def decline(self, problem: Exception) -> None:
         """Take part in a save that this rank cannot write, in place of `write_images`. No rank saves then.
 
@@ -159,6 +182,7 @@ class SharedDirectory(CheckpointDirectory):
             if isinstance(error, OtherRankError):
                 raise SaveError(f"there is no checkpoint of step {step}, because of {error}") from error
             raise
+        self.take({step: self._own(step).name})
         here = self._step_directories()
         self._written = {old: written for old, written in self._written.items() if old in here}
         self._written[step] = tuple(files)
@@ -191,6 +215,7 @@ class SharedDirectory(CheckpointDirectory):
         first_here = self.leads and self._ranks.rank != 0
 
         def prepare() -> Json:
+            self._require_own_lock()
             if self.leads:
                 self._trying(step, lambda: self._make_place(step))
             with self._lock:
@@ -207,7 +232,8 @@ class SharedDirectory(CheckpointDirectory):
             self._waiting_elsewhere = {other for one in answers for other in one["waiting"]}
         if first_here:
             for old in answers[0]["pruned"]:
-                self._abandon(old)
+                all(map(self._try_to_clear, self._folders_of(old)))
+            self._remove_unread()
         return share_numbers([one["files"] for one in answers])
 
     def _waiting_here(self) -> list[int]:
@@ -264,7 +290,7 @@ class SharedDirectory(CheckpointDirectory):
             size: int = answers[0][1]
         except RankLostError:
             # Whatever became of the others: a manifest that is there vouches for what all of them have written.
-            if not durable and MANIFEST_NAME not in self._storage.names(self._at(step)):
+            if not durable and MANIFEST_NAME not in self._storage.names(self._own(step)):
                 raise
             size = durable[0] if durable else 0
         return size

@@ -1,5 +1,8 @@
 """Checkpoints in S3, with the layout of their directory, each whole or invisible there too.
 
+The notes of the writers lie beside the checkpoints (`spotkeep.disk.writers`). The note of a writer is there before its
+first manifest, and a writer that finds the note of a later one uploads no manifest.
+
 Data files go first and the manifest last, so a manifest in S3 stands for bytes that are there. Of several ranks each
 sends the files that it wrote, and rank 0 the manifest. The manifest replaces none that came from another writer. After
 a crash in the middle of a file, parts in S3 are not sent again. A download trusts nothing. Names come from a verified
@@ -10,14 +13,16 @@ last. After a crash in the middle of a download, the local bytes are verified an
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,13 +40,24 @@ from spotkeep.disk.manifest import (
 )
 from spotkeep.disk.retention import Candidate, Retention
 from spotkeep.disk.storage import LocalStorage, ReadableFile
-from spotkeep.errors import DamagedCheckpointError, NewerFormatError, RemoteError, SaveError
+from spotkeep.disk.writers import (
+    MAX_NOTE_BYTES,
+    NOTE_PREFIX,
+    NOTES_KEPT,
+    Token,
+    Writers,
+    folders_to_remove,
+    note_name,
+    parse_folder,
+    parse_note_name,
+)
+from spotkeep.errors import DamagedCheckpointError, LockLostError, NewerFormatError, RemoteError, SaveError
 
 from .s3_objects import ALREADY_THERE, Part, S3Objects, S3Place
 from .transfer import Pace, TransferCancelledError, require_not_cancelled, transfer
 from .upload_share import UploadShare
 
-_KEY = re.compile(r"step-(0|[1-9][0-9]{0,17})/([^/]{1,200})")
+_KEY = re.compile(r"([^/]{1,60})/([^/]{1,200})")
 _LABEL = "spotkeep-content"
 _PART_BYTES = 8 * CHUNK_BYTES
 # Of large files fewer parts cost the SDK less.
@@ -62,6 +78,8 @@ _TAKE_OVER_SECONDS = 60.0
 _GIVE_UP_SECONDS = 900.0
 _MOST_NAMED = 5
 
+_logger = logging.getLogger("spotkeep")
+
 
 @dataclass(frozen=True)
 class _Span:
@@ -77,6 +95,7 @@ class Upload:
 
     Attributes:
         step: Completed steps.
+        folder: The name of its directory, here and in S3.
         files: The files to send.
         awaited: The files of the checkpoint that other ranks send.
         total_bytes: The bytes to send.
@@ -91,10 +110,12 @@ class Upload:
         files: Sequence[DataFile],
         opened: Sequence[ReadableFile],
         *,
+        folder: str,
         raw_manifest: bytes | None,
         manifest: Manifest | None,
     ) -> None:
         self.step = step
+        self.folder = folder
         self.files = tuple(files)
         self.raw_manifest = raw_manifest
         self.manifest = manifest
@@ -176,11 +197,13 @@ class RemoteCheckpoints:
         self._directory = directory
         self._objects = objects or S3Objects(place.bucket)
         self._storage = storage or LocalStorage()
-        self._known: dict[int, Candidate] = {}
+        self._known: dict[str, Candidate] = {}
         self._whole: frozenset[int] = frozenset()
+        self._folders: dict[int, str] = {}
+        self._notes: dict[str, Writers] = {}
         # The manifests that this process may replace are its own, and those from before it looked.
-        self._before: dict[int, str | None] | None = None
-        self._own: dict[int, str] = {}
+        self._before: dict[str, str | None] | None = None
+        self._own: dict[str, str] = {}
         self._progress: dict[int, tuple[tuple[int, int], float]] = {}
 
     def steps(self) -> list[int]:
@@ -189,7 +212,53 @@ class RemoteCheckpoints:
         Raises:
             RemoteError: If S3 cannot be read.
         """
-        return [step for step, names in self._found().items() if MANIFEST_NAME in names]
+        return list(self._found().whole)
+
+    def name(self, step: int) -> str:
+        """Name the checkpoint of this step, by the newest list of `steps`. It is the one that readers take."""
+        return self._folders.get(step) or self._directory.name(step)
+
+    def take(self, names: Mapping[int, str]) -> None:
+        """Take these folders for the checkpoints of their steps, as another rank has chosen them."""
+        self._folders.update(names)
+
+    def writers(self) -> Writers:
+        """Read the notes of the writers in S3.
+
+        Raises:
+            RemoteError: If S3 cannot be read.
+        """
+        prefix = self.place.prefix
+        listed = self._objects.listing(prefix + NOTE_PREFIX)
+        return self._read_notes({stored.key[len(prefix) :]: stored.size for stored in listed})
+
+    def learn_writers(self) -> None:
+        """Keep the notes of S3 in the directory too.
+
+        Raises:
+            RemoteError: If S3 cannot be read.
+            SaveError: If the disk refuses.
+        """
+        self._directory.learn(self.writers())
+
+    def claim(self, token: Token, writers: Writers) -> bool:
+        """Take a token in S3. Gives false where another writer has it. Its note is in the directory then.
+
+        Raises:
+            RemoteError: If S3 refuses.
+            SaveError: If the disk refuses.
+        """
+        key, raw = self.place.prefix + note_name(token), writers.to_bytes()
+        try:
+            self._objects.write(key, raw, labels={}, replace=False)
+        except RemoteError as error:
+            if error.code not in ALREADY_THERE:
+                raise
+            # An answer may have been lost on its way, after which the SDK asks again.
+            if self._download(key, 0, len(raw)) != raw:
+                self.learn_writers()
+                return False
+        return True
 
     def size(self, step: int) -> int:
         """Give how many bytes of data this process has to send of a local checkpoint.
@@ -226,7 +295,8 @@ class RemoteCheckpoints:
             opening.pop_all()
         if not self.share.is_first:
             raw = manifest = None
-        return Upload(step, files or (), opened, raw_manifest=raw, manifest=manifest)
+        folder = self._directory.name(step)
+        return Upload(step, files or (), opened, folder=folder, raw_manifest=raw, manifest=manifest)
 
     def send(self, upload: Upload, *, pace: Pace) -> None:
         """Upload the part of this rank, except for the parts that S3 has already.
@@ -236,26 +306,27 @@ class RemoteCheckpoints:
         Raises:
             TransferCancelledError: It was cancelled.
             DamagedCheckpointError: The local files have changed.
-            RemoteError: S3 refuses, the files of another rank do not come, or another writer has this step there.
+            RemoteError: S3 refuses, the files of another rank do not come, or another process has this step there.
                 Another send goes on where this one ended.
+            LockLostError: A later writer has begun. The directory is lost to this process.
         """
         raw, manifest = upload.raw_manifest, upload.manifest
         if raw is None or manifest is None:
             for file, opened in upload.pairs():
                 self._send_file(upload, file, opened, pace)
             return
-        key = self._key(upload.step, MANIFEST_NAME)
         digest = hashlib.sha256(raw).hexdigest()
-        if self._is_there(key, len(raw), digest, step=upload.step):
+        if self._is_there(upload.folder, len(raw), digest):
             upload.count(upload.total_bytes, sent=False)
             return
         for file, opened in upload.pairs():
             self._send_file(upload, file, opened, pace)
         self._await(upload, pace)
         require_not_cancelled(upload.cancelled)
-        self._write_manifest(upload.step, raw, digest)
+        self._require_lock()
+        self._write_manifest(upload.folder, raw, digest)
         upload.count(len(raw), sent=True)
-        self._known[upload.step] = _as_candidate(manifest)
+        self._known[upload.folder] = _as_candidate(manifest)
 
     def fetch(self, step: int, *, cancelled: threading.Event) -> int:
         """Download a checkpoint into the local directory, verified. Gives its size in bytes.
@@ -272,6 +343,7 @@ class RemoteCheckpoints:
             SaveError: The disk refuses.
         """
         found = self.read_manifest(step)
+        self.learn_writers()
         self.make_room(step)
         self.fetch_files(step, found.manifest.files, cancelled=cancelled)
         self.keep_manifest(step, found)
@@ -285,12 +357,12 @@ class RemoteCheckpoints:
             NewerFormatError: A newer library wrote it.
             RemoteError: S3 cannot be read.
         """
-        names = self._found().get(step, {})
+        names = self._found().files(step)
         found = self._fetch_manifest(step, names.get(MANIFEST_NAME, 0))
         for file in found.manifest.files:
             if names.get(file.name) != file.size:
                 there = "missing" if file.name not in names else f"{names[file.name]:,} bytes instead of {file.size:,}"
-                raise DamagedCheckpointError(self._name(step, file.name), there)
+                raise DamagedCheckpointError(self._url(self.name(step), file.name), there)
         return found
 
     def show_manifest(self, step: int) -> RemoteManifest:
@@ -301,7 +373,7 @@ class RemoteCheckpoints:
             RemoteError: S3 refuses.
         """
         found = RemoteManifest(*self._local_manifest(step))
-        self._objects.write(self._key(step, _DRAFT_NAME), found.raw, labels={})
+        self._objects.write(self._key(self._directory.name(step), _DRAFT_NAME), found.raw, labels={})
         return found
 
     def send_what_is_here(self, step: int, manifest: Manifest, *, cancelled: threading.Event, pace: Pace) -> None:
@@ -315,18 +387,19 @@ class RemoteCheckpoints:
             # What is damaged here may be whole in S3.
             with contextlib.suppress(DamagedCheckpointError):
                 opened = self._directory.open_data(step, file)
-                upload = Upload(step, [file], [opened], raw_manifest=None, manifest=None)
+                folder = self._directory.name(step)
+                upload = Upload(step, [file], [opened], folder=folder, raw_manifest=None, manifest=None)
                 upload.cancelled = cancelled
                 with contextlib.closing(upload):
                     self._send_file(upload, file, opened, pace)
 
     def complete(self, step: int, found: RemoteManifest) -> bool:
         """Upload a manifest, if S3 has all files. Gives True if it has."""
-        key = self._key(step, MANIFEST_NAME)
-        whole = not self._not_there(step, found.manifest.files)
-        if whole and not self._is_there(key, len(found.raw), found.digest, step=step):
-            self._write_manifest(step, found.raw, found.digest)
-        self._objects.delete(self._key(step, _DRAFT_NAME))
+        folder = self._directory.name(step)
+        whole = not self._not_there(folder, found.manifest.files)
+        if whole and not self._is_there(folder, len(found.raw), found.digest):
+            self._write_manifest(folder, found.raw, found.digest)
+        self._objects.delete(self._key(folder, _DRAFT_NAME))
         return whole
 
     def read_same_manifest(self, step: int, *, size: int, digest: str, shown: bool = False) -> RemoteManifest:
@@ -344,7 +417,7 @@ class RemoteCheckpoints:
         """
         found = self._fetch_manifest(step, size, name=_DRAFT_NAME if shown else MANIFEST_NAME)
         if found.digest != digest:
-            raise DamagedCheckpointError(self._name(step, MANIFEST_NAME), "it was replaced while it was read")
+            raise DamagedCheckpointError(self._url(self.name(step), MANIFEST_NAME), "it was replaced while it was read")
         return found
 
     def make_room(self, step: int) -> None:
@@ -388,7 +461,8 @@ class RemoteCheckpoints:
             self._storage.rename(draft, target / MANIFEST_NAME)
             self._storage.sync_directory(target)
             self._storage.sync_directory(self._directory.path)
-        self._known[step] = _as_candidate(found.manifest)
+        self._directory.take({step: target.name})
+        self._known[target.name] = _as_candidate(found.manifest)
 
     def send_note(self, name: str, raw: bytes) -> None:
         """Write a small file that belongs to the run and to no checkpoint.
@@ -418,11 +492,12 @@ class RemoteCheckpoints:
             RemoteError: S3 refuses.
         """
         found = self._found()
-        whole = [step for step, names in found.items() if MANIFEST_NAME in names]
+        whole = found.whole
         self._whole = frozenset(whole)
         for key, upload in self._objects.unfinished_uploads(self.place.prefix):
             match = _KEY.fullmatch(key[len(self.place.prefix) :])
-            step = int(match.group(1)) if match else None
+            parsed = parse_folder(match.group(1)) if match else None
+            step = None if parsed is None else parsed[0]
             # Other ranks may be ahead of this one.
             ahead = not self.share.is_alone and step is not None and step > max(whole, default=-1)
             if step is not None and step not in uploading and not ahead:
@@ -432,9 +507,13 @@ class RemoteCheckpoints:
             return []
         older = [step for step in whole if step < kept[-1]]
         spared = retention.spared([self.candidate(step) for step in kept], [self.candidate(step) for step in older])
-        removed = [step for step in found if step < kept[-1] and step not in spared and step not in uploading]
-        for step in removed:
-            self._remove(step, found[step])
+        removed = [step for step in found.steps if step < kept[-1] and step not in spared and step not in uploading]
+        own = self._writer()
+        unread = [] if own is None else found.writers.unread(found.folders, by=own)
+        for folder in [*unread, *(folder for step in removed for folder in found.folders_of(step, by=own))]:
+            self._remove(folder, found.folders[folder])
+        for token in sorted(found.notes, reverse=True)[NOTES_KEPT:]:
+            self._objects.delete(self.place.prefix + note_name(token))
         return removed
 
     def remove(self, step: int) -> None:
@@ -443,7 +522,10 @@ class RemoteCheckpoints:
         Raises:
             RemoteError: S3 refuses.
         """
-        self._remove(step, self._found().get(step, {}))
+        found = self._found()
+        for folder in found.folders_of(step, by=self._writer()):
+            self._remove(folder, found.folders[folder])
+        self._folders.pop(step, None)
 
     def missing(self, retention: Retention) -> list[int]:
         """List the local checkpoints that are to stay beside the newest ones and were not there at the last prune.
@@ -460,18 +542,40 @@ class RemoteCheckpoints:
         )
         return sorted(spared - self._whole, reverse=True)
 
-    def _is_there(self, key: str, size: int, digest: str, *, step: int) -> bool:
-        """Say whether a manifest is there. Another one of this step goes, if this process may replace it."""
+    def _writer(self) -> Token | None:
+        """Give the token of the writer of the directory. None for one without a token."""
+        return self._directory.token or self._directory.writers().newest
+
+    def _require_lock(self) -> None:
+        """Refuse to upload a manifest once a later writer has begun, and leave the note of this one.
+
+        Raises:
+            LockLostError: If one has.
+        """
+        own = self._writer()
+        if own is None:
+            return
+        found = self.writers()
+        if found.newest is not None and found.newest > own:
+            error = LockLostError(str(self.place), own=f"writer {own}", later=str(found.newest))
+            self._directory.lose(error)
+            raise error
+        if own not in found.began:
+            self.claim(own, self._directory.writers())
+
+    def _is_there(self, folder: str, size: int, digest: str) -> bool:
+        """Say whether a manifest is there. Another one in this folder goes, if this process may replace it."""
+        key = self._key(folder, MANIFEST_NAME)
         there = self._objects.head(key)
         if there is None:
             return False
         found = there.labels.get(_LABEL)
         if there.size == size and found == digest:
             return True
-        is_own = found is not None and self._own.get(step) == found
-        if not is_own and self._before is not None and self._before.get(step, "") != there.etag:
+        is_own = found is not None and self._own.get(folder) == found
+        if not is_own and self._before is not None and self._before.get(folder, "") != there.etag:
             raise RemoteError(
-                f"{self._name(step, MANIFEST_NAME)} is there, and neither this training nor one before it wrote it: "
+                f"{self._url(folder, MANIFEST_NAME)} is there, and neither this training nor one before it wrote it: "
                 "another process writes to the same place. Give each training its own remote=, and end the other one",
                 code=ALREADY_THERE[0],
             )
@@ -479,19 +583,19 @@ class RemoteCheckpoints:
         self._objects.delete(key, etag=there.etag)
         return False
 
-    def _write_manifest(self, step: int, raw: bytes, digest: str) -> None:
-        key = self._key(step, MANIFEST_NAME)
+    def _write_manifest(self, folder: str, raw: bytes, digest: str) -> None:
+        key = self._key(folder, MANIFEST_NAME)
         try:
             self._objects.write(key, raw, labels={_LABEL: digest}, replace=False)
         except RemoteError as error:
             # An answer may have been lost on its way, after which the SDK asks again.
             if error.code not in ALREADY_THERE or not self._has(key, len(raw), digest):
                 raise
-        self._own[step] = digest
+        self._own[folder] = digest
 
-    def _not_there(self, step: int, files: Iterable[DataFile]) -> list[DataFile]:
+    def _not_there(self, name: str, files: Iterable[DataFile]) -> list[DataFile]:
         """Choose the files that S3 does not have."""
-        folder = self._key(step, "")
+        folder = self._key(name, "")
         sizes = {stored.key[len(folder) :]: stored.size for stored in self._objects.listing(folder)}
         return [
             file
@@ -507,8 +611,8 @@ class RemoteCheckpoints:
         """Wait until S3 has the files that other ranks send. This rank takes over where they do not come."""
         waiting = list(upload.awaited)
         pause = _FIRST_LOOK_SECONDS
-        while waiting and (waiting := self._not_there(upload.step, waiting)):
-            still = self._seconds_without_progress(upload.step, len(waiting))
+        while waiting and (waiting := self._not_there(upload.folder, waiting)):
+            still = self._seconds_without_progress(upload, len(waiting))
             lost = self.share.rank_lost.is_set()
             if self.share.disk_has_all and (lost or still > _TAKE_OVER_SECONDS):
                 for file in waiting:
@@ -526,33 +630,33 @@ class RemoteCheckpoints:
                 raise TransferCancelledError
             pause = min(_LOOK_FACTOR * pause, _LONGEST_LOOK_SECONDS)
 
-    def _seconds_without_progress(self, step: int, missing: int) -> float:
+    def _seconds_without_progress(self, upload: Upload, missing: int) -> float:
         """Give the time since anything more of the missing files of a checkpoint has come to S3."""
         now = time.monotonic()
-        before, since = self._progress.get(step, ((0, 0), now))
+        before, since = self._progress.get(upload.step, ((0, 0), now))
         parts = before[1]
         if now - since > _PARTS_AFTER_SECONDS:
             # Large files are seen to come by their parts.
             with contextlib.suppress(RemoteError):
-                uploads = self._objects.unfinished_uploads(self._key(step, ""))[:_MOST_NAMED]
-                parts = sum(len(self._objects.parts(key, upload)) for key, upload in uploads)
+                uploads = self._objects.unfinished_uploads(self._key(upload.folder, ""))[:_MOST_NAMED]
+                parts = sum(len(self._objects.parts(key, number)) for key, number in uploads)
         since = since if (missing, parts) == before else now
-        self._progress = {step: ((missing, parts), since)}
+        self._progress = {upload.step: ((missing, parts), since)}
         return now - since
 
     def _files_here(self, step: int, manifest: Manifest) -> list[DataFile]:
         """Choose the files of a checkpoint that this rank sends, where it did not write it."""
         if self.share.disk_has_all:
             return self.share.of(manifest.files)
-        names = self._storage.names(self._local(step))
+        names = self._storage.names(self._directory.path / self._directory.name(step))
         return self.share.of([file for file in manifest.files if file.name in names])
 
     def _local_manifest(self, step: int) -> tuple[bytes, Manifest]:
+        name = f"{self._directory.name(step)}/{MANIFEST_NAME}"
         try:
-            raw = bytes(self._storage.read(self._local(step) / MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES))
+            raw = bytes(self._storage.read(self._directory.path / name, max_bytes=MAX_MANIFEST_BYTES))
             return raw, parse_manifest(raw)
         except (OSError, ValueError, MalformedManifestError) as error:
-            name = f"{self._directory.name(step)}/{MANIFEST_NAME}"
             raise DamagedCheckpointError(name, str(error)) from error
 
     @contextlib.contextmanager
@@ -565,14 +669,14 @@ class RemoteCheckpoints:
                 f"{error.strerror or error}; is the disk large enough?"
             ) from error
 
-    def _remove(self, step: int, names: Collection[str]) -> None:
+    def _remove(self, folder: str, names: Collection[str]) -> None:
         # The manifest goes first: whatever stops us then, no reader takes the rest for a checkpoint.
         for name in sorted(names, key=lambda name: name != MANIFEST_NAME):
-            self._objects.delete(self._key(step, name))
-        self._known.pop(step, None)
+            self._objects.delete(self._key(folder, name))
+        self._known.pop(folder, None)
 
     def _send_file(self, upload: Upload, file: DataFile, opened: ReadableFile, pace: Pace) -> None:
-        key = self._key(upload.step, file.name)
+        key = self._key(upload.folder, file.name)
         labels = {_LABEL: _digest(file)}
         there = self._objects.head(key)
         if there is not None:
@@ -620,7 +724,7 @@ class RemoteCheckpoints:
 
     def _await_removal(self, upload: Upload) -> None:
         """Wait until rank 0 has removed another manifest of this step, which vouches for the file that is there."""
-        key, ends = self._key(upload.step, MANIFEST_NAME), time.monotonic() + _TAKE_OVER_SECONDS
+        key, ends = self._key(upload.folder, MANIFEST_NAME), time.monotonic() + _TAKE_OVER_SECONDS
         pause = _FIRST_LOOK_SECONDS
         while self._objects.head(key) is not None:
             if time.monotonic() > ends:
@@ -643,7 +747,7 @@ class RemoteCheckpoints:
 
     def _read(self, upload: Upload, file: DataFile, opened: ReadableFile, start: int, raw: bytearray) -> int:
         """Fill a buffer with whole chunks of a file, verified. Gives their CRC-32."""
-        name = f"{self._directory.name(upload.step)}/{file.name}"
+        name = f"{upload.folder}/{file.name}"
         try:
             with memoryview(raw) as memory:
                 return read_chunks(opened, file.chunks, start, memory)
@@ -653,7 +757,7 @@ class RemoteCheckpoints:
             raise DamagedCheckpointError(name, f"cannot be read: {error}") from error
 
     def _fetch_manifest(self, step: int, size: int, *, name: str = MANIFEST_NAME) -> RemoteManifest:
-        key, name = self._key(step, name), self._name(step, name)
+        key, name = self._key(self.name(step), name), self._url(self.name(step), name)
         if not 0 < size <= MAX_MANIFEST_BYTES:
             raise DamagedCheckpointError(name, f"{size:,} bytes" if size else "missing or empty")
         try:
@@ -669,7 +773,7 @@ class RemoteCheckpoints:
         """Download a data file. It gets its name when it is whole, so nothing is written to one that has been read."""
         if self._is_whole(path, file):
             return 0
-        key = self._key(step, file.name)
+        key = self._key(self.name(step), file.name)
         draft = path.with_name(path.name + _DRAFT_SUFFIX)
         with self._writable(draft, file.size) as (descriptor, filled):
 
@@ -685,7 +789,7 @@ class RemoteCheckpoints:
                     if attempt:
                         start = chunk * CHUNK_BYTES
                         raise DamagedCheckpointError(
-                            self._name(step, file.name),
+                            self._url(self.name(step), file.name),
                             f"altered: chunk {chunk} is not what its checksum vouches for",
                             offsets=(start, min(start + CHUNK_BYTES, file.size)),
                         )
@@ -732,22 +836,43 @@ class RemoteCheckpoints:
             pause *= 2
         return self._objects.read(key, start=start, size=size)
 
-    def _found(self) -> dict[int, dict[str, int]]:
-        """List the steps in S3, newest first, with the names and sizes of their files."""
-        found: dict[int, dict[str, int]] = {}
-        manifests: dict[int, str | None] = {}
+    def _found(self) -> _Listing:
+        """List the checkpoints in S3, and read the notes of their writers."""
+        folders: dict[str, dict[str, int]] = {}
+        manifests: dict[str, str | None] = {}
+        notes: dict[str, int] = {}
         for count, stored in enumerate(self._objects.listing(self.place.prefix)):
             if count >= _MOST_OBJECTS:
                 raise RemoteError(
                     f"{self.place} holds more than {_MOST_OBJECTS:,} objects: give the run its own prefix"
                 )
-            match = _KEY.fullmatch(stored.key[len(self.place.prefix) :])
-            if match:
-                found.setdefault(int(match.group(1)), {})[match.group(2)] = stored.size
+            name = stored.key[len(self.place.prefix) :]
+            match = _KEY.fullmatch(name)
+            if parse_note_name(name) is not None:
+                notes[name] = stored.size
+            elif match and parse_folder(match.group(1)) is not None:
+                folders.setdefault(match.group(1), {})[match.group(2)] = stored.size
                 if match.group(2) == MANIFEST_NAME:
-                    manifests[int(match.group(1))] = stored.etag
+                    manifests[match.group(1)] = stored.etag
         self._before = manifests if self._before is None else self._before
-        return dict(sorted(found.items(), reverse=True))
+        writers = self._read_notes(notes).joined([], names=folders)
+        found = _Listing(folders, writers, frozenset(filter(None, map(parse_note_name, notes))))
+        self._folders = dict(found.steps)
+        return found
+
+    def _read_notes(self, sizes: Mapping[str, int]) -> Writers:
+        """Read the notes of these names. One that cannot be read is passed over, because later ones repeat it."""
+        notes: dict[str, Writers] = {}
+        for name, size in sizes.items():
+            if parse_note_name(name) is None or size > MAX_NOTE_BYTES:
+                continue
+            known = self._notes.get(name)
+            try:
+                notes[name] = known or Writers.parse(self._download(self.place.prefix + name, 0, size))
+            except ValueError as error:
+                _logger.warning("passing over the note %s in %s: %s", name, self.place, error)
+        self._notes = notes
+        return Writers().joined(notes.values(), names=sizes)
 
     def candidate(self, step: int) -> Candidate:
         """Give the facts of a checkpoint by which it may be kept or chosen.
@@ -755,14 +880,15 @@ class RemoteCheckpoints:
         Raises:
             RemoteError: S3 cannot be read.
         """
-        if step not in self._known:
+        folder = self.name(step)
+        if folder not in self._known:
             try:
-                there = self._objects.head(self._key(step, MANIFEST_NAME))
+                there = self._objects.head(self._key(folder, MANIFEST_NAME))
                 found = self._fetch_manifest(step, 0 if there is None else there.size)
-                self._known[step] = _as_candidate(found.manifest)
+                self._known[folder] = _as_candidate(found.manifest)
             except (DamagedCheckpointError, NewerFormatError):
                 return Candidate(step=step, damaged=True)
-        return self._known[step]
+        return self._known[folder]
 
     def _local_candidate(self, step: int) -> Candidate:
         try:
@@ -771,13 +897,50 @@ class RemoteCheckpoints:
             return Candidate(step=step, damaged=True)
 
     def _local(self, step: int) -> Path:
-        return self._directory.path / self._directory.name(step)
+        """Give the local directory for a checkpoint in S3, with the same name."""
+        return self._directory.path / self.name(step)
 
-    def _key(self, step: int, name: str) -> str:
-        return f"{self.place.prefix}{self._directory.name(step)}/{name}"
+    def _key(self, folder: str, name: str) -> str:
+        return f"{self.place.prefix}{folder}/{name}"
 
-    def _name(self, step: int, name: str) -> str:
-        return f"s3://{self.place.bucket}/{self._key(step, name)}"
+    def _url(self, folder: str, name: str) -> str:
+        return f"s3://{self.place.bucket}/{self._key(folder, name)}"
+
+
+@dataclass(frozen=True)
+class _Listing:
+    """The checkpoints in S3.
+
+    Attributes:
+        folders: The names and sizes of the files in each folder.
+        writers: The writers of the folders.
+        notes: The writers with a note.
+    """
+
+    folders: Mapping[str, Mapping[str, int]]
+    writers: Writers
+    notes: frozenset[Token]
+
+    @functools.cached_property
+    def steps(self) -> dict[int, str]:
+        """The folder that readers take of each step, the newest step first. One with a manifest comes first."""
+        return self.writers.chosen(self.folders, is_whole=self._is_whole)
+
+    @property
+    def whole(self) -> list[int]:
+        """The steps with a whole checkpoint, the newest first."""
+        return [step for step, folder in self.steps.items() if self._is_whole(folder)]
+
+    def files(self, step: int) -> Mapping[str, int]:
+        """Give the names and sizes of the files of a checkpoint."""
+        return self.folders[self.steps[step]] if step in self.steps else {}
+
+    def folders_of(self, step: int, *, by: Token | None) -> list[str]:
+        """List the folders of a step that a writer may remove, those of all but later writers."""
+        return folders_to_remove(self.folders, step=step, by=by)
+
+    def _is_whole(self, folder: str) -> bool:
+        return MANIFEST_NAME in self.folders[folder]
 
 
 def _digest(file: DataFile) -> str:

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, Callable
 
+from spotkeep.disk.writers import ATTEMPT_VARIABLE, LEASE_VARIABLE
 from spotkeep.events import EVENT_PREFIX, LAUNCH_VARIABLE
 from spotkeep.notices.notice import NOTICE_FILE_VARIABLE
 from spotkeep.runner.failure import failure_text, memory_kills
@@ -56,6 +57,7 @@ def training_environment(
     base: Path,
     notice_file: Path,
     user: TrainingUser,
+    lease: int,
     secret_values: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the environment of `spotkeep run`. Pure.
@@ -67,6 +69,7 @@ def training_environment(
         base: The mount point of the volume.
         notice_file: The file in which the agent leaves a notice.
         user: The user that trains.
+        lease: The fencing token of this instance's lease, which orders the writers of an attempt.
         secret_values: The variables with the values of secrets, for the runner.
     """
     kept = {name: value for name, value in inherited.items() if name not in _AGENTS_OWN}
@@ -81,7 +84,8 @@ def training_environment(
         "SPOTKEEP_REBALANCE": job.rebalance,
         "SPOTKEEP_EVENTS": "stdout",
         "SPOTKEEP_RUN": run,
-        "SPOTKEEP_ATTEMPT": str(job.attempt),
+        ATTEMPT_VARIABLE: str(job.attempt),
+        LEASE_VARIABLE: str(lease),
         BASE_DIRECTORY_VARIABLE: str(base),
         SPEC_VARIABLE: str(base / spec_path(encode_spec(job.training))),
         NOTICE_FILE_VARIABLE: str(notice_file),

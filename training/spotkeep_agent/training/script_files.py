@@ -57,9 +57,10 @@ _MOST_GROWING_BYTES = 64 * 2**20
 """A larger event file would be sent again and again. It is copied when it is closed."""
 _EVENT_FILE = re.compile(r"(.*/)?[^/]*\.tfevents\.[^/]*")
 _OURS = re.compile(
-    r"step-[0-9]+/(manifest\.json|data-[0-9]{5}\.bin|[^/]*\.draft)"
+    r"step-[0-9]+(-[0-9.]+)?/(manifest\.json|data-[0-9]{5}\.bin|[^/]*\.draft)"
     r"|(interruptions|exits-on-notice)\.json(\.draft)?"
-    r"|.*/(step-[0-9]+/[^/]*|interruptions\.json)\.draft"
+    r"|writers-[0-9.]+\.json"
+    r"|.*/(step-[0-9]+(-[0-9.]+)?/[^/]*|interruptions\.json)\.draft"
     r"|\.spare/.*"  # of earlier versions
 )
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
+from spotkeep.disk.writers import parse_folder
 from spotkeep.training_folder import BEST_MODELS, RECORD_OF_A_COPY
 
 _MOST_FILES = 100_000
 _DEEPEST = 40
-_NAME_OF_THE_LIBRARYS = re.compile(r"step-[0-9]+")
 _FILES_OF_THE_LIBRARYS = ("data-", "manifest.json")
 _MARKERS = (UPLOADING_SUFFIX, UPLOADED_SUFFIX)
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
@@ -98,7 +98,7 @@ def _is_the_librarys(folder: Folder) -> bool:
     if RECORD_OF_A_COPY in folder.files and folder.path.parent.parent.name == BEST_MODELS:
         return True
     own = any(name.startswith(_FILES_OF_THE_LIBRARYS) for name in folder.files)
-    return own and _NAME_OF_THE_LIBRARYS.fullmatch(folder.path.name) is not None
+    return own and parse_folder(folder.path.name) is not None
 
 
 def series_of(name: str) -> str:
