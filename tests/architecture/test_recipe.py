@@ -46,7 +46,7 @@ if backend == "ec2":
     uris = {"checkpoint_uri": "s3://bucket/checkpoints/", "output_prefix": "s3://bucket/output/"}
     job = fleet_launch(**asked, platform=platform, deployment="spotkeep", **uris).instance_job
     place = {"base": base, "notice_file": base / "notice", "user": current_user()}
-    environment = training_environment(inherited=os.environ, run="first-1", job=job, **place)
+    environment = training_environment(inherited=os.environ, run="first-1", job=job, lease=1, **place)
     content = encode_spec(job.training)
     path = base / spec_path(content)
 else:

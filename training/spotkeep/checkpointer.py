@@ -424,7 +424,7 @@ class Checkpointer:
             **facts: Texts, numbers, lists and dictionaries of them. A value with the name of a secret (`hf_token`) is
                 not written.
         """
-        if self._session is None or self._session.began_at_step is None:
+        if self._session is None or self._session.restored is None:
             self._facts.update({name: described_value(name, value) for name, value in facts.items()})
 
     def set_metadata(self, **values: Any) -> None:
@@ -502,7 +502,8 @@ class Checkpointer:
 
         Not collective. Any thread may ask.
         """
-        return () if self._session is None else self._session.left_out
+        restored = None if self._session is None else self._session.restored
+        return () if restored is None else restored.left_out
 
     def restore(self, step: int | str | None = None, *, strict: bool = True) -> int:
         """Restore a checkpoint into the state. Collective, so every rank must call it. For the thread that trains.

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Callable, NoReturn
 
@@ -72,6 +72,21 @@ class Setup:
     lock: tuple[int, int] | None
 
 
+@dataclass(frozen=True)
+class Restored:
+    """The outcome of the newest restore.
+
+    Attributes:
+        step: Completed steps of the checkpoint. None without one.
+        left_out: Paths that it left out, because they did not fit.
+        newer_steps: The steps of newer checkpoints, which the script went back from.
+    """
+
+    step: int | None
+    left_out: tuple[str, ...] = ()
+    newer_steps: frozenset[int] = frozenset()
+
+
 class Session:
     """A training of this process together with the other ranks. Making it is collective.
 
@@ -80,9 +95,7 @@ class Session:
         saves: The saves so far.
         tier: The place that outlives this machine.
         made_by: Names and texts that describe the training, as each checkpoint holds them.
-        began_at_step: Completed steps of the checkpoint that this process goes on from, 0 without one. None before the
-            restore.
-        left_out: Paths that the newest restore left out, because they did not fit.
+        restored: The outcome of the newest restore. None before the first one.
 
     Args:
         setup: The arguments of the Checkpointer.
@@ -97,10 +110,7 @@ class Session:
         self._setup = setup
         self._progress = progress
         self.made_by = facts
-        self.began_at_step: int | None = None
-        self.left_out: tuple[str, ...] = ()
-        self._newer_steps: set[int] = set()  # than the step that the script went back to
-        self._restored_step: int | None = None
+        self.restored: Restored | None = None
         self._writes = False
         self.ranks = RankGroup(setup.folder.path, ranks_upload=setup.remote is not None)
         first = self.ranks.is_first
@@ -152,11 +162,10 @@ class Session:
         """
         if self._writes:
             return
-        remote = self.tier.remote
-        step = self._restored_step
-        if self.began_at_step is None or self._newer_steps:
-            # The script has not asked for the newest checkpoint, so that it stays to be read.
-            step = self.ranks.together(self._newest_step)[0]
+        remote, restored = self.tier.remote, self.restored
+        # Where the script has not asked for the newest checkpoint, that one stays to be read.
+        takes_newest = restored is not None and not restored.newer_steps
+        step = restored.step if restored and takes_newest else self.ranks.together(self._newest_step)[0]
         self.ranks.directory.begin(self._setup.lock, step=step, claim=None if remote is None else remote.claim)
         self._writes = True
 
@@ -193,7 +202,7 @@ class Session:
             LockLostError: If a later writer of the run has begun.
         """
         progress, setup = self._progress, self._setup
-        begun = self.began_at_step is not None
+        begun = self.restored is not None
         if begun and step is None and strict:
             return progress.step
         self.wait_until_over()
@@ -211,12 +220,10 @@ class Session:
             strict=strict,
         )
         manifest = restore.run(step=chosen)
-        self.left_out, self._newer_steps = restore.left_out, set(newer)
-        self._restored_step = None if manifest is None else manifest.step
         if manifest is not None:
             self.saves.durable_step = manifest.step
             progress.go_on_from(manifest)
-        self.began_at_step = progress.step
+        self.restored = Restored(None if manifest is None else manifest.step, restore.left_out, frozenset(newer))
         self.ranks.expect_new_wrappers()
         if manifest is None:
             self.ranks.together(self._warn_of_folder_beside)
@@ -325,7 +332,8 @@ class Session:
         self.wait_until_over()
         self.tier.finish(lambda: self._setup.watch.seconds_left)
         self.ranks.together(partial(self._delete, step))
-        self._newer_steps.discard(step)
+        if self.restored is not None:
+            self.restored = replace(self.restored, newer_steps=self.restored.newer_steps - {step})
         self.saves.forget(step)
         self.tier.forget(step)
 
@@ -462,8 +470,8 @@ class Session:
         self._saved.remove(step)
 
     def _require_newest(self) -> None:
-        if self._newer_steps:
-            steps = ", ".join(map(str, sorted(self._newer_steps)))
+        if self.restored is not None and self.restored.newer_steps:
+            steps = ", ".join(map(str, sorted(self.restored.newer_steps)))
             raise UsageError(
                 f"this training went back to an older checkpoint, and those of the steps {steps} are newer, so a "
                 "resume would take them in place of what is saved now: remove them with checkpointer.delete(step), or "

@@ -100,6 +100,12 @@ def test_wrong_arguments_are_refused(tmp_path: Path, changes: dict[str, Any], wh
     assert not (tmp_path / "to").exists()
 
 
+def test_a_folder_of_a_runs_writers_takes_no_import(tmp_path: Path) -> None:
+    CheckpointDirectory(tmp_path / "to").begin((1, 0), step=None)
+    with pytest.raises(ExchangeError, match="holds checkpoints of a run's writers, and no reader would take"):
+        import_checkpoint(exported(tmp_path, state=STATE), tmp_path / "to")
+
+
 def test_a_file_of_another_kind_is_named_as_such(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("hello")
     for source in (tmp_path / "x", tmp_path, tmp_path / "gone"):

@@ -34,6 +34,7 @@ def environment(**changes: Any) -> dict[str, str]:
         base=Path("/opt/ml"),
         notice_file=Path("/run/spotkeep/job/notice.json"),
         user=USER,
+        lease=4,
     )
 
 
@@ -48,7 +49,7 @@ def test_the_training_gets_its_job_and_not_what_is_the_agents() -> None:
     assert found["SPOTKEEP_EVENTS"] == "stdout", "the agent reads the events"
     assert found["SAGEMAKER_BASE_DIR"] == "/opt/ml"
     assert found["HOME"] == "/home/spotkeep"
-    assert (found["SPOTKEEP_RUN"], found["SPOTKEEP_ATTEMPT"]) == ("run", "2")
+    assert (found["SPOTKEEP_RUN"], found["SPOTKEEP_ATTEMPT"], found["SPOTKEEP_LEASE"]) == ("run", "2", "4")
     assert "SPOTKEEP_RUN_TABLE" not in found
 
 
@@ -64,9 +65,10 @@ def test_the_agent_listens_for_notices_and_the_sdks_find_no_metadata_service_unl
 def test_the_runner_is_the_one_of_this_library_and_finds_the_spec_on_the_volume(tmp_path: Path) -> None:
     assert runner_command() == [sys.executable, "-m", "spotkeep", "run"]
     job = instance_job("cd src\npython train.py\n", setup="a\nb\n", source=JobSource(git_url="https://x/y.git"))
-    place = Path(training_environment(inherited={}, run="run", job=job, base=tmp_path, notice_file=tmp_path, user=USER)[
-        SPEC_VARIABLE
-    ])  # fmt: skip
+    found = training_environment(
+        inherited={}, run="run", job=job, base=tmp_path, notice_file=tmp_path, user=USER, lease=1
+    )
+    place = Path(found[SPEC_VARIABLE])
     put_spec(UserFiles(tmp_path), job.training)
     assert place.read_bytes() == encode_spec(job.training)
     assert place.name == spec_file_name(place.read_bytes())

@@ -428,6 +428,46 @@ def test_a_run_is_verified_shown_and_compared_from_what_was_fetched(stored: Any,
     assert "A resume takes step 200." in damaged.output
 
 
+def replaced_writer(path: Path) -> list[str]:
+    """Checkpoints of a run whose first writer went on after the second one had begun. Gives the folders."""
+    path.mkdir()
+    first, second = CheckpointDirectory(path), CheckpointDirectory(path)
+    first.begin((1, 0), step=None)
+    for step in (100, 200, 300):
+        first.write(encode_state({"writer": 1, "step": step}), step=step)
+    second.begin((2, 0), step=100)
+    second.write(encode_state({"writer": 2, "step": 200}), step=200)
+    return sorted(each.name for each in path.iterdir())
+
+
+@pytest.mark.parametrize("where", ["folder", "S3"])
+def test_what_a_replaced_writer_saved_is_named_and_not_read(
+    where: str, deployment: Any, make: Any, spotkeep: Any, tmp_path: Path
+) -> None:
+    assert replaced_writer(tmp_path / "run") == [
+        "step-100-1.0.1",
+        "step-200-1.0.1",
+        "step-200-2.0.1",
+        "step-300-1.0.1",
+        "writers-1.0.1.json",
+        "writers-2.0.1.json",
+    ]
+    target = str(tmp_path / "run")
+    if where == "S3":
+        target = "digits"
+        deployment.dynamodb.add(make.run())
+        files = {path.relative_to(tmp_path / "run"): path for path in (tmp_path / "run").rglob("*.*")}
+        deployment.s3.contents.update(
+            {f"{PREFIX}{name}": path.read_bytes() for name, path in files.items() if path.is_file()}
+        )
+    listed = spotkeep("checkpoints", "ls", target)
+    assert [entry["step"] for entry in json.loads(spotkeep("checkpoints", "ls", target, "--json").stdout)] == [200, 100]
+    assert "Not read, because a later writer of the run had begun: step-200-1.0.1, step-300-1.0.1" in listed.stderr
+    assert "A resume takes step 200." in spotkeep("checkpoints", "verify", target).output
+    shown = json.loads(spotkeep("checkpoints", "show", target, "--json").stdout)
+    assert {entry["name"]: entry["value"] for entry in shown["entries"]}["writer"] == 2
+
+
 def test_one_training_of_a_run_is_named_after_a_colon(stored: Any, spotkeep: Any) -> None:
     for key in [key for key in stored.contents if "/step-100/" in key]:
         stored.contents[key.replace(PREFIX, f"{PREFIX}fold-2/")] = stored.contents[key]

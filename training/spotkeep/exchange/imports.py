@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
 
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.chunk_checksums import chunk_checksum
 from spotkeep.disk.manifest import (
     CHUNK_BYTES,
@@ -102,6 +103,11 @@ def import_checkpoint(
         raise ExchangeError(f"the step is {step!r}", hint="give a whole number from 0 on")
     if arrays not in (None, "torch", "numpy"):
         raise ExchangeError(f"arrays is {arrays!r}", hint="give torch or numpy")
+    if CheckpointDirectory(target.parent).writers().newest is not None:
+        raise ExchangeError(
+            f"{target.parent} holds checkpoints of a run's writers, and no reader would take an imported one",
+            hint="import into an empty folder",
+        )
     if target.exists() and not overwrite:
         raise ExchangeError(f"{target} is there already", hint="give another step, or allow it to be replaced")
     kind = format or format_of(source)
