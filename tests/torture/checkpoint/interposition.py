@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-KINDS = ("kill", "kill-midway", "eio", "enospc", "short", "no-rename", "kill-message")
+KINDS = ("kill", "kill-midway", "eio", "enospc", "short", "no-rename", "kill-message", "stop")
 """What can happen at a call.
 
 `kill` ends the process before it, `kill-midway` after half of a write. `eio` fails it once. `enospc` fails it and every
 write after it. `short` writes half. `no-rename` reports a rename that never happens. `kill-message` ends the process
-before it sends a message to other ranks. Messages are counted apart from the other calls.
+before it sends a message to other ranks. Messages are counted apart from the other calls. `stop` suspends the process
+before the call, as a machine that hangs.
 """
 
 EXCHANGE = "exchange"
@@ -76,7 +77,7 @@ def applies(kind: str, call: str) -> bool:
         return call in _RENAMES
     if kind == "enospc":
         return call in (*_WRITES, "open", "mkdir", "posix_fallocate")
-    return kind == "kill" or call != "close"
+    return kind in ("kill", "stop") or call != "close"
 
 
 def install(
@@ -178,6 +179,8 @@ class Interposition:
             return False
         if fault.kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        elif fault.kind == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
         elif fault.kind == "eio":
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         elif fault.kind == "enospc":

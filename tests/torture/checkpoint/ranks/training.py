@@ -198,12 +198,15 @@ def take_part(job: Job, *, rank: int, ranks: int) -> None:
 
     Args:
         job: The `root`, a folder that is there, and the `total_steps`. A `fault` strikes `rank`. A `record` is a file
-            for all calls. The number `jitter` draws the moments at which a rank lets the others go first.
+            for all calls. The number `jitter` draws the moments at which a rank lets the others go first. The number
+            `attempt` is that of a run's attempt.
         rank: The number of this rank.
         ranks: The number of all.
     """
     os.environ["SPOTKEEP_EVENTS"] = "stdout"
     os.environ["SPOTKEEP_PROGRESS_SECONDS"] = "0"
+    if "attempt" in job:
+        os.environ["SPOTKEEP_ATTEMPT"] = str(job["attempt"])
     strikes = "fault" in job and job["rank"] == rank
     between = interposition.install(
         Path(job["root"]),

@@ -1,7 +1,9 @@
 """The trials of ranks. Each ruins a training of four ranks in one way and goes on with one to four.
 
 Every trial demands the same. A restored state is as a whole that of the step it says, on every rank. No step is lost
-that any rank had called durable. No rank hangs. The last attempt trains to its end.
+that any rank had called durable. No rank hangs. The last attempt trains to its end. Most attempts are those of a run,
+and their writers have tokens. Of a world that was replaced while it hung, no later one reads a checkpoint that it wrote
+since.
 """
 
 from __future__ import annotations
@@ -16,10 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
+from spotkeep.disk.writers import parse_folder
 from tests.torture.checkpoint import interposition
 from tests.torture.checkpoint.crash_disk import CrashDisk, DiskCall
 from tests.torture.checkpoint.interposition import EXCHANGE
 from tests.torture.checkpoint.ranks.world import DID_NOT_END, KILLED, RankEnd, RankForge, run_with_torchrun
+from tests.torture.checkpoint.training import CHECKPOINTS
 from tests.torture.checkpoint.trials import TrialFindings, contents
 
 RANKS = 4
@@ -30,6 +35,7 @@ DISK_FAULTS = ("eio", "enospc", "short", "no-rename")
 _KILLED_AT_RANDOM = "random kill"
 _LOST_WRITES = "lost writes"
 _FAILED_SYNC = "failed fsync"
+_REPLACED = "stop"
 _SURVIVAL = (0.0, 0.9, 0.5)
 
 
@@ -38,7 +44,8 @@ class RankTrial:
     """One trial.
 
     Attributes:
-        kind: A kind of fault of `interposition.KINDS`, `kill-all`, `random kill`, `lost writes` or `failed fsync`.
+        kind: A kind of fault of `interposition.KINDS`, `kill-all`, `random kill`, `lost writes` or `failed fsync`. A
+            `stop` lets the next attempt take the place of the first one while that hangs.
         rank: The rank that is struck.
         call: The number of the call of that rank, or of its message. Of lost writes, the number in the record of all
             ranks.
@@ -57,6 +64,11 @@ class RankTrial:
     second: tuple[int, int] | None = None
     seed: int
     by_torchrun: bool = False
+
+    @property
+    def in_a_run(self) -> bool:
+        """True where the attempts are those of a run, so that their writers have tokens."""
+        return self.kind in (_LOST_WRITES, _FAILED_SYNC, _REPLACED) or self.seed % 4 != 0
 
     @property
     def group(self) -> str:
@@ -79,6 +91,7 @@ _GROUP_OF_KIND = {
     **dict.fromkeys(DISK_FAULTS, "a disk that refuses"),
     _LOST_WRITES: "lost writes",
     _FAILED_SYNC: "failed fsync",
+    _REPLACED: "replaced while it hangs",
 }
 GROUPS = (*dict.fromkeys(_GROUP_OF_KIND.values()), "kills under torchrun")
 
@@ -105,11 +118,12 @@ def plan(*, seed: int, trials: int, by_torchrun: int, calls: Sequence[Sequence[s
         return [(*place, kind) for place in places for kind in kinds if interposition.applies(kind, place[2])]
 
     shares = (
-        (0.36, every("kill", "kill-midway")),
-        (0.20, every("kill-message")),
+        (0.32, every("kill", "kill-midway")),
+        (0.16, every("kill-message")),
+        (0.10, every(_REPLACED)),
         (0.08, [(*place, "kill-all") for place in operations]),
         (0.04, [(rank, 0, "any", _KILLED_AT_RANDOM) for rank in range(RANKS)]),
-        (0.16, every(*DISK_FAULTS)),
+        (0.14, every(*DISK_FAULTS)),
         (0.12, [(0, number, "any", _LOST_WRITES) for number in range(1, len(places) + 1)]),
         (0.04, [(*place, _FAILED_SYNC) for place in operations if "sync" in place[2]]),
     )
@@ -207,9 +221,24 @@ class RankJudge:
                 self.note(f"step {step} was restored, and {self.begun} is the newest that was begun", corrupt=1)
             if self.begun:
                 self.count(**{"the newest restored" if step == self.begun else "an older one restored": 1})
-        words = [word for end in ends for word in end.words]
-        self.durable = max([self.durable, *steps, *(word["step"] for word in words if word["what"] == "durable")])
+        self.durable = max([self.durable, *steps])
+        self.hear([word for end in ends for word in end.words])
+
+    def hear(self, words: Sequence[dict[str, Any]]) -> None:
+        """Take the words of a world that hangs: what is durable, and what was begun."""
+        self.durable = max([self.durable, *(word["step"] for word in words if word["what"] == "durable")])
         self.begun = max([self.begun, *(word["step"] for word in words if word["what"] == "begun")])
+
+    def see_replaced(self, ends: Sequence[RankEnd]) -> None:
+        """Judge a world that another one has replaced. It ends, and its numbers are whole."""
+        for rank, end in enumerate(ends):
+            if end.exit_code not in (0, 1):
+                said = "hangs" if end.exit_code == DID_NOT_END else f"ended with {end.exit_code}"
+                self.note(f"rank {rank}, replaced, {said}: {_last_words(end)}")
+            for word in end.words:
+                if word["what"] == "restored":
+                    self._see_restored(word, rank=rank, ranks=len(ends))
+        self.count(**{"replaced, ended by the lost lock": int(any("LockLostError" in end.errors for end in ends))})
 
     def _see_restored(self, word: dict[str, Any], *, rank: int, ranks: int) -> None:
         step, saved_by = word["step"], word["ranks"]
@@ -272,9 +301,8 @@ class RankRecording:
         record, root = scratch / "record.jsonl", scratch / "recorded"
         root.mkdir()
         begun = time.monotonic()
-        self.ends = forge.run(
-            {"root": str(root), "total_steps": STEPS, "record": str(record), **job}, ranks=RANKS, scratch=scratch
-        )
+        whole = {"root": str(root), "total_steps": STEPS, "record": str(record), "attempt": 1, **job}
+        self.ends = forge.run(whole, ranks=RANKS, scratch=scratch)
         self.seconds = time.monotonic() - begun
         self.calls: list[DiskCall] = [json.loads(line) for line in record.read_text().splitlines()]
         disk = CrashDisk()
@@ -313,6 +341,8 @@ def run_trial(
             restore_after_power_cut(recording.calls[:point], trial, judge, forge, scratch)
         elif trial.kind == _FAILED_SYNC:
             _fail_sync(trial, judge, forge, scratch)
+        elif trial.kind == _REPLACED:
+            _replace(trial, judge, forge, scratch)
         else:
             root = scratch / "root"
             root.mkdir()
@@ -324,7 +354,7 @@ def run_trial(
 def _first_attempt(
     trial: RankTrial, judge: RankJudge, forge: RankForge, scratch: Path, root: Path, *, seconds: float
 ) -> None:
-    job: dict[str, Any] = {"root": str(root), "total_steps": STEPS, "jitter": trial.seed}
+    job: dict[str, Any] = {"root": str(root), "total_steps": STEPS, "jitter": trial.seed, **_attempt(trial, 1)}
     at_random = trial.kind == _KILLED_AT_RANDOM
     if not at_random:
         kind = "kill" if trial.kind == "kill-all" else trial.kind
@@ -355,8 +385,42 @@ def _first_attempt(
         judge.see(ends, total_steps=STEPS, victim=trial.rank, all_die=trial.kind == "kill-all")
 
 
-def _resume(trial: RankTrial, judge: RankJudge, forge: RankForge, scratch: Path, root: Path) -> None:
-    total_steps = STEPS
+def _attempt(trial: RankTrial, number: int) -> dict[str, int]:
+    """Give the attempt of a job, if it is one of a run."""
+    return {"attempt": number} if trial.in_a_run else {}
+
+
+def _replace(trial: RankTrial, judge: RankJudge, forge: RankForge, scratch: Path) -> None:
+    """Suspend a rank, let another attempt train to its end, and let the first one go on beside what it left."""
+    root = scratch / "root"
+    root.mkdir()
+    job = {"root": str(root), "total_steps": STEPS, "jitter": trial.seed, "fault": f"stop:{trial.call}"}
+    by = {"root": str(root), "total_steps": STEPS + 1}
+    found = forge.run_and_replace(
+        {**job, "rank": trial.rank, **_attempt(trial, 1)},
+        ranks=RANKS,
+        by={**by, **_attempt(trial, 2)},
+        by_ranks=trial.then[0],
+        scratch=scratch,
+    )
+    if not found.second:
+        judge.count(**{"not reached": 1})
+        judge.see(found.first, total_steps=STEPS)
+        return
+    judge.hear(found.before)
+    judge.see(found.second, total_steps=STEPS + 1)
+    judge.see_replaced(found.first)
+    directory = CheckpointDirectory(root / CHECKPOINTS)
+    began = next((begin for token, begin in directory.writers().began.items() if token.attempt == 2), None)
+    for step in directory.steps():
+        _, token = parse_folder(directory.name(step)) or (step, None)
+        if token is not None and token.attempt == 1 and step > (began or 0):
+            judge.note(f"{directory.name(step)} is read, and the second attempt went on from {began}", corrupt=1)
+    _resume(trial, judge, forge, scratch, root, done=2)
+
+
+def _resume(trial: RankTrial, judge: RankJudge, forge: RankForge, scratch: Path, root: Path, *, done: int = 1) -> None:
+    total_steps = STEPS + done - 1
     for number, ranks in enumerate(trial.then):
         total_steps += 1
         # One rank divides nothing half of the time, as a script for one GPU does.
@@ -364,6 +428,7 @@ def _resume(trial: RankTrial, judge: RankJudge, forge: RankForge, scratch: Path,
             "root": str(root),
             "total_steps": total_steps,
             "plain": ranks == 1 and trial.seed % 2 == 0,
+            **_attempt(trial, number + done + 1),
         }
         if number == 0 and trial.second is not None:
             rank, call = trial.second

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -41,6 +42,21 @@ class RankEnd:
     exit_code: int | str | None
     words: tuple[dict[str, Any], ...]
     errors: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replacement:
+    """The ends of a world whose rank was suspended, and of the world that took its place meanwhile.
+
+    Attributes:
+        before: The words of the first world's ranks until the second one began.
+        first: The ends of its ranks, after it went on.
+        second: The ends of the second world's ranks. Empty where no rank of the first one was suspended.
+    """
+
+    before: tuple[dict[str, Any], ...]
+    first: list[RankEnd]
+    second: list[RankEnd]
 
 
 class RankForge:
@@ -76,16 +92,41 @@ class RankForge:
         Raises:
             RuntimeError: The process that forks has ended.
         """
+        whole = _placed(job, scratch)
+        answer = self._ask({"job": whole, "ranks": ranks, "kill_all": kill_all, "kill_after": kill_after})
+        return _all_ends(whole, answer["ends"])
+
+    def run_and_replace(self, job: Job, *, ranks: int, by: Job, by_ranks: int, scratch: Path) -> Replacement:
+        """Run an attempt, and another one to its end while a fault of the kind `stop` suspends a rank of the first.
+
+        Args:
+            job: The job of the first one, with the fault.
+            ranks: The number of its ranks.
+            by: The job of the other one.
+            by_ranks: The number of its ranks.
+            scratch: A folder for the ranks' output and their meetings.
+
+        Raises:
+            RuntimeError: The process that forks has ended.
+        """
+        first, second = _placed(job, scratch), _placed(by, scratch)
+        answer = self._ask({"job": first, "ranks": ranks, "meanwhile": {"job": second, "ranks": by_ranks}})
+        before = (understand(said, None).words for said in answer.get("said", ()))
+        return Replacement(
+            before=tuple(word for words in before for word in words),
+            first=_all_ends(first, answer["ends"]),
+            second=_all_ends(second, answer.get("meanwhile", ())),
+        )
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        name = f"{time.monotonic_ns()}"
-        whole = {**job, "output": str(scratch / f"output-{name}"), "meeting": str(scratch / f"meeting-{name}")}
-        request = {"job": whole, "ranks": ranks, "kill_all": kill_all, "kill_after": kill_after}
         print(json.dumps(request), file=self._process.stdin, flush=True)
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError("the process that forks the ranks has ended")
-        return [_end(Path(whole["output"]), rank, code) for rank, code in enumerate(json.loads(line))]
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     def __enter__(self) -> RankForge:
         return self
@@ -134,6 +175,15 @@ def understand(output: str, exit_code: int | str | None) -> RankEnd:
     return RankEnd(exit_code=exit_code, words=tuple(words), errors="".join(others)[-3000:])
 
 
+def _placed(job: Job, scratch: Path) -> Job:
+    name = f"{time.monotonic_ns()}"
+    return {**job, "output": str(scratch / f"output-{name}"), "meeting": str(scratch / f"meeting-{name}")}
+
+
+def _all_ends(job: Job, codes: Sequence[int | str]) -> list[RankEnd]:
+    return [_end(Path(job["output"]), rank, code) for rank, code in enumerate(codes)]
+
+
 def _end(output: Path, rank: int, exit_code: int | str | None) -> RankEnd:
     path = output.with_name(f"{output.name}.{rank}")
     return understand(path.read_text(errors="replace") if path.exists() else "", exit_code)
@@ -147,13 +197,29 @@ def main() -> None:
     # A rank that looks for garbage in what is imported would copy the memory that it shares with the others.
     gc.freeze()
     for line in sys.stdin:
-        request = json.loads(line)
-        pids = [fork(partial(_be_rank, rank, request)) for rank in range(request["ranks"])]
-        ends = _ends(pids, request["job"]["output"], kill_all=request["kill_all"], kill_after=request["kill_after"])
+        answer = _world(json.loads(line))
         try:
-            print(json.dumps(ends), flush=True)
+            print(json.dumps(answer), flush=True)
         except BrokenPipeError:  # The one that asked has ended.
             os._exit(0)
+
+
+def _world(request: dict[str, Any]) -> dict[str, Any]:
+    """Run one world, and another one while a rank of it is suspended, if the request has one."""
+    pids = [fork(partial(_be_rank, rank, request)) for rank in range(request["ranks"])]
+    output = request["job"]["output"]
+    answer: dict[str, Any] = {}
+
+    def on_stop(pid: int) -> None:
+        if "meanwhile" in request and not answer:
+            said = [Path(f"{output}.{rank}") for rank in range(request["ranks"])]
+            answer["said"] = [path.read_text(errors="replace") if path.exists() else "" for path in said]
+            answer["meanwhile"] = _world(request["meanwhile"])["ends"]
+        os.kill(pid, signal.SIGCONT)
+
+    kill_all, kill_after = request.get("kill_all", False), request.get("kill_after")
+    answer["ends"] = _ends(pids, output, kill_all=kill_all, kill_after=kill_after, on_stop=on_stop)
+    return answer
 
 
 def _be_rank(rank: int, request: dict[str, Any]) -> None:
@@ -165,7 +231,14 @@ def _be_rank(rank: int, request: dict[str, Any]) -> None:
     training.meet_and_take_part(request["job"], rank=rank, ranks=request["ranks"])
 
 
-def _ends(pids: list[int], output: str, *, kill_all: bool, kill_after: tuple[int, float] | None) -> list[int | str]:
+def _ends(
+    pids: list[int],
+    output: str,
+    *,
+    kill_all: bool,
+    kill_after: tuple[int, float] | None,
+    on_stop: Callable[[int], None],
+) -> list[int | str]:
     ends: dict[int, int | str] = {}
     begun = time.monotonic()
     first_word: float | None = None
@@ -173,8 +246,10 @@ def _ends(pids: list[int], output: str, *, kill_all: bool, kill_after: tuple[int
         for pid in pids:
             if pid in ends:
                 continue
-            found, status = os.waitpid(pid, os.WNOHANG)
-            if found:
+            found, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
+            if found and os.WIFSTOPPED(status):
+                on_stop(pid)
+            elif found:
                 ends[pid] = os.waitstatus_to_exitcode(status)
                 if kill_all and ends[pid] == KILLED:
                     _kill([other for other in pids if other not in ends])
