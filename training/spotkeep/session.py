@@ -443,7 +443,7 @@ class Session:
         directory, remote = self.ranks.directory, self.tier.remote
         if remote is not None and (self.ranks.shared is None or self.ranks.shared.leads):
             remote.learn_writers()
-        directory.require_lock(self._setup.lock)
+        directory.writer_notes.require_lock(self._setup.lock)
 
     def _newest_step(self) -> int | None:
         return max(self._saved.steps(), default=None) if self.ranks.is_first else None

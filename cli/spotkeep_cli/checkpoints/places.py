@@ -60,7 +60,7 @@ class LocalPlace:
         """Return the steps that anything was written of, newest first."""
         with os.scandir(self._path) as found:
             names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
-        writers = CheckpointDirectory(self._path).writers()
+        writers = CheckpointDirectory(self._path).writer_notes.writers()
         self._folders = writers.chosen(names, is_whole=lambda name: (self._path / name / MANIFEST_NAME).exists())
         self.unread = writers.unread(names)
         return list(self._folders)

@@ -449,7 +449,7 @@ class TestWritersOfARun:
             "writers-3.0.1.json",
             "writers-4.0.1.json",
         ]
-        assert list(map(str, directory.writers().began)) == ["1.0.1", "2.0.1", "3.0.1", "4.0.1"]
+        assert list(map(str, directory.writer_notes.writers().began)) == ["1.0.1", "2.0.1", "3.0.1", "4.0.1"]
 
     def test_a_note_that_cannot_be_read_is_passed_over_and_its_token_is_not_given_again(self, checkpoints, caplog):
         first = writer(checkpoints, 1)
@@ -458,13 +458,13 @@ class TestWritersOfARun:
         note.write_bytes(note.read_bytes()[:20])
         second = writer(checkpoints, 1, step=5)
         assert "passing over the note writers-1.0.1.json" in caplog.text
-        assert str(second.token) == "1.0.2"
+        assert str(second.writer_notes.token) == "1.0.2"
         assert second.steps() == [5]
 
     def test_an_earlier_lock_is_refused_before_anything_is_read(self, checkpoints):
         writer(checkpoints, 2)
         with pytest.raises(LockLostError, match="this process is attempt 1, lease 0"):
-            checkpoints().require_lock((1, 0))
+            checkpoints().writer_notes.require_lock((1, 0))
         with pytest.raises(LockLostError):
             writer(checkpoints, 1)
 

@@ -274,7 +274,7 @@ def test_all_ranks_write_with_the_token_that_rank_0_takes(world, tmp_path):
         directory = SharedDirectory(tmp_path, ranks=ranks)
         directory.begin((2, 1), step=None)
         write(directory, ranks, 7)
-        return str(directory.token), directory.name(7)
+        return str(directory.writer_notes.token), directory.name(7)
 
     assert world(3).run(act) == [("2.1.1", "step-7-2.1.1")] * 3
     assert read(tmp_path, 7, 2, 3)["rng"].tolist() == [72] * 3

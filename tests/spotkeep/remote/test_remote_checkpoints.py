@@ -602,7 +602,7 @@ class TestWritersOfARun:
         there, remote = machines("there")
         remote.fetch(3, cancelled=NEVER)
         assert is_that_of(there, 3, state)
-        assert str(there.writers().newest) == "1.0.1"
+        assert str(there.writer_notes.writers().newest) == "1.0.1"
 
     def test_the_note_of_a_directory_goes_with_its_first_manifest(self, machines, bucket):
         here, remote = machines("here")
@@ -650,14 +650,14 @@ class TestWritersOfARun:
         second, second_remote = machines("second")
         first.begin((1, 0), step=None, claim=first_remote.claim)
         second.begin((1, 0), step=5, claim=second_remote.claim)  # it had not seen the other's note
-        assert (str(first.token), str(second.token)) == ("1.0.1", "1.0.2")
+        assert (str(first.writer_notes.token), str(second.writer_notes.token)) == ("1.0.1", "1.0.2")
         save(first, 3)
         with pytest.raises(LockLostError):
             send(first_remote, 3)
 
     def test_an_answer_that_was_lost_is_no_other_writer(self, machines):
         directory, remote = machines("here")
-        begun = directory.writers().begin((1, 0), step=None)
+        begun = directory.writer_notes.writers().begin((1, 0), step=None)
         assert remote.claim(*begun)
         assert remote.claim(*begun)
 

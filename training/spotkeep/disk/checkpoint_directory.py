@@ -18,7 +18,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Callable
 
-from spotkeep.errors import CheckpointError, DamagedCheckpointError, LockLostError, SaveError
+from spotkeep.errors import CheckpointError, DamagedCheckpointError, SaveError
 from spotkeep.state.arrays import DeviceBytes
 from spotkeep.state.encoding import EncodedState, Json, MalformedStateError, decode_state
 from spotkeep.state.resharding import Piece, SavedBox
@@ -53,23 +53,12 @@ from .retention import Candidate, Retention
 from .staged_state import FileImage, StagedState
 from .storage import LocalStorage, ReadableFile
 from .upload_markers import UploadWatch
-from .writers import (
-    MAX_NOTE_BYTES,
-    NOTES_KEPT,
-    Token,
-    Writers,
-    folder_name,
-    folders_to_remove,
-    note_name,
-    parse_folder,
-    parse_note_name,
-)
+from .writer_notes import WriterNotes
+from .writers import Token, Writers, folder_name, folders_to_remove, parse_folder
 
 _logger = logging.getLogger("spotkeep")
 
-_DRAFT_SUFFIX = ".draft"
-_MANIFEST_DRAFT = MANIFEST_NAME + _DRAFT_SUFFIX
-_MOST_CLAIMS = 20
+_MANIFEST_DRAFT = MANIFEST_NAME + ".draft"
 
 
 @dataclass(frozen=True)
@@ -143,6 +132,10 @@ class OpenCheckpoint:
 class CheckpointDirectory:
     """The checkpoints of one run on this machine.
 
+    Attributes:
+        path: The directory.
+        writer_notes: The notes of its writers, and the place of this process among them.
+
     Args:
         path: The directory. The first write makes it.
         storage: The file operations.
@@ -156,21 +149,14 @@ class CheckpointDirectory:
         self._world_size = 1
         # Re-reading gigabytes to prune would cost too much, and a thread that parses manifests holds the training up.
         self._found_good: dict[int, _Found] = {}
-        self._token: Token | None = None
-        self._lost: LockLostError | None = None
-        self._notes: dict[str, Writers] = {}
+        self.writer_notes = WriterNotes(path, storage=self._storage)
         self._folders: dict[int, str] = {}
-
-    @property
-    def token(self) -> Token | None:
-        """The token of this writer. None before `begin`, and for a writer that needs none."""
-        return self._token
 
     def name(self, step: int) -> str:
         """Name the checkpoint of this step. It is the one that readers take, or that this writer is writing."""
         if step not in self._folders:
             self.steps()
-        return self._folders.get(step) or folder_name(step, self._token)
+        return self._folders.get(step) or folder_name(step, self.writer_notes.token)
 
     def take(self, names: Mapping[int, str]) -> None:
         """Take these folders for the checkpoints of their steps, as another rank or S3 has chosen them."""
@@ -178,81 +164,15 @@ class CheckpointDirectory:
 
     def steps(self) -> list[int]:
         """List the steps that have a directory with a manifest, newest first. Nothing is verified."""
-        chosen = self.writers().chosen(self._checkpoints(), is_whole=self._has_manifest)
+        chosen = self.writer_notes.writers().chosen(self._checkpoints(), is_whole=self._has_manifest)
         self._folders = {step: name for step, name in chosen.items() if self._has_manifest(name)}
         return list(self._folders)
-
-    def writers(self) -> Writers:
-        """Read the notes of the writers so far.
-
-        A note that cannot be read is passed over, because later ones repeat it.
-        """
-        names = self._storage.names(self.path)
-        notes = {name: self._notes.get(name) or self._read_note(name) for name in names if parse_note_name(name)}
-        self._notes = {name: note for name, note in notes.items() if note is not None}
-        return Writers().joined(self._notes.values(), names=names)
-
-    def learn(self, writers: Writers) -> None:
-        """Keep a note of writers that S3 or another rank knows.
-
-        Raises:
-            SaveError: If the disk refuses.
-        """
-        here = self.writers()
-        known = here.joined([writers])
-        if known.began == here.began:
-            return
-        # A note that cannot be read may have this name.
-        self._storage.remove_file(self.path / note_name(max(known.began)))
-        with contextlib.suppress(FileExistsError):  # another rank of this disk learns the same
-            self._write_note(known)
-
-    def require_lock(self, lock: tuple[int, int] | None) -> None:
-        """Refuse a writer whose run has gone on under a later lock.
-
-        Args:
-            lock: Its attempt and its lease. None outside of a run.
-
-        Raises:
-            LockLostError: If a writer under a later lock has begun.
-        """
-        later = None if lock is None else self.writers().later_than(lock)
-        if lock is not None and later is not None:
-            raise LockLostError(str(self.path), own=f"attempt {lock[0]}, lease {lock[1]}", later=str(later))
 
     def begin(
         self, lock: tuple[int, int] | None, *, step: int | None, claim: Callable[[Token, Writers], bool] | None = None
     ) -> None:
-        """Begin to write. What earlier writers save beyond this step is not read from now on.
-
-        Args:
-            lock: The attempt and the lease of this writer. None outside of a run.
-            step: The step of the checkpoint that it goes on from. None without one.
-            claim: Takes the token in S3 too. Gives false where another writer has it, whose note is here then.
-
-        Raises:
-            LockLostError: If a writer under a later lock has begun.
-            RemoteError: If S3 refuses.
-            SaveError: If the disk refuses.
-        """
-        for _ in range(_MOST_CLAIMS):
-            self.require_lock(lock)
-            begun = self.writers().begin(lock, step=step)
-            if begun is None:
-                return
-            if claim is not None and not claim(*begun):
-                continue
-            try:
-                self._write_note(begun[1])
-            except FileExistsError:
-                continue
-            self._token = begun[0]
-            return
-        raise SaveError(f"{_MOST_CLAIMS} other writers have begun in {self.path} meanwhile; end them, and start again")
-
-    def lose(self, error: LockLostError) -> None:
-        """Save nothing more, because S3 shows a later writer. Each save raises this error."""
-        self._lost = error
+        """Begin to write, as `WriterNotes.begin` does."""
+        self.writer_notes.begin(lock, step=step, claim=claim)
 
     def write(
         self,
@@ -420,7 +340,7 @@ class CheckpointDirectory:
         those stay that `Retention` spares. SageMaker copies the directory and mirrors deletions. There nothing is
         removed before two of the kept ones have been copied. A writer that has lost its lock removes nothing.
         """
-        if self._later_writer() is not None:
+        if self.writer_notes.later_writer() is not None:
             return []
         kept: list[int] = []
         candidates = iter(self._step_directories())
@@ -509,72 +429,24 @@ class CheckpointDirectory:
         return MANIFEST_NAME in self._storage.names(self.path / name)
 
     def _step_directories(self) -> list[int]:
-        return sorted(self.writers().readable(self._checkpoints()), reverse=True)
+        return sorted(self.writer_notes.writers().readable(self._checkpoints()), reverse=True)
 
     def _own(self, step: int) -> Path:
         """Give the directory in which this writer writes a checkpoint."""
-        return self.path / folder_name(step, self._token)
-
-    def _require_own_lock(self) -> None:
-        """Refuse to write once a later writer has begun.
-
-        Raises:
-            LockLostError: If one has.
-        """
-        later = self._later_writer()
-        if later is not None:
-            raise later
-
-    def _later_writer(self) -> LockLostError | None:
-        """Look for a later writer than this one. Gives the error to raise, or None."""
-        if self._lost is None and self._token is not None:
-            newest = max(filter(None, map(parse_note_name, self._storage.names(self.path))), default=self._token)
-            if newest > self._token:
-                self._lost = LockLostError(str(self.path), own=f"writer {self._token}", later=str(newest))
-        return self._lost
-
-    def _read_note(self, name: str) -> Writers | None:
-        try:
-            return Writers.parse(bytes(self._storage.read(self.path / name, max_bytes=MAX_NOTE_BYTES)))
-        except (OSError, ValueError) as error:
-            _logger.warning("passing over the note %s in %s: %s", name, self.path, error)
-            return None
-
-    def _write_note(self, writers: Writers) -> None:
-        """Write a new note.
-
-        Raises:
-            FileExistsError: If another writer has this token.
-            SaveError: If the disk refuses.
-        """
-        token = max(writers.began)
-        try:
-            self._storage.make_directory(self.path)
-            self._storage.write(self.path / note_name(token), writers.to_bytes())
-            self._storage.sync_directory(self.path)
-        except FileExistsError:
-            raise
-        except OSError as error:
-            raise SaveError(
-                f"the note of the writer {token} cannot be written to {self.path}: {error.strerror or error}; give "
-                "the job a larger volume, or a folder that it may write to"
-            ) from error
+        return self.path / folder_name(step, self.writer_notes.token)
 
     def _remove_unread(self) -> None:
         """Remove the checkpoints of replaced writers that no reader takes, and their notes."""
-        if self._token is None:
+        if self.writer_notes.token is None:
             return
-        for name in self.writers().unread(self._checkpoints(), by=self._token):
+        for name in self.writer_notes.writers().unread(self._checkpoints(), by=self.writer_notes.token):
             _logger.info("removing %s, which a replaced writer saved after this one had begun", name)
             self._try_to_clear(self.path / name)
-        notes = sorted(filter(None, map(parse_note_name, self._storage.names(self.path))), reverse=True)
-        for token in notes[NOTES_KEPT:]:
-            with contextlib.suppress(OSError):
-                self._storage.remove_file(self.path / note_name(token))
+        self.writer_notes.remove_old()
 
     def _folders_of(self, step: int) -> list[Path]:
         """List the directories of a step, except for those of later writers."""
-        names = folders_to_remove(self._storage.names(self.path), step=step, by=self._token)
+        names = folders_to_remove(self._storage.names(self.path), step=step, by=self.writer_notes.token)
         return [self.path / name for name in names]
 
     def _try_to_clear(self, target: Path) -> bool:
@@ -594,7 +466,7 @@ class CheckpointDirectory:
 
     def _make_place(self, step: int) -> None:
         """Make an empty directory for a checkpoint."""
-        self._require_own_lock()
+        self.writer_notes.require_no_later_writer()
         self._storage.make_directory(self.path)
         self._clear(self._own(step))
         self._storage.make_directory(self._own(step))
@@ -636,7 +508,7 @@ class CheckpointDirectory:
         divided: Sequence[Sequence[SavedBox]] = (),
     ) -> int:
         """Write the manifest. Gives the size of the checkpoint in bytes."""
-        self._require_own_lock()
+        self.writer_notes.require_no_later_writer()
         target = self._own(step)
         manifest = Manifest(
             step=step,

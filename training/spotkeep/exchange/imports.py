@@ -103,7 +103,7 @@ def import_checkpoint(
         raise ExchangeError(f"the step is {step!r}", hint="give a whole number from 0 on")
     if arrays not in (None, "torch", "numpy"):
         raise ExchangeError(f"arrays is {arrays!r}", hint="give torch or numpy")
-    if CheckpointDirectory(target.parent).writers().newest is not None:
+    if CheckpointDirectory(target.parent).writer_notes.writers().newest is not None:
         raise ExchangeError(
             f"{target.parent} holds checkpoints of a run's writers, and no reader would take an imported one",
             hint="import into an empty folder",

@@ -104,13 +104,13 @@ class SharedDirectory(CheckpointDirectory):
     def begin(
         self, lock: tuple[int, int] | None, *, step: int | None, claim: Callable[[Token, Writers], bool] | None = None
     ) -> None:
-        """Begin to write, as `CheckpointDirectory.begin` does. Every rank must call it. Rank 0 takes the token."""
+        """Begin to write, as `WriterNotes.begin` does. Every rank must call it. Rank 0 takes the token."""
 
         def lead() -> Json:
             if self._ranks.rank != 0:
                 return None
-            super(SharedDirectory, self).begin(lock, step=step, claim=claim)
-            return None if self._token is None else self.writers().to_bytes().decode("ascii")
+            self.writer_notes.begin(lock, step=step, claim=claim)
+            return None if self.writer_notes.token is None else self.writer_notes.writers().to_bytes().decode("ascii")
 
         note = together(self._ranks, lead)[0]
 
@@ -118,8 +118,8 @@ class SharedDirectory(CheckpointDirectory):
             if note is not None and self._ranks.rank != 0:
                 writers = Writers.parse(note.encode("ascii"))
                 if self.leads:
-                    self.learn(writers)
-                self._token = writers.newest
+                    self.writer_notes.learn(writers)
+                self.writer_notes.token = writers.newest
 
         together(self._ranks, follow)
 
@@ -215,7 +215,7 @@ class SharedDirectory(CheckpointDirectory):
         first_here = self.leads and self._ranks.rank != 0
 
         def prepare() -> Json:
-            self._require_own_lock()
+            self.writer_notes.require_no_later_writer()
             if self.leads:
                 self._trying(step, lambda: self._make_place(step))
             with self._lock:

@@ -239,7 +239,7 @@ class RemoteCheckpoints:
             RemoteError: If S3 cannot be read.
             SaveError: If the disk refuses.
         """
-        self._directory.learn(self.writers())
+        self._directory.writer_notes.learn(self.writers())
 
     def claim(self, token: Token, writers: Writers) -> bool:
         """Take a token in S3. Gives false where another writer has it. Its note is in the directory then.
@@ -544,7 +544,7 @@ class RemoteCheckpoints:
 
     def _writer(self) -> Token | None:
         """Give the token of the writer of the directory. None for one without a token."""
-        return self._directory.token or self._directory.writers().newest
+        return self._directory.writer_notes.token or self._directory.writer_notes.writers().newest
 
     def _require_lock(self) -> None:
         """Refuse to upload a manifest once a later writer has begun, and leave the note of this one.
@@ -558,10 +558,10 @@ class RemoteCheckpoints:
         found = self.writers()
         if found.newest is not None and found.newest > own:
             error = LockLostError(str(self.place), own=f"writer {own}", later=str(found.newest))
-            self._directory.lose(error)
+            self._directory.writer_notes.lose(error)
             raise error
         if own not in found.began:
-            self.claim(own, self._directory.writers())
+            self.claim(own, self._directory.writer_notes.writers())
 
     def _is_there(self, folder: str, size: int, digest: str) -> bool:
         """Say whether a manifest is there. Another one in this folder goes, if this process may replace it."""

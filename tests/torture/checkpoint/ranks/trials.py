@@ -411,7 +411,7 @@ def _replace(trial: RankTrial, judge: RankJudge, forge: RankForge, scratch: Path
     judge.see(found.second, total_steps=STEPS + 1)
     judge.see_replaced(found.first)
     directory = CheckpointDirectory(root / CHECKPOINTS)
-    began = next((begin for token, begin in directory.writers().began.items() if token.attempt == 2), None)
+    began = next((begin for token, begin in directory.writer_notes.writers().began.items() if token.attempt == 2), None)
     for step in directory.steps():
         _, token = parse_folder(directory.name(step)) or (step, None)
         if token is not None and token.attempt == 1 and step > (began or 0):
