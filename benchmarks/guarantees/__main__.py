@@ -41,6 +41,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.guarantees", description=__doc__)
     parser.add_argument("--libraries", nargs="+", choices=[*LIBRARIES], default=[*LIBRARIES], metavar="NAME")
     parser.add_argument("--kills", type=int, default=40, help="processes to kill (default 40)")
+    parser.add_argument("--replaced", type=int, default=10, help="processes to replace (default 10)")
     parser.add_argument("--flips", type=int, default=60, help="bits to flip (default 60)")
     parser.add_argument("--seed", type=int, default=1, help="what chance starts from (default 1)")
     parser.add_argument("--output", type=Path, default=STATE / "bench" / "guarantees.json")
@@ -59,6 +60,7 @@ def _tried(name: str, options: argparse.Namespace, console: Console) -> dict[str
             found: dict[str, Any] = dict(host.facts)
             rows: dict[str, Callable[..., object]] = {
                 "kills": partial(trials.kill, kills=options.kills, chance=chance),
+                "replaced": partial(trials.replace, times=options.replaced, chance=chance),
                 "flips": partial(trials.flip, flips=options.flips, chance=chance),
                 "ranks 2 to 3": partial(trials.change_ranks, saved_by=2, restored_by=3),
                 "ranks 3 to 2": partial(trials.change_ranks, saved_by=3, restored_by=2),
@@ -78,6 +80,7 @@ def _table(figures: dict[str, Any]) -> Table:
     table.add_row("another number of ranks", *(_ranks(found) for found in tried))
     table.add_row("a flipped bit", *(_counts(found["flips"]) for found in tried))
     table.add_row("killed while it saves", *(_counts(found["kills"]) for found in tried))
+    table.add_row("replaced, and goes on", *(_counts(found["replaced"]) for found in tried))
     table.add_row(f"bytes written by {RANKS} ranks", *(_bytes(found["bytes"]) for found in tried))
     table.add_row("verbs", *(", ".join(verb for verb in VERBS if found["verbs"].get(verb)) for found in tried))
     return table

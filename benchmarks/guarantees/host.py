@@ -28,12 +28,16 @@ LIMIT_SECONDS = 120.0
 class Host:
     """The process of one library, as the one that asks sees it.
 
-    Args:
+    Attributes:
         name: The name of the library in `LIBRARIES`.
+
+    Args:
+        name: That name.
         scratch: A folder for the answers.
     """
 
     def __init__(self, name: str, scratch: Path) -> None:
+        self.name = name
         self._scratch = scratch
         self._count = 0
         paths = os.pathsep.join((str(PROJECT), str(PROJECT / "training")))
@@ -103,6 +107,10 @@ class Attempt:
         path = Path(f"{self._out}.saved")
         return [int(step) for step in path.read_text().split()] if path.exists() else []
 
+    def ended(self) -> bool:
+        """Say if the first process has answered."""
+        return Path(f"{self._out}.0").exists()
+
     def answers(self) -> list[dict[str, Any]]:
         """Wait for the end, and give each rank's answer."""
         codes = self._host.ends()
@@ -164,6 +172,9 @@ def _attempt(library: Any, request: Mapping[str, Any], rank: int, port: int) -> 
     folder = Path(request["folder"])
     libraries.DIVIDED = request.get("divided", True)
     libraries.ROWS *= request.get("larger", 1)
+    libraries.ADDED = request.get("added", 0.0)
+    if "attempt" in request:
+        os.environ["SPOTKEEP_ATTEMPT"] = str(request["attempt"])
     try:
         if request["ranks"] > 1:
             library.meet(rank, request["ranks"], port)

@@ -23,6 +23,9 @@ _LARGEST = 2**20
 DIVIDED = True
 """False for arrays that each rank of a world holds whole."""
 
+ADDED = 0.0
+"""A number that a second process adds to all elements beside the step, so that its checkpoints are known."""
+
 Saved = Callable[[int], None]
 """Called with a step once its checkpoint is durable, by the word of the library."""
 
@@ -216,7 +219,7 @@ class Orbax:
         spec = self.jax.sharding.PartitionSpec("rows") if DIVIDED else self.jax.sharding.PartitionSpec()
         division = self.jax.sharding.NamedSharding(mesh, spec)
         return {
-            name: self.jax.make_array_from_callback(array.shape, division, (array + step).__getitem__)
+            name: self.jax.make_array_from_callback(array.shape, division, (array + (step + ADDED)).__getitem__)
             for name, array in first_values().items()
         }
 
@@ -383,7 +386,7 @@ class TorchState:
     def train(self, step: int) -> None:
         """Do a step."""
         for name, tensor in self.tensors.items():
-            tensor.copy_(self._first[name] + step)
+            tensor.copy_(self._first[name] + (step + ADDED))
 
     def whole(self) -> dict[str, Any]:
         """Give the arrays of all ranks."""

@@ -8,14 +8,16 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.guarantees.host import Host
+from benchmarks.guarantees.host import Attempt, Host
 
 _WAIT_SECONDS = 60.0
+_ADDED = 2.0**19
 
 
 def kill(host: Host, folder: Path, *, kills: int, chance: random.Random) -> dict[str, int]:
@@ -28,9 +30,7 @@ def kill(host: Host, folder: Path, *, kills: int, chance: random.Random) -> dict
     found: Counter[str] = Counter()
     for _ in range(kills):
         attempt = host.start(folder, "train", steps=10**6)
-        limit = time.monotonic() + _WAIT_SECONDS
-        while len(attempt.saved()) < 2 and time.monotonic() < limit:
-            time.sleep(0.002)
+        _wait_until(partial(_has_saved, attempt, 1))
         time.sleep(chance.random() * 0.15)
         with suppress(ProcessLookupError):
             os.kill(attempt.pids[0], signal.SIGKILL)
@@ -79,6 +79,58 @@ def change_ranks(host: Host, folder: Path, *, saved_by: int, restored_by: int) -
         if answer["step"] != 2 or answer["values"] != [2.0]:
             return f"step {answer['step']} with {answer['values']}"
     return "equal"
+
+
+def replace(host: Host, folder: Path, *, times: int, chance: random.Random) -> dict[str, int]:
+    """Suspend a training that saves each step, let another process go on from its newest checkpoint, and resume it.
+
+    So a machine goes on that AWS has replaced. The second process has the next attempt of the run, where a library
+    knows attempts.
+
+    Returns:
+        How often which of these came at the end. `later`: the newest checkpoint of the second process. `earlier`: one
+        that the first process saved after it was replaced. `mixed`: values of both. `error`: none.
+    """
+    found: Counter[str] = Counter()
+    with closing(Host(host.name, folder.parent)) as other:
+        for number in range(times):
+            place = folder / str(number)
+            place.mkdir()
+            first = host.start(place, "train", steps=10**6, attempt=1)
+            _wait_until(partial(_has_saved, first, 1))
+            time.sleep(chance.random() * 0.15)
+            os.kill(first.pids[0], signal.SIGSTOP)
+            steps = max(first.saved()) + 4
+            second = other.start(place, "train", steps=steps, attempt=2, added=_ADDED)
+            second.answers()
+            saved = max(second.saved(), default=0)
+            os.kill(first.pids[0], signal.SIGCONT)
+            _wait_until(partial(_has_saved, first, steps + 2))
+            with suppress(ProcessLookupError):
+                os.kill(first.pids[0], signal.SIGKILL)
+            first.answers()
+            [answer] = other.run(place, "restore", attempt=3)
+            found[_whose(answer, saved)] += 1
+    return dict(found)
+
+
+def _whose(answer: dict[str, Any], saved: int) -> str:
+    if "error" in answer:
+        return "error"
+    if answer["values"] == [answer["step"] + _ADDED]:
+        return "later" if answer["step"] >= saved else "lost"
+    return "earlier" if answer["values"] == [answer["step"]] else "mixed"
+
+
+def _has_saved(attempt: Attempt, step: int) -> bool:
+    """Say if an attempt has saved more than this step, or has ended."""
+    return attempt.ended() or max(attempt.saved(), default=0) > step
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    limit = time.monotonic() + _WAIT_SECONDS
+    while not is_so() and time.monotonic() < limit:
+        time.sleep(0.002)
 
 
 def share_writing(host: Host, folder: Path, *, ranks: int) -> list[int] | str:

@@ -33,6 +33,7 @@ def test_this_library_keeps_what_the_page_says(tmp_path: Path) -> None:
     chance = random.Random(1)  # noqa: S311 - reproducible, not secret
     with host_of("spotkeep", tmp_path) as host:
         assert trials.kill(host, made(tmp_path / "kills"), kills=2, chance=chance) == {"newest": 2}
+        assert trials.replace(host, made(tmp_path / "replaced"), times=2, chance=chance) == {"later": 2}
         assert set(trials.flip(host, made(tmp_path / "flips"), flips=3, chance=chance)) <= {"older", "no effect"}
         assert trials.change_ranks(host, made(tmp_path / "ranks"), saved_by=2, restored_by=3) == "equal"
         written = trials.share_writing(host, made(tmp_path / "bytes"), ranks=2)

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from spotkeep.disk.manifest import MANIFEST_NAME
+from spotkeep.disk.writers import parse_folder
 from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_local.capacity import CallFaults, CapacityScript, EventFaults, Interruption
 
@@ -93,6 +94,12 @@ def test_sagemaker_fails_again_and_again_by_errors_of_its_own_and_the_run_comple
     assert ending_notifications(deployed_app, job["run"]) == ["completed"]
 
 
+def step_of_key(key: str) -> int:
+    found = parse_folder(key.split("/")[-2])
+    assert found is not None, key
+    return found[0]
+
+
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(deployed_app: DeployedApp) -> None:
     job = deployed_app.counting("80")
     # Long enough for the controller to see it and for the damage to be done, on a busy machine, too.
@@ -103,8 +110,8 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(de
     bucket, keys = object_keys(deployed_app, run_item.checkpoint_uri)
     # Of the very last one a part may have arrived, which no reader takes for a checkpoint.
     whole = [key for key in keys if f"{key.rpartition('/')[0]}/{MANIFEST_NAME}" in keys]
-    newest = max(whole, key=lambda key: int(key.split("/step-")[1].split("/")[0]))
-    newest_step = int(newest.split("/step-")[1].split("/")[0])
+    newest = max(whole, key=step_of_key)
+    newest_step = step_of_key(newest)
     s3 = deployed_app.client("s3")
     content = bytearray(s3.get_object(Bucket=bucket, Key=newest)["Body"].read())
     content[len(content) // 2] ^= 1

@@ -39,8 +39,8 @@ def launch(app: DeployedApp, command: str, /, *, share: str, also: Sequence[str]
 
 def has_saved(app: DeployedApp, run: Run, *, step: int) -> bool:
     bucket, _, prefix = run.checkpoint_uri.removeprefix("s3://").partition("/")
-    found = app.client("s3").list_objects_v2(Bucket=bucket, Prefix=f"{prefix}step-{step}/manifest.json")
-    return bool(found["KeyCount"])
+    found = app.client("s3").list_objects_v2(Bucket=bucket, Prefix=f"{prefix}step-{step}-")
+    return any(item["Key"].endswith("/manifest.json") for item in found.get("Contents", ()))
 
 
 def model_of(app: DeployedApp, run: Run) -> str:

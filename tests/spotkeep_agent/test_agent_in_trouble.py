@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep_fleet.record import FAILED, FINISHED, INPUT_ERROR, MOST_SETBACKS
 from spotkeep_fleet.training_spec import JobSource
 
@@ -79,8 +80,7 @@ def test_a_volume_that_is_full_is_reported_and_costs_neither_the_training_nor_a_
     assert training.durable_step is not None
     assert training.durable_step < STEPS
     volume = next(iter(cloud.ec2.volumes.values()))
-    whole = [manifest.parent.name for manifest in (cloud.path(volume.id) / "checkpoints").glob("step-*/manifest.json")]
-    assert training.durable_step in {int(name.partition("-")[2]) for name in whole}
+    assert training.durable_step in CheckpointDirectory(cloud.path(volume.id) / "checkpoints").steps()
 
 
 @small_volumes
