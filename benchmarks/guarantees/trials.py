@@ -92,7 +92,9 @@ def replace(host: Host, folder: Path, *, times: int, chance: random.Random) -> d
         that the first process saved after it was replaced. `mixed`: values of both. `error`: none.
     """
     found: Counter[str] = Counter()
-    with closing(Host(host.name, folder.parent)) as other:
+    scratch = folder / "other"
+    scratch.mkdir()
+    with closing(Host(host.name, scratch)) as other:
         for number in range(times):
             place = folder / str(number)
             place.mkdir()

@@ -232,14 +232,16 @@ class RemoteCheckpoints:
         listed = self._objects.listing(prefix + NOTE_PREFIX)
         return self._read_notes({stored.key[len(prefix) :]: stored.size for stored in listed})
 
-    def learn_writers(self) -> None:
-        """Keep the notes of S3 in the directory too.
+    def learn_writers(self) -> list[int]:
+        """Keep the notes of S3 in the directory too. Gives the steps, as `steps` does.
 
         Raises:
             RemoteError: If S3 cannot be read.
             SaveError: If the disk refuses.
         """
-        self._directory.writer_notes.learn(self.writers())
+        found = self._found()
+        self._directory.writer_notes.learn(found.writers)
+        return found.whole
 
     def claim(self, token: Token, writers: Writers) -> bool:
         """Take a token in S3. Gives false where another writer has it. Its note is in the directory then.
@@ -342,8 +344,8 @@ class RemoteCheckpoints:
             RemoteError: S3 cannot be read.
             SaveError: The disk refuses.
         """
-        found = self.read_manifest(step)
         self.learn_writers()
+        found = self.read_manifest(step)
         self.make_room(step)
         self.fetch_files(step, found.manifest.files, cancelled=cancelled)
         self.keep_manifest(step, found)

@@ -95,9 +95,9 @@ class CheckpointCopies:
         if here is not None and known_uploaded is not None and here >= known_uploaded:
             return None
         # S3 may know that a checkpoint on the volume is of a writer that was replaced.
-        self._fetched.learn_writers()
+        in_s3 = self._fetched.learn_writers()
         here = self.newest_here()
-        for step in self._fetched.steps():
+        for step in in_s3:
             if here is not None and step <= here:
                 return None
             try:
