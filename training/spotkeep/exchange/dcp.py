@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, Callable
 
 from spotkeep.errors import ExchangeError
+from spotkeep.pickle_operations import MalformedPickleError
 from spotkeep.state.divided import Box, Overlap, cover_problem, slabs
 
 from .elements import ITEM_BYTES, PIECE_BYTES, Array, Stray
 from .files import opened, read_whole
-from .pickles import Call, Global, Instance, MalformedPickleError, read_pickle, written_pickle
+from .pickles import Call, Global, Instance, name_of, read_pickle, written_pickle
 from .states import key_text
 from .torch_files import TensorPlace, read_torch_file, write_torch_file
 
@@ -259,7 +260,7 @@ def _places(found: Any) -> dict[tuple[str, tuple[int, ...] | None], _Place]:
 
 
 def _sizes(value: Any) -> tuple[int, ...]:
-    arguments = value.arguments if isinstance(value, Call) and str(value.function) == "torch.Size" else ()
+    arguments = value.arguments if isinstance(value, Call) and name_of(value.function) == "torch.Size" else ()
     sizes = arguments[0] if len(arguments) == 1 else None
     if not isinstance(sizes, (tuple, list)) or len(sizes) > _MOST_DIMENSIONS:
         raise ExchangeError(f"{METADATA} has a shape that makes no sense")
@@ -289,7 +290,7 @@ def _value(
     state = properties.state if isinstance(properties, Call) else None
     dtype = state[0] if isinstance(state, tuple) and state else None
     if not isinstance(dtype, Global) or dtype.name not in ITEM_BYTES:
-        return Stray(f"a tensor of type {str(dtype)[:60]}")
+        return Stray(f"a tensor of type {name_of(dtype)[:60]}")
     chunks = fields.get("chunks")
     if not isinstance(chunks, list):
         raise ExchangeError(f"{name[:80]!r} has no chunks")

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Callable
 
 from spotkeep.errors import ExchangeError
+from spotkeep.pickle_operations import MalformedPickleError
 
 from .elements import ITEM_BYTES, PIECE_BYTES, Array, Stray, in_row_major, require_little_endian
-from .pickles import Call, Global, MalformedPickleError, Persistent, read_pickle, written_pickle
+from .pickles import Call, Global, Persistent, name_of, read_pickle, written_pickle
 
 _STORAGES = {
     "BoolStorage": "bool", "ByteStorage": "uint8", "CharStorage": "int8", "ShortStorage": "int16",
@@ -339,7 +340,7 @@ class _Reader:
             return made
         if isinstance(value, tuple):
             return tuple(self._value(item, depth + 1) for item in value)
-        return Stray(f"a {type(value).__name__}") if isinstance(value, (set, frozenset)) else value
+        return value
 
     def _key(self, key: Any) -> Any:
         if not isinstance(key, (str, int, float, bytes, type(None))):
@@ -347,7 +348,7 @@ class _Reader:
         return key
 
     def _made(self, call: Call, depth: int) -> Any:
-        name, arguments = str(call.function), call.arguments
+        name, arguments = name_of(call.function), call.arguments
         if name in (_REBUILD, _REBUILD_UNTYPED):
             return self._tensor(arguments, typed=name == _REBUILD)
         if name in ("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state") and arguments:
@@ -367,14 +368,14 @@ class _Reader:
         if len(arguments) < (6 if typed else 7):
             raise ExchangeError("a tensor in it makes no sense")
         storage, offset, shape, strides = arguments[:4]
-        if isinstance(shape, Call) and str(shape.function) == "torch.Size" and shape.arguments:
+        if isinstance(shape, Call) and name_of(shape.function) == "torch.Size" and shape.arguments:
             shape = shape.arguments[0]
         key = storage.key if isinstance(storage, Persistent) else None
         if not isinstance(key, tuple) or len(key) < 5 or key[0] != "storage" or not isinstance(key[2], str):
             raise ExchangeError("a tensor in it has no storage")
         dtype = _STORAGES.get(getattr(key[1], "name", "")) if typed else getattr(arguments[6], "name", None)
         if dtype not in ITEM_BYTES:
-            return Stray(f"a tensor of type {str(dtype if dtype else key[1])[:60]}")
+            return Stray(f"a tensor of type {(dtype or name_of(key[1]))[:60]}")
         numbers = (offset, *(shape if _is_sizes(shape) else (-1,)), *(strides if _is_sizes(strides) else (-1,)))
         if not all(type(number) is int and 0 <= number < 2**62 for number in numbers) or len(shape) != len(strides):
             raise ExchangeError("a tensor in it has a shape or a place that makes no sense")
