@@ -26,8 +26,10 @@ GETS = frozenset({"GET", "BINGET", "LONG_BINGET"})
 """They put a noted value on the stack."""
 
 _BY_CODE = {operation.code.encode("latin-1"): operation for operation in pickletools.opcodes}
+_LINES = {"GLOBAL": 2, "INST": 2, "PERSID": 1}
+"""Their arguments are so many lines. `pickletools` takes them for literals with escapes, and warns of some."""
 _OF_PYTHON_2 = "STRING"
-"""Its argument is a literal of Python 2. The standard library warns of some of them."""
+"""Its argument is such a literal, as Python 2 wrote it."""
 
 
 class MalformedPickleError(Exception):
@@ -46,10 +48,20 @@ def operations(raw: bytes) -> Iterator[tuple[str, Any]]:
         if operation is None or operation.name == _OF_PYTHON_2:
             raise MalformedPickleError(f"it is no pickle: it has the byte {code!r} in the place of an operation")
         try:
-            argument = None if operation.arg is None else operation.arg.reader(file)
+            if operation.name in _LINES:
+                argument: Any = " ".join(_line(file) for _ in range(_LINES[operation.name]))
+            else:
+                argument = None if operation.arg is None else operation.arg.reader(file)
         except (ValueError, struct.error) as error:
             raise MalformedPickleError(f"it is no pickle: {str(error)[:200]}") from error
         yield operation.name, argument
         if operation.name == "STOP":
             return
     raise MalformedPickleError("it is no pickle: it has no end")
+
+
+def _line(file: io.BytesIO) -> str:
+    line = file.readline()
+    if not line.endswith(b"\n"):
+        raise ValueError("a line has no end")
+    return line[:-1].decode()

@@ -107,6 +107,8 @@ def test_objects_are_inert() -> None:
         (b"\x80\x04\x8c\x01aK\x01\x93.", "names no class"),
         (b"\x80\x02NNb.", "changes a NoneType"),
         (b"\x80\x02ca\nb\nNR.", "no tuple"),
+        (b"\x80\x02ca\\o\nb", "a line has no end"),
+        (b"\x80\x02c\xff\nb\n.", "no pickle"),
         (b"\x82\x01.", "EXT1"),
         (b"(ia\nb\n.", "INST"),
         (b"\x80\x02r\xff\xff\xff\xff.", "no pickle"),

@@ -26,8 +26,7 @@ _VALUES = [
     b"cbuiltins\nset\n" + b"2\x85R" * 40,  # a call of a call with a call
     b")" + b"\x85" * 300_000,
     b"]" * 3_000 + b"a" * 2_999,
-    b"X" + struct.pack("<I", 2**20) + b"x" * 2**20 + b"c_codecs\nencode\n(" + b"c_codecs\nencode\n2\x85R" * 9 + b"l",
-    b"c_codecs\nencode\nX" + struct.pack("<I", 2**20) + b"x" * 2**20 + b"\x85q\x01R0](" + b"c_codecs\nencode\nh\x01R" * 999 + b"e",
+    b"(X\0\0\x10\0" + b"x" * 2**20 + b"\x85q\x01" + b"c_codecs\nencode\nh\x01R" * 999 + b"l",  # a megabyte, 999 times
 ]  # fmt: skip
 """Operations that leave one value."""
 _ACTS = [

@@ -221,6 +221,8 @@ def read_dcp(folder: Path) -> Iterator[dict[Any, Any]]:
         raise ExchangeError(f"{METADATA} describes no state")
     names = sorted({place.file for place in places.values()})
     with opened([folder / name for name in names]) as descriptors:
+        if sum(place.length for place in places.values()) > sum(os.fstat(file).st_size for file in descriptors):
+            raise ExchangeError("its values have more bytes than its files")
         read = partial(_stored, descriptors=dict(zip(names, descriptors)))
         state: dict[Any, Any] = {}
         for name, description in described.items():
@@ -249,13 +251,15 @@ def _places(found: Any) -> dict[tuple[str, tuple[int, ...] | None], _Place]:
         file, offset, length = (fields.get(name) for name in ("relative_path", "offset", "length"))
         if fields.get("transform_descriptors"):
             raise ExchangeError("its files are compressed or otherwise transformed: save them without")
-        # A name with a folder in it could lead anywhere.
-        if not isinstance(file, str) or not _FILE_NAME.fullmatch(file):
-            raise ExchangeError(f"{METADATA} names {str(file)[:80]!r}, which is no file beside it")
-        if type(offset) is not int or type(length) is not int or not (0 <= offset < 2**62 and 0 <= length < 2**62):
+        name, at = key.get("fqn"), key.get("offset")
+        texts = isinstance(file, str) and isinstance(name, str)
+        numbers = all(type(number) is int and 0 <= number < 2**62 for number in (offset, length))
+        if not texts or not numbers:
             raise ExchangeError(f"{METADATA} has a place that makes no sense")
-        at = key.get("offset")
-        places[str(key.get("fqn")), None if at is None else _sizes(at)] = _Place(file, offset, length)
+        # A name with a folder in it could lead anywhere.
+        if not _FILE_NAME.fullmatch(file):
+            raise ExchangeError(f"{METADATA} names {file[:80]!r}, which is no file beside it")
+        places[name, None if at is None else _sizes(at)] = _Place(file, offset, length)
     return places
 
 
@@ -317,6 +321,8 @@ def _part(
     place = places.get((name, box.offsets))
     if place is None:
         raise ExchangeError(f"the place of a chunk of {name[:80]!r} is missing")
+    if box.volume * ITEM_BYTES[dtype] > place.length:
+        raise ExchangeError(f"a chunk of {name[:80]!r} has fewer bytes than its shape needs")
 
     def found() -> TensorPlace:
         value, tensors = read(place)

@@ -1,7 +1,7 @@
 """Pickles that are written and read here, without a class of any library. Nothing is imported, called or executed.
 
-`torch.save` and DCP keep names and numbers in pickles, which are operations for a machine with a stack. Here the machine
-puts an inert `Global`, `Call` or `Instance` in the place of code.
+`torch.save` and DCP keep names and numbers in pickles, which are operations for a machine with a stack. Here the
+machine puts an inert `Global`, `Call` or `Instance` in the place of code.
 """
 
 from __future__ import annotations

@@ -272,6 +272,7 @@ class _Reader:
         self._archive, self._file = archive, file
         self._left_bytes = _MOST_TIMES * size + _MOST_SPARE_BYTES
         self._left_values = _MOST_VALUES
+        self._left_unread = size
         self._storages: dict[str, _Storage] = {}
         self._open: set[int] = set()
         self.places: list[TensorPlace] = []
@@ -309,6 +310,9 @@ class _Reader:
             raise ExchangeError(f"{info.filename[:80]} has no beginning")
         name_bytes, extra_bytes = struct.unpack_from("<HH", head, 26)
         place = _Storage(info.header_offset + 30 + name_bytes + extra_bytes, info.file_size)
+        self._left_unread -= place.size
+        if self._left_unread < 0:
+            raise ExchangeError("it is no file of torch.save: its members share bytes")
         found, left, at = 0, place.size, place.start
         while left:
             piece = self._file.bytes_at(at, min(left, PIECE_BYTES))
@@ -353,15 +357,17 @@ class _Reader:
             return self._tensor(arguments, typed=name == _REBUILD)
         if name in ("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state") and arguments:
             return self._value(arguments[0], depth + 1)
-        if name == "torch._tensor._rebuild_from_type_v2" and len(arguments) > 2:
+        if name == "torch._tensor._rebuild_from_type_v2" and len(arguments) > 2 and isinstance(arguments[2], tuple):
             return self._value(Call(arguments[0], arguments[2]), depth + 1)
         plain = _PLAIN_CALLS.get(name)
         values = [self._value(item, depth + 1) for item in arguments]
         if plain is not None:
             try:
-                return plain(*values)
-            except (TypeError, ValueError, AttributeError, UnicodeError) as error:
+                made = plain(*values)
+            except (TypeError, ValueError, AttributeError, OverflowError) as error:
                 raise ExchangeError(f"a {name} in it makes no sense") from error
+            self._count(len(made) if isinstance(made, (bytes, bytearray, str)) else 0)
+            return made
         return Stray(f"{name[:100]}, which only its own code can make")
 
     def _tensor(self, arguments: tuple[Any, ...], *, typed: bool) -> Any:
@@ -381,9 +387,7 @@ class _Reader:
             raise ExchangeError("a tensor in it has a shape or a place that makes no sense")
         item = ITEM_BYTES[dtype]
         count = math.prod(shape)
-        self._left_bytes -= count * item
-        if self._left_bytes < 0:
-            raise ExchangeError("its tensors have many times the bytes of the file, because they share them")
+        self._count(count * item)
         where = self._storage(key[2])
         last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides)) if count else -1
         if (last + 1) * item > where.size:
@@ -391,6 +395,11 @@ class _Reader:
         place = TensorPlace(dtype, tuple(shape), tuple(strides), where.start + offset * item, self._file)
         self.places.append(place)
         return Array("tensor", dtype, tuple(shape), place.read)
+
+    def _count(self, size: int) -> None:
+        self._left_bytes -= size
+        if self._left_bytes < 0:
+            raise ExchangeError("its values have many times the bytes of the file, because they share them")
 
     def _storage(self, key: str) -> _Storage:
         if key not in self._storages:
@@ -416,11 +425,11 @@ def _encoded(text: Any, encoding: Any = "latin1") -> bytes:
 _PLAIN_CALLS: dict[str, Callable[..., Any]] = {
     "_codecs.encode": _encoded,
     "builtins.bytearray": lambda raw=b"": bytearray(raw) if isinstance(raw, bytes) else bytearray(_encoded(raw)),
-    "builtins.complex": lambda real, imaginary: complex(float(real), float(imaginary)),
+    "builtins.complex": lambda real, imaginary: complex(real, imaginary),
     "builtins.set": lambda *_: Stray("a set"),
     "collections.OrderedDict": lambda items=(): dict(items),
     "collections.Counter": lambda items=(): Counter(dict(items)),
-    "torch.Size": lambda sizes=(): tuple(sizes),
+    "torch.Size": lambda sizes=(): () + sizes,  # Other types are refused. A text would become a tuple of letters.
     "torch.device": lambda *names: ":".join(map(str, names)),
 }
 _PLAIN_CALLS |= {f"__builtin__.{name}": _PLAIN_CALLS[f"builtins.{name}"] for name in ("bytearray", "complex", "set")}
