@@ -252,13 +252,13 @@ def _places(found: Any) -> dict[tuple[str, tuple[int, ...] | None], _Place]:
         if fields.get("transform_descriptors"):
             raise ExchangeError("its files are compressed or otherwise transformed: save them without")
         name, at = key.get("fqn"), key.get("offset")
-        texts = isinstance(file, str) and isinstance(name, str)
-        numbers = all(type(number) is int and 0 <= number < 2**62 for number in (offset, length))
-        if not texts or not numbers:
+        if not isinstance(file, str) or not isinstance(name, str) or type(offset) is not int or type(length) is not int:
             raise ExchangeError(f"{METADATA} has a place that makes no sense")
         # A name with a folder in it could lead anywhere.
         if not _FILE_NAME.fullmatch(file):
             raise ExchangeError(f"{METADATA} names {file[:80]!r}, which is no file beside it")
+        if not 0 <= offset < 2**62 or not 0 <= length < 2**62:
+            raise ExchangeError(f"{METADATA} has a place that makes no sense")
         places[name, None if at is None else _sizes(at)] = _Place(file, offset, length)
     return places
 
