@@ -266,7 +266,7 @@ def test_a_storage_of_an_unknown_type_is_left_out(tmp_path: Path) -> None:
 
 
 def test_values_that_are_unfolded_from_few_bytes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_files, "_MOST_VALUES", 10_000)
+    monkeypatch.setattr(torch_files, "_MOST_VALUES", 2**40)
     # A list of a list, 40 times twice: each is there once, and there would be 2^40 of them.
     doubled = b"\x80\x02]q\0" + b"".join(b"](h%ch%ceq%c" % (n, n, n + 1) for n in range(40)) + b"."
     raw = archive_of(b"\x80\x02(" + doubled[2:-1] + b"l.")

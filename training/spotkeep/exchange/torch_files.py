@@ -39,7 +39,7 @@ _ALIGNMENT_BYTES = 64
 _ZIP64_FROM = 2**31
 _MOST_PICKLE_BYTES = 2**30
 _MOST_DIMENSIONS = 64
-_MOST_VALUES = 5_000_000
+_MOST_VALUES, _SPARE_VALUES = 5_000_000, 10_000
 _MAX_DEPTH = 100
 _MOST_TIMES = 8
 """The tensors of a file may have so many times its bytes, as some share a storage."""
@@ -271,7 +271,7 @@ class _Reader:
     def __init__(self, archive: zipfile.ZipFile, file: Slice, size: int) -> None:
         self._archive, self._file = archive, file
         self._left_bytes = _MOST_TIMES * size + _MOST_SPARE_BYTES
-        self._left_values = _MOST_VALUES
+        self._left_values = 0
         self._left_unread = size
         self._storages: dict[str, _Storage] = {}
         self._open: set[int] = set()
@@ -289,6 +289,8 @@ class _Reader:
             value = read_pickle(content)
         except MalformedPickleError as error:
             raise ExchangeError(f"its values cannot be read: {error}") from error
+        # Each operation has a byte and leaves one value at most. Others are the same ones in further places.
+        self._left_values = min(_MOST_VALUES, len(content) + _SPARE_VALUES)
         return self._value(value, 0), self.places
 
     def _small(self, name: str, *, most_bytes: int = 100) -> bytes | None:
