@@ -217,7 +217,7 @@ torture-volume: export SPOTKEEP_EXPLORE := all
 torture-volume: setup ## Interrupt an instance's agent in every phase, and visit every world of the volume protocol; minutes
 	$(PYTEST) tests/spotkeep_agent/test_interrupted_phases.py tests/spotkeep_agent/volume/test_protocol_explored.py
 
-torture-input: setup ## Feed each parser of what strangers write 100,000 inputs (INPUTS=1000: fewer): no crash, bounded time and memory
+torture-input: setup setup-jax ## Feed each parser of what strangers write 100,000 inputs (INPUTS=1000: fewer): no crash, bounded time and memory
 	@# A process for each parser: what breaks one is printed when that one has been fed, not after all of them.
 	ls tests/torture/input/test_*.py | SPOTKEEP_TORTURE_INPUTS=$(INPUTS) xargs -P $(WORKERS) -I FILE sh -c '$(call PYTEST_IN,FILE) --timeout=7200 FILE'
 

@@ -112,7 +112,9 @@ def _options() -> argparse.Namespace:
 
 def _missing() -> dict[str, str]:
     """Return the clients that are not installed, each with the reason."""
-    found = {name: CONTENDERS / package for name, package in _PACKAGES.items()}
+    found = {
+        name: CONTENDERS / _PACKAGES[name.partition(",")[0]] for name in CLIENTS if name.partition(",")[0] in _PACKAGES
+    }
     absent = {name: "not installed: make bench-remote installs it" for name, path in found.items() if not path.exists()}
     if not (CONTENDERS / "awscrt").exists():
         absent |= {name: "awscrt is not installed" for name in CLIENTS if "awscrt" in name or "CRT" in name}

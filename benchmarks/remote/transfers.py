@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,7 @@ def _each(move: Callable[[Path], None], source: Path) -> Transfer:
     return transfer
 
 
-def _obstore(source: Path, target: Path, prefix: str) -> tuple[Transfer, Transfer]:
+def _obstore(source: Path, target: Path, prefix: str, *, checksum: str | None = None) -> tuple[Transfer, Transfer]:
     obstore: Any = import_module("obstore")
     store: Any = import_module("obstore.store").S3Store(
         BUCKET,
@@ -136,6 +137,7 @@ def _obstore(source: Path, target: Path, prefix: str) -> tuple[Transfer, Transfe
         client_options={"allow_http": True},
         unsigned_payload=True,
         virtual_hosted_style_request=False,
+        **({} if checksum is None else {"checksum_algorithm": checksum}),
     )
     list(obstore.list(store, prefix="nothing"))
 
@@ -194,6 +196,8 @@ CLIENTS: dict[str, Callable[[Path, Path, str], tuple[Transfer, Transfer]]] = {
     "boto3 transfer manager": _transfer_manager,
     "boto3 transfer manager, CRT": _crt_transfer_manager,
     "obstore": _obstore,
+    "obstore, CRC64NVME": partial(_obstore, checksum="CRC64NVME"),
+    "obstore, SHA-256": partial(_obstore, checksum="SHA256"),
     "s3torchconnector": _s3torchconnector,
     "s5cmd": _s5cmd,
 }

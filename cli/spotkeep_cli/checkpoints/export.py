@@ -13,6 +13,7 @@ from spotkeep.errors import ExchangeError, MissingLibraryError, SaveError
 from spotkeep.exchange import import_checkpoint
 from spotkeep.exchange.exports import Exported, write_export
 from spotkeep.exchange.files import check_target as refuse_target
+from spotkeep.exchange.imports import NAME_THE_FORMAT
 from spotkeep_cli.errors import CommandLineError, UsageError
 from spotkeep_cli.rendering.printable import printable_line
 
@@ -43,6 +44,7 @@ def _translated() -> Iterator[None]:
         yield
     except ExchangeError as error:
         hint = error.hint.replace("allow it to be replaced", "add --force to replace it")
+        hint = hint.replace(NAME_THE_FORMAT, "add --format safetensors or --format torch")
         raise UsageError(printable_line(error.problem), hint=hint) from error
     except MissingLibraryError as error:
         problem, _, hint = str(error).partition(": ")

@@ -194,6 +194,11 @@ def box(offsets: tuple[int, ...], sizes: tuple[int, ...]) -> Instance:
     return Instance(chunk, (), {"offsets": size(*offsets), "sizes": size(*sizes)})
 
 
+def _with_a_place_twice(meta: Any) -> None:
+    (index, place), *_ = meta.state["storage_data"].items()
+    meta.state["storage_data"][Instance(index.function, (), {"fqn": "again"})] = place
+
+
 def _of_another_type(tensor: Any) -> None:
     tensor["properties"].state = (Global("torch", "int32"),)
 
@@ -205,8 +210,11 @@ def _of_another_type(tensor: Any) -> None:
         (of_place(relative_path="/etc/passwd"), "no file beside it"),
         (of_place(relative_path=".metadata"), "no file beside it"),
         (of_place(relative_path="gone.distcp"), "cannot be opened"),
+        (of_place(relative_path=["__0_0.distcp"]), "makes no sense"),
         (of_place(offset=-1), "makes no sense"),
-        (of_place(length=2**50), "beyond its end"),
+        (lambda meta: next(iter(meta.state["storage_data"])).state.update(fqn=["w"]), "makes no sense"),
+        (_with_a_place_twice, "more bytes than its files"),
+        (of_place(length=2**50), "more bytes than its files"),
         (of_place(offset=100), "no file of torch.save|cut off|no beginning"),
         (of_place(transform_descriptors=["zstd"]), "compressed or otherwise transformed"),
         (lambda meta: meta.state.update(storage_data=None), "names no places"),
@@ -224,7 +232,7 @@ def _of_another_type(tensor: Any) -> None:
         (of_tensor(lambda tensor: tensor.update(size=(3, 2))), "a shape that makes no sense"),
         (
             of_tensor(lambda tensor: tensor.update(size=size(2**40, 2**20), chunks=[box((0, 0), (2**40, 2**20))])),
-            "another shape or type",
+            "has fewer bytes than its shape",
         ),
         (of_tensor(_of_another_type), "another shape or type"),
     ],

@@ -111,5 +111,7 @@ def test_a_file_of_another_kind_is_named_as_such(tmp_path: Path) -> None:
     for source in (tmp_path / "x", tmp_path, tmp_path / "gone"):
         with pytest.raises(ExchangeError, match="is no checkpoint of DCP, Orbax or safetensors"):
             import_checkpoint(source, tmp_path / "to")
+    with pytest.raises(ExchangeError, match=r"with another name, pass format='safetensors' or format='torch'$"):
+        import_checkpoint(tmp_path / "x", tmp_path / "to")
     with pytest.raises(ExchangeError, match="there is no checkpoint in"):
         export_checkpoint(tmp_path, tmp_path / "y", format="torch")

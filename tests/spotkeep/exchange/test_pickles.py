@@ -17,11 +17,11 @@ from spotkeep.exchange.pickles import (
     Call,
     Global,
     Instance,
-    MalformedPickleError,
     Persistent,
     read_pickle,
     written_pickle,
 )
+from spotkeep.pickle_operations import MalformedPickleError
 
 LEAVES = (
     st.none() | st.booleans() | st.integers() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text()
@@ -91,8 +91,10 @@ def test_objects_are_inert() -> None:
 @pytest.mark.parametrize(
     ("raw", "why"),
     [
-        (b"", "pickle exhausted"),
-        (b"\x80\x02N", "pickle exhausted"),
+        (b"", "it has no end"),
+        (b"\x80\x02N", "it has no end"),
+        (b"\x80\x02X\xff\0\0\0a.", "255 bytes in a"),
+        (b"\x80\x02S'\\o'\n.", "byte b'S'"),
         (b"\x80\x02(a.", "mark as a value"),
         (b"\x80\x02(q\x01.", "mark as a value"),
         (b"\x80\x02N0.", "not leave one value"),
@@ -105,9 +107,16 @@ def test_objects_are_inert() -> None:
         (b"\x80\x04\x8c\x01aK\x01\x93.", "names no class"),
         (b"\x80\x02NNb.", "changes a NoneType"),
         (b"\x80\x02ca\nb\nNR.", "no tuple"),
+        (b"\x80\x02ca\\o\nb", "a line has no end"),
+        (b"\x80\x02c\xff\nb\n.", "no pickle"),
         (b"\x82\x01.", "EXT1"),
         (b"(ia\nb\n.", "INST"),
         (b"\x80\x02r\xff\xff\xff\xff.", "no pickle"),
+        # Hashed or written as text, these would take for ever, or end the process.
+        (b"\x80\x02}N" + b"2\x86" * 60 + b"Ns.", "key of nested tuples"),
+        (b"\x80\x02})" + b"\x85" * 500_000 + b"Ns.", "key of nested tuples"),
+        (b"\x80\x02}(N" + b"2\x86" * 60 + b"Nd.", "key of nested tuples"),
+        (b"\x80\x02}N" + b"2\x86" * 60 + b"QNs.", "key of nested tuples"),
     ],
 )
 def test_another_thing_is_refused(raw: bytes, why: str) -> None:
@@ -117,6 +126,22 @@ def test_another_thing_is_refused(raw: bytes, why: str) -> None:
 
 def test_a_large_number_of_a_memo_takes_no_memory() -> None:
     assert read_pickle(b"\x80\x02]r\xff\xff\xff\xff.") == []
+
+
+@pytest.mark.parametrize("raw", [
+    b"cos\nsystem\n" + b"2\x85R" * 60,
+    b"](N" + b"2\x86" * 60 + b"\x91a",
+    b"\x8f(N" + b"2\x86" * 60 + b"\x90",
+])  # fmt: skip
+def test_values_in_2_to_the_power_of_60_places_are_read_in_bounded_time(raw: bytes) -> None:
+    assert read_pickle(b"\x80\x04" + raw + b".") is not None
+
+
+def test_sets_are_inert_because_their_items_would_be_hashed() -> None:
+    assert [str(found.function) for found in read_pickle(pickle.dumps([{1}, frozenset("a")]))] == [
+        "builtins.set",
+        "builtins.frozenset",
+    ]
 
 
 CODES = [operation.code.encode("latin-1") for operation in pickletools.opcodes]

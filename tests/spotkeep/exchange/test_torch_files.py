@@ -190,6 +190,29 @@ def test_the_hostile_files_below_are_good_without_what_makes_them_hostile(tmp_pa
         assert floats(found[0]) == [0, 0]
 
 
+LONG = b"(X\0\0\x10\0" + b"x" * 2**20 + b"\x85q\x01"
+ENCODED = b"c_codecs\nencode\nh\x01R"
+
+
+def call_of(name: str, *arguments: Any) -> bytes:
+    return archive_of(written_pickle([Call(Global(*name.rsplit(".", 1)), arguments)]))
+
+
+def with_storages_in_one_place(count: int) -> bytes:
+    """Storages of a megabyte, each of them the same."""
+    value = [tensor(key=f"{number:04d}") for number in range(count)]
+    raw = archive_of(written_pickle(value), storages={f"{number:04d}": b"" for number in range(1, count)})
+    file = io.BytesIO(raw)
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("x/data/0000", bytes(2**20))
+        whole = archive.getinfo("x/data/0000")
+        for number in range(1, count):
+            info = archive.getinfo(f"x/data/{number:04d}")
+            info.header_offset, info.CRC = whole.header_offset, whole.CRC
+            info.file_size = info.compress_size = whole.file_size
+    return file.getvalue()
+
+
 def with_changed_storage(raw: bytes) -> bytes:
     at = raw.index(b"x/data/0") + len(b"x/data/0")
     return raw[:at] + b"\x01" + raw[at + 1 :]
@@ -220,7 +243,13 @@ def with_changed_storage(raw: bytes) -> bytes:
         (archive_of(written_pickle([tensor(shape=(2,)) for _ in range(10)]), storages={}), "is missing"),
         (with_changed_storage(with_tensor()), "its checksum does not hold"),
         (archive_of(written_pickle([Call(Global("torch._utils", "_rebuild_tensor_v2"), (1,))])), "makes no sense"),
-        (archive_of(written_pickle([Call(Global("_codecs", "encode"), ("a", "utf-8"))])), "makes no sense"),
+        (call_of("_codecs.encode", "a", "utf-8"), "makes no sense"),
+        (call_of("torch._tensor._rebuild_from_type_v2", Global("torch", "Size"), None, 5), "only its own code"),
+        (call_of("builtins.complex", 10**400, 0), "makes no sense"),
+        (call_of("builtins.complex", "1", 0), "makes no sense"),
+        (call_of("torch.Size", "x" * 9), "makes no sense"),
+        (archive_of(LONG + ENCODED * 999 + b"l."), "many times the bytes"),
+        (with_storages_in_one_place(20), "share"),
     ],
 )
 def test_a_hostile_file_is_refused(tmp_path: Path, raw: bytes, why: str) -> None:
@@ -237,7 +266,7 @@ def test_a_storage_of_an_unknown_type_is_left_out(tmp_path: Path) -> None:
 
 
 def test_values_that_are_unfolded_from_few_bytes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_files, "_MOST_VALUES", 10_000)
+    monkeypatch.setattr(torch_files, "_MOST_VALUES", 2**40)
     # A list of a list, 40 times twice: each is there once, and there would be 2^40 of them.
     doubled = b"\x80\x02]q\0" + b"".join(b"](h%ch%ceq%c" % (n, n, n + 1) for n in range(40)) + b"."
     raw = archive_of(b"\x80\x02(" + doubled[2:-1] + b"l.")

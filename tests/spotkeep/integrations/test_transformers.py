@@ -349,6 +349,11 @@ def test_a_streams_workers_give_the_same_items_again(tmp_path, undisturbed):
     assert (weights(resumed), logged(resumed)) == undisturbed(**options)
 
 
+def test_the_directory_stands_behind_the_state_as_in_a_checkpointer(tmp_path):
+    train_resumably(trainer(tmp_path, max_steps=1), None, tmp_path / "here")
+    assert list((tmp_path / "here").glob("step-*"))
+
+
 def test_data_in_another_order_is_refused_before_the_first_step(tmp_path):
     class ByChance(OwnGenerator):
         def __iter__(self):

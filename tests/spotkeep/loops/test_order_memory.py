@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from spotkeep.errors import UsageError
 from spotkeep.loops.order_memory import OrderMemory, generators_in, seeded_generators
-from spotkeep.state.encoding import decode_state, encode_state
+from spotkeep.state.decoding import decode_state
+from spotkeep.state.encoding import encode_state
 
 PLAIN = st.recursive(
     st.none()

@@ -312,6 +312,10 @@ def test_on_restore_gets_the_steps_and_the_completed_epochs(tmp_path):
     assert seen == [(3, 0), (7, 1)]
 
 
+def test_the_directory_stands_behind_the_state_as_in_a_checkpointer(tmp_path):
+    assert ResumableTraining({"learned": {}}, tmp_path / "here").checkpointer.directory == tmp_path / "here"
+
+
 def test_what_gives_its_batches_only_once_is_refused(tmp_path):
     with pytest.raises(UsageError, match="gives its batches only once"):
         ResumableTraining({}, directory=tmp_path).loader(iter([1, 2]))

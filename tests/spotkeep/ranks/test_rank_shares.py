@@ -30,7 +30,8 @@ from spotkeep.ranks.rank_shares import (
     states_of_ranks,
     view_for,
 )
-from spotkeep.state.encoding import MalformedStateError, decode_state, encode_state
+from spotkeep.state.decoding import decode_state
+from spotkeep.state.encoding import MalformedStateError, encode_state
 
 # Any value comes back: in test_encoding. Here it counts which of them have files.
 PLAIN = st.none() | st.integers() | st.text(max_size=5) | st.binary(max_size=9) | st.integers(0, 9).map(np.arange)

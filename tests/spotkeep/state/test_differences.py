@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeep.state.decoding import decode_state
 from spotkeep.state.differences import (
     are_differences,
     compare,
@@ -21,7 +22,7 @@ from spotkeep.state.differences import (
     own_places,
     with_differences,
 )
-from spotkeep.state.encoding import BlobPlaces, decode_state, encode_state
+from spotkeep.state.encoding import BlobPlaces, encode_state
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.binary(max_size=3)
 ARRAYS = st.lists(st.integers(0, 2), max_size=2).map(lambda items: np.array(items, "u1"))

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from spotkeep.errors import StateMismatchError, WorldSizeError
-from spotkeep.state.encoding import copied_state, object_state
+from spotkeep.state.decoding import copied_state
+from spotkeep.state.encoding import object_state
 from spotkeep.state.random_states import RandomStates
 from spotkeep.state.rank_states import rank_states_for, state_of_rank
 

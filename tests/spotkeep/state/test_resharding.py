@@ -14,8 +14,9 @@ from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.manifest import CHUNK_BYTES
 from spotkeep.disk.storage import ReadableFile
 from spotkeep.state import resharding
+from spotkeep.state.decoding import decode_state
 from spotkeep.state.divided import Box, DividedArray, Part
-from spotkeep.state.encoding import MalformedStateError, decode_state
+from spotkeep.state.encoding import MalformedStateError
 from spotkeep.state.resharding import SavedBox, Scattered, boxes_between, pieces_of
 from tests.spotkeep.reshard import grid, restore_on, save_on
 

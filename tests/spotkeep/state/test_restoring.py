@@ -11,7 +11,8 @@ import pytest
 
 import spotkeep
 from spotkeep.errors import StateError, StateMismatchError, UsageError
-from spotkeep.state.encoding import decode_state, encode_state
+from spotkeep.state.decoding import decode_state
+from spotkeep.state.encoding import encode_state
 from spotkeep.state.restoring import (
     TakesEffectLater,
     check_state,

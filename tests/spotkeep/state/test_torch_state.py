@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from spotkeep import Checkpointer, MissingLibraryError, StateError, StateMismatchError
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
-from spotkeep.state.encoding import decode_state, encode_state
+from spotkeep.state.decoding import decode_state
+from spotkeep.state.encoding import encode_state
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

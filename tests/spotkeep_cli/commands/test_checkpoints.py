@@ -363,6 +363,15 @@ def test_a_folder_of_files_of_a_size_is_exported_and_imported(saved: Path, spotk
     assert "Next: spotkeep checkpoints show imported 7" in replaced.stdout
 
 
+def test_a_file_with_another_name_is_imported_by_its_format(saved: Path, spotkeep: Any) -> None:
+    spotkeep("checkpoints", "export", "checkpoints", "100", "weights", "--format", "safetensors")
+    unnamed = spotkeep("checkpoints", "import", "weights", "imported", columns=120)
+    assert unnamed.exit_code == ExitCode.USAGE
+    assert "with another name, add --format safetensors or --format torch" in unnamed.stderr
+    named = spotkeep("checkpoints", "import", "weights", "imported", "--format", "safetensors", columns=120)
+    assert "imported/step-0 holds weights (safetensors)" in named.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -1,4 +1,4 @@
-"""Whole documents with something else in one, two or three places: most of each is as a parser expects it."""
+"""Documents and files with something else in one, two or three places: most of each is as a parser expects it."""
 
 from __future__ import annotations
 
@@ -65,3 +65,18 @@ def changed(document: Any, changes: list[tuple[tuple[Any, ...], Any]]) -> Any:
         except (KeyError, IndexError, TypeError):
             continue  # An earlier change took the place away.
     return result
+
+
+FLIPS = st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), max_size=3)
+"""Places of bytes, and the bytes to put there."""
+CUTS = st.none() | st.integers(0, 4000)
+"""The length to cut a file to, of which the remainder by its own length counts."""
+
+
+def damaged(raw: bytes, flips: list[tuple[int, int]], cut: int | None) -> bytes:
+    """Copy a file with other bytes in some places, or cut off."""
+    result = bytearray(raw)
+    for place, value in flips:
+        if result:
+            result[place % len(result)] = value
+    return bytes(result if cut is None else result[: cut % (len(result) + 1)])

@@ -25,6 +25,7 @@ from spotkeep.errors import SourceError
 from spotkeep.runner.source_archive import unpack
 
 from .bounds import bounded, fed_by_strangers
+from .mutations import CUTS, FLIPS, damaged
 
 _LONG = "d" * 120
 _MOST_BYTES = 2**20
@@ -89,16 +90,6 @@ _ZIP_MEMBERS = st.tuples(
     st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2]),
     _CONTENTS,
 )
-_DAMAGE = st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), max_size=3)
-_CUTS = st.none() | st.integers(0, 4000)
-
-
-def _damaged(raw: bytes, flips: list[tuple[int, int]], cut: int | None) -> bytes:
-    changed = bytearray(raw)
-    for place, value in flips:
-        if changed:
-            changed[place % len(changed)] = value
-    return bytes(changed if cut is None else changed[: cut % (len(changed) + 1)])
 
 
 def _zip(members: list[tuple[str, int, int, bytes]]) -> bytes:
@@ -150,7 +141,7 @@ def _unpack(raw: bytes, *, name: str, around: Path) -> None:
 
 
 @fed_by_strangers(share=0.4)
-@given(st.lists(_TAR_MEMBERS, max_size=6), st.booleans(), _DAMAGE, _CUTS)
+@given(st.lists(_TAR_MEMBERS, max_size=6), st.booleans(), FLIPS, CUTS)
 def test_tar_archives(
     around: Path,
     members: list[bytes],
@@ -161,11 +152,11 @@ def test_tar_archives(
     raw = b"".join([*members, bytes(2 * tarfile.BLOCKSIZE)])
     if packed:
         raw = gzip.compress(raw, compresslevel=1)
-    _unpack(_damaged(raw, flips, cut), name="source.tar.gz", around=around)
+    _unpack(damaged(raw, flips, cut), name="source.tar.gz", around=around)
 
 
 @fed_by_strangers(share=0.4)
-@given(st.lists(_ZIP_MEMBERS, max_size=6), _DAMAGE, _CUTS, st.none() | _SIZES)
+@given(st.lists(_ZIP_MEMBERS, max_size=6), FLIPS, CUTS, st.none() | _SIZES)
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_zip_archives(
     around: Path,
@@ -178,7 +169,7 @@ def test_zip_archives(
     directory = raw.rfind(b"PK\x01\x02")
     if claimed is not None and directory >= 0:
         struct.pack_into("<L", raw, directory + 24, claimed % 2**32)  # the uncompressed size that it claims
-    _unpack(_damaged(bytes(raw), flips, cut), name="source.zip", around=around)
+    _unpack(damaged(bytes(raw), flips, cut), name="source.zip", around=around)
 
 
 @fed_by_strangers(share=0.2)

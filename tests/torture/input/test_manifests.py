@@ -22,8 +22,9 @@ from spotkeep.disk.manifest import (
     parse_manifest,
 )
 from spotkeep.errors import NewerFormatError
+from spotkeep.state.decoding import decode_state
 from spotkeep.state.divided import Box, DividedArray, Part
-from spotkeep.state.encoding import MalformedStateError, decode_state, encode_state
+from spotkeep.state.encoding import MalformedStateError, encode_state
 from spotkeep.state.resharding import Piece, SavedBox, Scattered
 from spotkeep.state.state_dicts import StateDict
 

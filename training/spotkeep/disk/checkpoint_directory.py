@@ -20,7 +20,8 @@ from typing import Any, Callable
 
 from spotkeep.errors import CheckpointError, DamagedCheckpointError, SaveError
 from spotkeep.state.arrays import DeviceBytes
-from spotkeep.state.encoding import EncodedState, Json, MalformedStateError, decode_state
+from spotkeep.state.decoding import decode_state
+from spotkeep.state.encoding import EncodedState, Json, MalformedStateError
 from spotkeep.state.resharding import Piece, SavedBox
 from spotkeep.state.restoring import LiveBytes
 from spotkeep.version import __version__

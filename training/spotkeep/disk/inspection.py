@@ -23,8 +23,9 @@ from types import TracebackType
 from typing import Any, Callable
 
 from spotkeep.errors import DamagedCheckpointError
+from spotkeep.state.decoding import decode_state
 from spotkeep.state.divided import Box, Overlap, cover_problem, span
-from spotkeep.state.encoding import MalformedStateError, decode_state
+from spotkeep.state.encoding import MalformedStateError
 from spotkeep.state.resharding import SavedBox, boxes_between
 
 from .checkpoint_directory import CheckpointDirectory

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, Callable
 
 from spotkeep.errors import ExchangeError
+from spotkeep.pickle_operations import MalformedPickleError
 from spotkeep.state.divided import Box, Overlap, cover_problem, slabs
 
 from .elements import ITEM_BYTES, PIECE_BYTES, Array, Stray
 from .files import opened, read_whole
-from .pickles import Call, Global, Instance, MalformedPickleError, read_pickle, written_pickle
+from .pickles import Call, Global, Instance, name_of, read_pickle, written_pickle
 from .states import key_text
 from .torch_files import TensorPlace, read_torch_file, write_torch_file
 
@@ -220,6 +221,8 @@ def read_dcp(folder: Path) -> Iterator[dict[Any, Any]]:
         raise ExchangeError(f"{METADATA} describes no state")
     names = sorted({place.file for place in places.values()})
     with opened([folder / name for name in names]) as descriptors:
+        if sum(place.length for place in places.values()) > sum(os.fstat(file).st_size for file in descriptors):
+            raise ExchangeError("its values have more bytes than its files")
         read = partial(_stored, descriptors=dict(zip(names, descriptors)))
         state: dict[Any, Any] = {}
         for name, description in described.items():
@@ -248,18 +251,20 @@ def _places(found: Any) -> dict[tuple[str, tuple[int, ...] | None], _Place]:
         file, offset, length = (fields.get(name) for name in ("relative_path", "offset", "length"))
         if fields.get("transform_descriptors"):
             raise ExchangeError("its files are compressed or otherwise transformed: save them without")
-        # A name with a folder in it could lead anywhere.
-        if not isinstance(file, str) or not _FILE_NAME.fullmatch(file):
-            raise ExchangeError(f"{METADATA} names {str(file)[:80]!r}, which is no file beside it")
-        if type(offset) is not int or type(length) is not int or not (0 <= offset < 2**62 and 0 <= length < 2**62):
+        name, at = key.get("fqn"), key.get("offset")
+        if not isinstance(file, str) or not isinstance(name, str) or type(offset) is not int or type(length) is not int:
             raise ExchangeError(f"{METADATA} has a place that makes no sense")
-        at = key.get("offset")
-        places[str(key.get("fqn")), None if at is None else _sizes(at)] = _Place(file, offset, length)
+        # A name with a folder in it could lead anywhere.
+        if not _FILE_NAME.fullmatch(file):
+            raise ExchangeError(f"{METADATA} names {file[:80]!r}, which is no file beside it")
+        if not 0 <= offset < 2**62 or not 0 <= length < 2**62:
+            raise ExchangeError(f"{METADATA} has a place that makes no sense")
+        places[name, None if at is None else _sizes(at)] = _Place(file, offset, length)
     return places
 
 
 def _sizes(value: Any) -> tuple[int, ...]:
-    arguments = value.arguments if isinstance(value, Call) and str(value.function) == "torch.Size" else ()
+    arguments = value.arguments if isinstance(value, Call) and name_of(value.function) == "torch.Size" else ()
     sizes = arguments[0] if len(arguments) == 1 else None
     if not isinstance(sizes, (tuple, list)) or len(sizes) > _MOST_DIMENSIONS:
         raise ExchangeError(f"{METADATA} has a shape that makes no sense")
@@ -289,7 +294,7 @@ def _value(
     state = properties.state if isinstance(properties, Call) else None
     dtype = state[0] if isinstance(state, tuple) and state else None
     if not isinstance(dtype, Global) or dtype.name not in ITEM_BYTES:
-        return Stray(f"a tensor of type {str(dtype)[:60]}")
+        return Stray(f"a tensor of type {name_of(dtype)[:60]}")
     chunks = fields.get("chunks")
     if not isinstance(chunks, list):
         raise ExchangeError(f"{name[:80]!r} has no chunks")
@@ -316,6 +321,8 @@ def _part(
     place = places.get((name, box.offsets))
     if place is None:
         raise ExchangeError(f"the place of a chunk of {name[:80]!r} is missing")
+    if box.volume * ITEM_BYTES[dtype] > place.length:
+        raise ExchangeError(f"a chunk of {name[:80]!r} has fewer bytes than its shape needs")
 
     def found() -> TensorPlace:
         value, tensors = read(place)

@@ -49,7 +49,7 @@ def read_whole(path: Path, *, most_bytes: int) -> bytes:
         if size > most_bytes:
             raise ExchangeError(f"{path.name} has {size:,} bytes, more than the {most_bytes:,} allowed")
         with os.fdopen(os.dup(descriptor), "rb") as file:
-            return file.read(most_bytes)
+            return file.read(size)
 
 
 def read_json(path: Path, *, most_bytes: int) -> dict[str, Any]:

@@ -40,6 +40,8 @@ _ALIGNMENT_BYTES, _BLOCK_BYTES = 64, 4096
 _MAX_DEPTH = 100
 _ZIP = b"PK\x03\x04"
 _LEFT_OUT = object()
+NAME_THE_FORMAT = "pass format='safetensors' or format='torch'"
+"""The next step for a file whose name and bytes show no format."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,10 @@ def format_of(source: Path) -> str:
         with source.open("rb") as file:
             if file.read(len(_ZIP)) == _ZIP:
                 return "torch"
-    raise ExchangeError(f"{source} is no checkpoint of DCP, Orbax or safetensors, and no file of torch.save")
+    raise ExchangeError(
+        f"{source} is no checkpoint of DCP, Orbax or safetensors, and no file of torch.save",
+        hint=f"if it is one with another name, {NAME_THE_FORMAT}" if source.is_file() else "",
+    )
 
 
 @contextmanager

@@ -1,25 +1,22 @@
 """Pickles that are written and read here, without a class of any library. Nothing is imported, called or executed.
 
-`torch.save` and DCP keep names and numbers in pickles. A pickle is a row of operations for a machine with a stack.
-Here the machine knows the operations, and it puts an inert `Global`, `Call` or `Instance` in the place of code.
+`torch.save` and DCP keep names and numbers in pickles, which are operations for a machine with a stack. Here the
+machine puts an inert `Global`, `Call` or `Instance` in the place of code.
 """
 
 from __future__ import annotations
 
 import itertools
-import pickletools
 import struct
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Callable
 
+from spotkeep.pickle_operations import CONSTANTS, GETS, PUSHED, PUTS, MalformedPickleError, operations
+
 _MOST_OPERATIONS = 20_000_000
 _MAX_DEPTH = 200
 _MARK = object()
-
-
-class MalformedPickleError(Exception):
-    """These bytes are no pickle that is read here. The message says why."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +52,11 @@ class Call:
 
 class Instance(Call):
     """An object that was never made. `function` is its class."""
+
+
+def name_of(value: Any) -> str:
+    """Name a class or a function, and any other value by its type. Its text could be longer than the memory."""
+    return str(value) if isinstance(value, Global) else f"a {type(value).__name__}"
 
 
 @dataclass(frozen=True)
@@ -155,24 +157,26 @@ def read_pickle(raw: bytes) -> Any:
     """
     machine = _Machine()
     try:
-        for operation, argument, _ in itertools.islice(pickletools.genops(raw), _MOST_OPERATIONS):
-            if machine.step(operation.name, argument):
+        for name, argument in itertools.islice(operations(raw), _MOST_OPERATIONS):
+            if machine.step(name, argument):
                 return machine.result()
-    except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, UnicodeError) as error:
+    except (ValueError, IndexError, KeyError, TypeError) as error:
         raise MalformedPickleError(f"it is no pickle: {str(error)[:200]}") from error
-    except (RecursionError, struct.error) as error:
-        raise MalformedPickleError("it is no pickle") from error
-    raise MalformedPickleError("it is no pickle: it has no end, or too many operations")
+    raise MalformedPickleError("it is no pickle that is read here: it has too many operations")
 
 
-_PUSHED = frozenset({
-    "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "UNICODE", "BINUNICODE",
-    "SHORT_BINUNICODE", "BINUNICODE8", "STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES",
-    "BINBYTES8", "BYTEARRAY8",
-})  # fmt: skip
-_CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_TUPLE": tuple, "EMPTY_SET": set}
+_EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_TUPLE": tuple}
+_SETS = {"EMPTY_SET": "set", "FROZENSET": "frozenset"}
+_ORDERED = Global("collections", "OrderedDict")
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+
+
+def _dictionary(items: list[Any]) -> dict[Any, Any]:
+    for key in items[::2]:
+        # The hash of a tuple is that of all its items, computed anew each time. There may be 2^60 of them.
+        if any(isinstance(item, (tuple, Persistent)) for item in (key if isinstance(key, tuple) else (key,))):
+            raise MalformedPickleError("it has a key of nested tuples")
+    return dict(zip(items[::2], items[1::2]))
 
 
 class _Machine:
@@ -188,19 +192,19 @@ class _Machine:
     def step(self, name: str, argument: Any) -> bool:
         """Carry out one operation. Return True for the last one."""
         stack = self._stack
-        if name in _PUSHED:
+        if name in PUSHED:
             stack.append(argument)
-        elif name in _CONSTANTS:
-            stack.append(_CONSTANTS[name])
+        elif name in CONSTANTS:
+            stack.append(CONSTANTS[name])
         elif name in _EMPTY:
             stack.append(_EMPTY[name]())
         elif name in _TUPLES:
             count = _TUPLES[name]
             items = tuple(self._pop() for _ in range(count))
             stack.append(items[::-1])
-        elif name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
+        elif name in PUTS:
             self._memo[len(self._memo) if name == "MEMOIZE" else int(argument)] = self._top()
-        elif name in ("GET", "BINGET", "LONG_BINGET"):
+        elif name in GETS:
             stack.append(self._memo[int(argument)])
         elif name not in ("PROTO", "FRAME"):
             self._act(name, argument)
@@ -216,11 +220,15 @@ class _Machine:
             self._to_mark()
         elif name == "DUP":
             stack.append(self._top())
-        elif name in ("TUPLE", "LIST", "FROZENSET"):
-            stack.append({"TUPLE": tuple, "LIST": list, "FROZENSET": frozenset}[name](self._to_mark()))
+        elif name in ("TUPLE", "LIST"):
+            stack.append((tuple if name == "TUPLE" else list)(self._to_mark()))
+        elif name in _SETS:
+            # A set hashes its items.
+            if name == "FROZENSET":
+                self._to_mark()
+            stack.append(Call(Global("builtins", _SETS[name]), ()))
         elif name == "DICT":
-            items = self._to_mark()
-            stack.append(dict(zip(items[::2], items[1::2])))
+            stack.append(_dictionary(self._to_mark()))
         elif name in ("APPEND", "APPENDS", "ADDITEMS", "SETITEM", "SETITEMS"):
             self._extend(name)
         elif name == "GLOBAL":
@@ -249,9 +257,7 @@ class _Machine:
         if isinstance(target, list) and name in ("APPEND", "APPENDS"):
             target.extend(items)
         elif isinstance(target, dict) and name in ("SETITEM", "SETITEMS"):
-            target.update(zip(items[::2], items[1::2]))
-        elif isinstance(target, set) and name == "ADDITEMS":
-            target.update(items)
+            target.update(_dictionary(items))
         elif not isinstance(target, Call):
             raise MalformedPickleError(f"it fills a {type(target).__name__}")
 
@@ -269,7 +275,7 @@ class _Machine:
         arguments, function = self._pop(), self._pop()
         if not isinstance(arguments, tuple):
             raise MalformedPickleError("it calls with no tuple of arguments")
-        if str(function) == "collections.OrderedDict" and name == "REDUCE" and not arguments:
+        if function == _ORDERED and name == "REDUCE" and not arguments:
             stack.append({})
         else:
             stack.append((Call if name == "REDUCE" else Instance)(function, arguments))

@@ -11,7 +11,8 @@ from typing import Any
 from spotkeep.disk.inspection import Entry, InspectedCheckpoint
 from spotkeep.disk.manifest import MANIFEST_NAME
 from spotkeep.errors import DamagedCheckpointError
-from spotkeep.state.encoding import MalformedStateError, decode_state
+from spotkeep.state.decoding import decode_state
+from spotkeep.state.encoding import MalformedStateError
 
 from .elements import ITEM_BYTES, NUMPY_NAMES, PIECE_BYTES, Array, Stray, in_row_major, swapped
 

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Callable
 
 from spotkeep.errors import ExchangeError
+from spotkeep.pickle_operations import MalformedPickleError
 
 from .elements import ITEM_BYTES, PIECE_BYTES, Array, Stray, in_row_major, require_little_endian
-from .pickles import Call, Global, MalformedPickleError, Persistent, read_pickle, written_pickle
+from .pickles import Call, Global, Persistent, name_of, read_pickle, written_pickle
 
 _STORAGES = {
     "BoolStorage": "bool", "ByteStorage": "uint8", "CharStorage": "int8", "ShortStorage": "int16",
@@ -38,7 +39,7 @@ _ALIGNMENT_BYTES = 64
 _ZIP64_FROM = 2**31
 _MOST_PICKLE_BYTES = 2**30
 _MOST_DIMENSIONS = 64
-_MOST_VALUES = 5_000_000
+_MOST_VALUES, _SPARE_VALUES = 5_000_000, 10_000
 _MAX_DEPTH = 100
 _MOST_TIMES = 8
 """The tensors of a file may have so many times its bytes, as some share a storage."""
@@ -270,7 +271,8 @@ class _Reader:
     def __init__(self, archive: zipfile.ZipFile, file: Slice, size: int) -> None:
         self._archive, self._file = archive, file
         self._left_bytes = _MOST_TIMES * size + _MOST_SPARE_BYTES
-        self._left_values = _MOST_VALUES
+        self._left_values = 0
+        self._left_unread = size
         self._storages: dict[str, _Storage] = {}
         self._open: set[int] = set()
         self.places: list[TensorPlace] = []
@@ -287,6 +289,8 @@ class _Reader:
             value = read_pickle(content)
         except MalformedPickleError as error:
             raise ExchangeError(f"its values cannot be read: {error}") from error
+        # Each operation has a byte and leaves one value at most. Others are the same ones in further places.
+        self._left_values = min(_MOST_VALUES, len(content) + _SPARE_VALUES)
         return self._value(value, 0), self.places
 
     def _small(self, name: str, *, most_bytes: int = 100) -> bytes | None:
@@ -308,6 +312,9 @@ class _Reader:
             raise ExchangeError(f"{info.filename[:80]} has no beginning")
         name_bytes, extra_bytes = struct.unpack_from("<HH", head, 26)
         place = _Storage(info.header_offset + 30 + name_bytes + extra_bytes, info.file_size)
+        self._left_unread -= place.size
+        if self._left_unread < 0:
+            raise ExchangeError("it is no file of torch.save: its members share bytes")
         found, left, at = 0, place.size, place.start
         while left:
             piece = self._file.bytes_at(at, min(left, PIECE_BYTES))
@@ -339,7 +346,7 @@ class _Reader:
             return made
         if isinstance(value, tuple):
             return tuple(self._value(item, depth + 1) for item in value)
-        return Stray(f"a {type(value).__name__}") if isinstance(value, (set, frozenset)) else value
+        return value
 
     def _key(self, key: Any) -> Any:
         if not isinstance(key, (str, int, float, bytes, type(None))):
@@ -347,42 +354,42 @@ class _Reader:
         return key
 
     def _made(self, call: Call, depth: int) -> Any:
-        name, arguments = str(call.function), call.arguments
+        name, arguments = name_of(call.function), call.arguments
         if name in (_REBUILD, _REBUILD_UNTYPED):
             return self._tensor(arguments, typed=name == _REBUILD)
         if name in ("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state") and arguments:
             return self._value(arguments[0], depth + 1)
-        if name == "torch._tensor._rebuild_from_type_v2" and len(arguments) > 2:
+        if name == "torch._tensor._rebuild_from_type_v2" and len(arguments) > 2 and isinstance(arguments[2], tuple):
             return self._value(Call(arguments[0], arguments[2]), depth + 1)
         plain = _PLAIN_CALLS.get(name)
         values = [self._value(item, depth + 1) for item in arguments]
         if plain is not None:
             try:
-                return plain(*values)
-            except (TypeError, ValueError, AttributeError, UnicodeError) as error:
+                made = plain(*values)
+            except (TypeError, ValueError, AttributeError, OverflowError) as error:
                 raise ExchangeError(f"a {name} in it makes no sense") from error
+            self._count(len(made) if isinstance(made, (bytes, bytearray, str)) else 0)
+            return made
         return Stray(f"{name[:100]}, which only its own code can make")
 
     def _tensor(self, arguments: tuple[Any, ...], *, typed: bool) -> Any:
         if len(arguments) < (6 if typed else 7):
             raise ExchangeError("a tensor in it makes no sense")
         storage, offset, shape, strides = arguments[:4]
-        if isinstance(shape, Call) and str(shape.function) == "torch.Size" and shape.arguments:
+        if isinstance(shape, Call) and name_of(shape.function) == "torch.Size" and shape.arguments:
             shape = shape.arguments[0]
         key = storage.key if isinstance(storage, Persistent) else None
         if not isinstance(key, tuple) or len(key) < 5 or key[0] != "storage" or not isinstance(key[2], str):
             raise ExchangeError("a tensor in it has no storage")
         dtype = _STORAGES.get(getattr(key[1], "name", "")) if typed else getattr(arguments[6], "name", None)
         if dtype not in ITEM_BYTES:
-            return Stray(f"a tensor of type {str(dtype if dtype else key[1])[:60]}")
+            return Stray(f"a tensor of type {(dtype or name_of(key[1]))[:60]}")
         numbers = (offset, *(shape if _is_sizes(shape) else (-1,)), *(strides if _is_sizes(strides) else (-1,)))
         if not all(type(number) is int and 0 <= number < 2**62 for number in numbers) or len(shape) != len(strides):
             raise ExchangeError("a tensor in it has a shape or a place that makes no sense")
         item = ITEM_BYTES[dtype]
         count = math.prod(shape)
-        self._left_bytes -= count * item
-        if self._left_bytes < 0:
-            raise ExchangeError("its tensors have many times the bytes of the file, because they share them")
+        self._count(count * item)
         where = self._storage(key[2])
         last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides)) if count else -1
         if (last + 1) * item > where.size:
@@ -390,6 +397,11 @@ class _Reader:
         place = TensorPlace(dtype, tuple(shape), tuple(strides), where.start + offset * item, self._file)
         self.places.append(place)
         return Array("tensor", dtype, tuple(shape), place.read)
+
+    def _count(self, size: int) -> None:
+        self._left_bytes -= size
+        if self._left_bytes < 0:
+            raise ExchangeError("its values have many times the bytes of the file, because they share them")
 
     def _storage(self, key: str) -> _Storage:
         if key not in self._storages:
@@ -415,11 +427,11 @@ def _encoded(text: Any, encoding: Any = "latin1") -> bytes:
 _PLAIN_CALLS: dict[str, Callable[..., Any]] = {
     "_codecs.encode": _encoded,
     "builtins.bytearray": lambda raw=b"": bytearray(raw) if isinstance(raw, bytes) else bytearray(_encoded(raw)),
-    "builtins.complex": lambda real, imaginary: complex(float(real), float(imaginary)),
+    "builtins.complex": lambda real, imaginary: complex(real, imaginary),
     "builtins.set": lambda *_: Stray("a set"),
     "collections.OrderedDict": lambda items=(): dict(items),
     "collections.Counter": lambda items=(): Counter(dict(items)),
-    "torch.Size": lambda sizes=(): tuple(sizes),
+    "torch.Size": lambda sizes=(): () + sizes,  # Other types are refused. A text would become a tuple of letters.
     "torch.device": lambda *names: ":".join(map(str, names)),
 }
 _PLAIN_CALLS |= {f"__builtin__.{name}": _PLAIN_CALLS[f"builtins.{name}"] for name in ("bytearray", "complex", "set")}

@@ -18,7 +18,7 @@ from typing import Any, Callable
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
-from spotkeep.state.encoding import copied_state
+from spotkeep.state.decoding import copied_state
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
 from spotkeep.state.restoring import restore_state, warn_of_taken_names
 from spotkeep.training_description import array_text

@@ -14,6 +14,7 @@ import functools
 import hashlib
 import json
 import logging
+import os
 import sys
 import tempfile
 import time
@@ -72,7 +73,12 @@ _OWN = ("random", "trainer")
 _NOT_OF_A_MODEL = ("optimizer", "scheduler", "scaler", "rng_state")
 
 
-def train_resumably(trainer: Any, state: Mapping[str, Any] | None = None, **options: Any) -> Any:
+def train_resumably(
+    trainer: Any,
+    state: Mapping[str, Any] | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> Any:
     """Call this instead of `trainer.train()`. It goes on where an earlier attempt was interrupted.
 
     On a notice the state is saved after the current step and the script exits with code 75. Trainer writes its own
@@ -85,7 +91,8 @@ def train_resumably(trainer: Any, state: Mapping[str, Any] | None = None, **opti
     Args:
         trainer: A `transformers.Trainer`, ready to train, in one process or in each of several that torchrun started.
         state: More to save, as for `Checkpointer`, for objects that the training changes and Trainer does not know.
-        **options: As for `Checkpointer`, such as `directory`, `every_steps`, `every_seconds` and `keep_last`.
+        directory: As for `Checkpointer`.
+        **options: As for `Checkpointer`, such as `every_steps`, `every_seconds` and `keep_last`.
 
     Returns:
         The result of `trainer.train`.
@@ -100,7 +107,7 @@ def train_resumably(trainer: Any, state: Mapping[str, Any] | None = None, **opti
     common, own = dict(state or {}), dict(options.pop("per_rank", None) or {})
     warn_of_taken_names([*common, *own], taken=(*_COMMON, *_OWN))
     with ExitStack() as stack:
-        checkpointer = Checkpointer(common, per_rank=own, **options)
+        checkpointer = Checkpointer(common, directory, per_rank=own, **options)
         checkpointer.describe(samples=_samples(trainer), **{name: getattr(trainer.args, name) for name in _DESCRIBED})
         callback = _CheckpointCallback(trainer, checkpointer, state=(common, own), stack=stack)
         trainer.add_callback(callback)

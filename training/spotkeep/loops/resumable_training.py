@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import os
 import sys
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
@@ -57,10 +58,11 @@ class ResumableTraining:
 
     Args:
         state: As for `Checkpointer`. The names "random states" and "loop" are taken.
+        directory: As for `Checkpointer`.
         per_rank: As for `Checkpointer`, with the random states and the place in the loops.
         batches_per_step: Number of batches whose gradients are added up for one step of the optimizer. No save comes
             between them, since a checkpoint with open gradients is larger.
-        **options: Further arguments of `Checkpointer`, such as `directory`, `every_steps` and `keep_last`.
+        **options: Further arguments of `Checkpointer`, such as `every_steps` and `keep_last`.
 
     Raises:
         UsageError: An argument makes no sense.
@@ -69,6 +71,7 @@ class ResumableTraining:
     def __init__(
         self,
         state: Mapping[str, Any],
+        directory: str | os.PathLike[str] | None = None,
         *,
         batches_per_step: int = 1,
         per_rank: Mapping[str, Any] | None = None,
@@ -84,7 +87,7 @@ class ResumableTraining:
         # Every rank has random numbers and a place in the data of its own.
         own.update({_RANDOM: RandomStates(), _LOOP: progress})
         self._states = (state, own)
-        self._checkpointer = Checkpointer(state, per_rank=own, **options)
+        self._checkpointer = Checkpointer(state, directory, per_rank=own, **options)
         self._loop = _Loop(self._checkpointer, progress, batches_per_step=batches_per_step)
 
     @property

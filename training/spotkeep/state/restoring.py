@@ -18,20 +18,10 @@ from spotkeep.errors import StateError, StateMismatchError, UsageError, ends_the
 from spotkeep.loaded import loaded
 
 from . import arrays
+from .decoding import ProcessMemory, array_problem, tensor_problem
 from .differences import Difference, SameForm, compare
 from .divided import Box, DividedArray, Part
-from .encoding import (
-    EncodedState,
-    Json,
-    ProcessMemory,
-    array_problem,
-    encode_state,
-    object_state,
-    objects_in,
-    stateful_kind,
-    tensor_problem,
-    with_article,
-)
+from .encoding import EncodedState, Json, encode_state, object_state, objects_in, stateful_kind, with_article
 from .random_states import RandomStates, capture_random_states, restore_random_states, set_bit_generator_state
 from .resharding import Piece, SavedBox, pieces_of
 from .state_dicts import (

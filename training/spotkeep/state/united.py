@@ -22,8 +22,9 @@ from dataclasses import replace
 from typing import Any, Optional
 
 from . import arrays
+from .decoding import decode_state
 from .divided import Box, DividedArray, Part, divided_of
-from .encoding import Json, decode_state, encode_state
+from .encoding import Json, encode_state
 
 Outline = Optional[Json]
 

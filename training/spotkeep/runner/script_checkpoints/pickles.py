@@ -1,16 +1,19 @@
 """Tells if a pickle is whole, and reads plain values out of one. Nothing of it is executed.
 
-A pickle is a row of operations. Each has a byte as its name, and an argument whose length that byte decides. So a
-reader can step through it to the operation that ends it, and skip large arguments unread. Source: `pickletools.py`.
+The judge steps through the operations of a file of any size to the one that ends it. It skips large arguments unread,
+and frames as a whole.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickletools
 import struct
 from collections.abc import Iterator
 from typing import BinaryIO, Union
+
+from spotkeep.pickle_operations import CONSTANTS, GETS, PUSHED, PUTS, MalformedPickleError, operations
 
 Plain = Union[str, int, None]
 
@@ -22,12 +25,6 @@ _LENGTHS = {pickletools.TAKEN_FROM_ARGUMENT1: "<B", pickletools.TAKEN_FROM_ARGUM
             pickletools.TAKEN_FROM_ARGUMENT4U: "<I", pickletools.TAKEN_FROM_ARGUMENT8U: "<Q"}  # fmt: skip
 _OF_TWO_LINES = (ord("c"), ord("i"))
 _FRAME, _STOP, _PROTOCOL = 0x95, ord("."), 0x80
-_TEXTS = (0x8C, ord("X"), 0x8D)
-_INTEGERS = {ord("K"): "<B", ord("M"): "<H", ord("J"): "<i"}
-_LONG = 0x8A
-_CONSTANTS: dict[int, Plain] = {ord("N"): None, 0x88: True, 0x89: False}
-_MEMOIZE = 0x94
-_PUT, _GET = {ord("q"): "<B", ord("r"): "<I"}, {ord("h"): "<B", ord("j"): "<I"}
 
 _MOST_OPERATIONS = 2_000_000
 _LONGEST_ARGUMENT = 2**16
@@ -36,10 +33,6 @@ _RAW_DATA = b"ArrayWrapper"
 """In the name of joblib's classes behind which an array's bytes follow that are the argument of no operation."""
 _OLD_TORCH = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 """The number at the beginning of torch's files before zip files. They hold pickles, and then raw data."""
-
-
-class _NoPickleError(Exception):
-    """The next byte is no operation of a pickle."""
 
 
 def pickle_problem(file: BinaryIO, size: int) -> str | None:
@@ -62,7 +55,7 @@ def pickle_problem(file: BinaryIO, size: int) -> str | None:
         whole = _is_whole(file, size)
     except EOFError:
         whole = False
-    except _NoPickleError:
+    except MalformedPickleError:
         return None
     return None if (ends if whole is None else whole) else "it ends too early"
 
@@ -70,7 +63,7 @@ def pickle_problem(file: BinaryIO, size: int) -> str | None:
 def _is_whole(file: BinaryIO, size: int) -> bool | None:
     """Step over the pickles in a file. None where only its last byte can be checked."""
     stopped = False
-    for count, (code, argument) in enumerate(_operations(file, size, over_frames=True)):
+    for count, (code, argument) in enumerate(_operations(file, size)):
         if _RAW_DATA in argument or count == _MOST_OPERATIONS:
             return None
         stopped = code == _STOP or (code == _FRAME and argument == b".")
@@ -91,62 +84,51 @@ def plain_values(content: bytes) -> list[Plain]:
     memo: dict[int, Plain] = {}
     last: list[Plain] = []
     puts = 0
-    try:
-        for code, argument in _operations(io.BytesIO(content), len(content), over_frames=False):
-            put = struct.unpack(_PUT[code], argument)[0] if code in _PUT else puts if code == _MEMOIZE else None
-            if put is not None:
-                puts += 1
+    with contextlib.suppress(MalformedPickleError):
+        for name, argument in operations(content):
+            if name in PUTS:
                 if last:
-                    memo[put] = last[0]
+                    memo[puts if name == "MEMOIZE" else argument] = last[0]
+                puts += 1
                 continue
-            last = _plain_value(code, argument, memo)
+            last = []
+            if name in CONSTANTS:
+                last = [CONSTANTS[name]]
+            elif name in PUSHED and isinstance(argument, (str, int)):
+                last = [argument]
+            elif name in GETS and argument in memo:
+                last = [memo[argument]]
             found += last
-    except (EOFError, _NoPickleError):
-        pass
     return found
 
 
-def _plain_value(code: int, argument: bytes, memo: dict[int, Plain]) -> list[Plain]:
-    if code in _TEXTS:
-        return [argument.decode("utf-8", "replace")]
-    if code in _INTEGERS:
-        return [struct.unpack(_INTEGERS[code], argument)[0]]
-    if code == _LONG:
-        return [int.from_bytes(argument, "little", signed=True)]
-    if code in _CONSTANTS:
-        return [_CONSTANTS[code]]
-    if code in _GET:
-        number = struct.unpack(_GET[code], argument)[0]
-        return [memo[number]] if number in memo else []
-    return []
-
-
-def _operations(file: BinaryIO, size: int, *, over_frames: bool) -> Iterator[tuple[int, bytes]]:
+def _operations(file: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
     """Give each operation's code and argument. The argument is empty where it is long.
+
+    A frame is one operation. Its argument is its last byte, or joblib's class if it names it.
 
     Args:
         file: At the beginning of an operation.
         size: Its length.
-        over_frames: A frame is one operation. Its argument is its last byte, or joblib's class if it names it.
 
     Raises:
         EOFError: If it ends in an operation.
-        _NoPickleError: If something else follows.
+        MalformedPickleError: If something else follows.
     """
     while code := file.read(1):
         length = _ARGUMENT_BYTES.get(code[0])
         if length is None:
-            raise _NoPickleError
+            raise MalformedPickleError
         if length == pickletools.UP_TO_NEWLINE:
             yield code[0], b"".join(_line(file) for _ in range(2 if code[0] in _OF_TWO_LINES else 1))
             continue
         if length < 0:
             length = struct.unpack(_LENGTHS[length], _exactly(file, struct.calcsize(_LENGTHS[length])))[0]
-        elif code[0] == _FRAME and over_frames:
+        elif code[0] == _FRAME:
             yield _FRAME, _step_over_frame(file, struct.unpack("<Q", _exactly(file, length))[0], size)
             continue
         if length < 0:
-            raise _NoPickleError
+            raise MalformedPickleError
         if file.tell() + length > size:
             raise EOFError
         if length <= _LONGEST_ARGUMENT:
@@ -178,5 +160,5 @@ def _exactly(file: BinaryIO, length: int) -> bytes:
 def _line(file: BinaryIO) -> bytes:
     line = file.readline(_LONGEST_ARGUMENT)
     if not line.endswith(b"\n"):
-        raise EOFError if len(line) < _LONGEST_ARGUMENT else _NoPickleError
+        raise EOFError if len(line) < _LONGEST_ARGUMENT else MalformedPickleError
     return line
