@@ -145,7 +145,9 @@ def _fork(library: Any, request: Mapping[str, Any], rank: int, port: int) -> int
     if pid:
         return pid
     try:
-        Path(f"{request['out']}.{rank}").write_text(json.dumps(_attempt(library, request, rank, port)))
+        draft = Path(f"{request['out']}.{rank}.draft")
+        draft.write_text(json.dumps(_attempt(library, request, rank, port)))
+        draft.rename(draft.with_suffix(""))
     except BaseException:  # noqa: BLE001 - a process ends here
         traceback.print_exc()
     finally:
