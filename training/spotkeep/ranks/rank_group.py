@@ -419,7 +419,8 @@ class RankGroup:
     """
 
     def __init__(self, path: Path, *, ranks_upload: bool = False) -> None:
-        channels = join_ranks()
+        self._channels = channels = join_ranks()
+        self._has_left = False
         self._training = channels.training
         self.rank = self._training.rank
         self.world_size = self._training.world_size
@@ -429,10 +430,38 @@ class RankGroup:
         self._searches_left = 0
         self._comparison = RankComparison(self._training, self._joinables)
         self.meetings = MeetingRounds(channels.meetings)
-        self.shared = (
-            None if self.world_size == 1 else SharedDirectory(path, ranks=channels.writing, ranks_upload=ranks_upload)
-        )
+        self.shared: SharedDirectory | None = None
+        if not self.is_one_process:
+            try:
+                self.shared = SharedDirectory(path, ranks=channels.writing, ranks_upload=ranks_upload)
+            except BaseException:
+                self.leave(saving=False)
+                raise
         self.directory = self.shared or CheckpointDirectory(path)
+
+    def join(self) -> None:
+        """Meet the other ranks again after `leave`. Every rank must call it. It does nothing before that.
+
+        Raises:
+            RankLostError: If a rank was lost before.
+            UsageError: If not every rank comes.
+        """
+        if self._has_left:
+            self._channels.join()
+            self._has_left = False
+
+    def leave(self, *, saving: bool) -> None:
+        """End the connections to the other ranks, which do not wait for that.
+
+        Args:
+            saving: True while a thread still writes. It keeps its own connections.
+        """
+        self._has_left = True
+        self._training.leave()
+        if not self.meetings.is_running:
+            self._channels.meetings.leave()
+        if not saving:
+            self._channels.writing.leave()
 
     def together(self, act: Callable[[], Any]) -> list[Any]:
         """Do something on every rank. It succeeds on all of them, or fails on all of them.
