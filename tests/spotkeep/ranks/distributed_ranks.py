@@ -266,6 +266,9 @@ def train_sharded(rank: int, job: dict, port: int) -> None:
     optimizer = torch.optim.AdamW(parameters, lr=1e-2)
     torch.manual_seed(100 + rank)
     shards = ShardedState(models, optimizer)
+    if "hook_warns" in job:
+        warnings.simplefilter("always")
+        models[0].register_state_dict_post_hook(lambda *_: warnings.warn(job["hook_warns"], stacklevel=1))
     per_rank = {"torch": torch.default_generator}
     with Checkpointer({"shards": shards}, job["directory"], every_steps=4, per_rank=per_rank) as checkpointer:
         began = checkpointer.step

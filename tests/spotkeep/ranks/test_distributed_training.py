@@ -594,6 +594,16 @@ class TestShards:
         assert again.state == whole.state
         require_saved(again, CheckpointDirectory(tmp_path / "c").read(14).state, when="ended")
 
+    @pytest.mark.parametrize("division", ["flat", "flat with names"])
+    def test_torch_warns_of_none_of_its_own_older_parts_and_a_script_of_what_it_wants(self, train, tmp_path, division):
+        for steps in (4, 8):
+            run = train(tmp_path / "c", kind="shards", division=division, steps=steps, hook_warns="by the script")
+            assert run.codes == [0, 0], run.output
+            for output in run.output:
+                said = [line for line in output.splitlines() if "Warning: " in line]
+                assert said
+                assert [line for line in said if "UserWarning: by the script" not in line] == []
+
     def test_any_division_takes_what_any_other_has_saved(self, train, tmp_path):
         """One checkpoint goes through all divisions and numbers of ranks, and is trained on in each of them."""
         steps = 4
