@@ -24,5 +24,6 @@ def test_it_goes_on_with_as_many_ranks_and_with_others(tmp_path, kind):
         env=environment_of_script(), capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
+    assert "other settings" not in done.stderr
     said = [line for line in done.stdout.splitlines() if line and not line.startswith("spotkeep-event")]
     assert said == [f"{kind} is through"], done.stderr[-3000:]
