@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import socket
+import subprocess
 import sys
 import traceback
 from functools import partial
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 _ROOT = Path(__file__).parents[1]
+_KIND = "the kind "
 
 
 def environment_of_script(**variables: str) -> dict[str, str]:
@@ -68,6 +70,33 @@ def run_on_ranks(count: int, act: Callable[[], object]) -> list[int]:
     gc.freeze()
     pids = [fork(partial(_act_as_rank, rank, count, port, act)) for rank in range(count)]
     return [exit_code_of(pid) for pid in pids]
+
+
+def do_each_kind(act: Callable[[Path, str], object]) -> None:
+    """Be a script that does several kinds of a thing in one process, which imports a framework once for all of them.
+
+    Its words are a folder and the kinds. It prints a line with the name of each kind, and then what the kind prints. An
+    error ends its kind alone.
+    """
+    folder, *kinds = sys.argv[1:]
+    for kind in kinds:
+        say(f"{_KIND}{kind}")
+        place = Path(folder, kind)
+        place.mkdir()
+        try:
+            act(place, kind)
+        except BaseException:  # noqa: BLE001 - it is printed with the kind, and the next kind comes
+            traceback.print_exc(file=sys.stdout)
+
+
+def said_of_kinds(script: Path, folder: Path, *kinds: str) -> tuple[dict[str, list[str]], str]:
+    """Run a script of `do_each_kind`; return the lines that it prints of each kind, and its standard error."""
+    done = subprocess.run(
+        [sys.executable, str(script), str(folder), *kinds],
+        env=environment_of_script(), capture_output=True, text=True, timeout=900, check=True,
+    )  # fmt: skip
+    parts = [part.splitlines() for part in done.stdout.split(_KIND)[1:]]
+    return {kind: lines for kind, *lines in parts}, done.stderr
 
 
 def end_with_two_ranks(act: Callable[[], object]) -> NoReturn:

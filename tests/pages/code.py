@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from tests.pages.every_block import Placed, placed_blocks
 from tests.pages.shown import Block
 
 PROJECT = Path(__file__).parents[2]
+Start = Callable[[Path, Path], tuple[int, str]]
+
 SCRIPTS = Path(__file__).parent / "scripts"
 PLACE = "# the block of the page"
 _ROOTS = [PROJECT / folder for folder in ("training", "cli", "local", "lambda", "constructs", "stacks", "planner")]
@@ -139,10 +141,29 @@ def blocks_with_script(*scripts: str) -> list[Placed]:
     return [placed for placed in placed_blocks() if placed.block.script in scripts]
 
 
-def run_code(placed: Placed, folder: Path, *, python: str = sys.executable) -> None:
+def _interpreter(script: Path, folder: Path) -> tuple[int, str]:
+    folders = {"SPOTKEEP_CHECKPOINT_DIR": str(folder / "checkpoints"), "SM_MODEL_DIR": str(folder / "model")}
+    done = subprocess.run(
+        [sys.executable, script.name],
+        cwd=folder,
+        env=environment_of_script(**folders, TF_CPP_MIN_LOG_LEVEL="2"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def run_code(placed: Placed, folder: Path, *, start: Start | None = None) -> None:
     """Run the code of a block in its script, twice. The second run finds the checkpoints of the first.
 
     The first run may end on a notice that the script gives itself.
+
+    Args:
+        placed: The block.
+        folder: The folder that the script lies in and works in.
+        start: Runs a script, and gives its exit code and its output. None starts an interpreter.
 
     Raises:
         AssertionError: It ended with an error.
@@ -154,10 +175,6 @@ def run_code(placed: Placed, folder: Path, *, python: str = sys.executable) -> N
     code = textwrap.indent(plain_code(block), found[1])
     script = folder / "train.py"
     script.write_text(template[: found.start()] + code + template[found.end() :])
-    folders = {"SPOTKEEP_CHECKPOINT_DIR": str(folder / "checkpoints"), "SM_MODEL_DIR": str(folder / "model")}
-    environment = environment_of_script(**folders, TF_CPP_MIN_LOG_LEVEL="2")
     for ends in ({0, EXIT_INTERRUPTED}, {0}):
-        done = subprocess.run(
-            [python, script.name], cwd=folder, env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode in ends, f"{placed}\n{done.stdout}{done.stderr}"
+        code, output = (start or _interpreter)(script, folder)
+        assert code in ends, f"{placed}\n{output}"

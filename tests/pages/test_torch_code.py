@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.forked_scripts import Runs
 from tests.pages.code import blocks_with_script, run_code
 from tests.pages.every_block import Placed
 
@@ -25,5 +27,11 @@ SCRIPTS = (
 
 
 @pytest.mark.parametrize("placed", blocks_with_script(*SCRIPTS), ids=str)
-def test_the_code_runs_and_goes_on(placed: Placed, tmp_path: Path) -> None:
-    run_code(placed, tmp_path)
+def test_the_code_runs_and_goes_on(placed: Placed, tmp_path: Path, make_runs: Callable[..., Runs]) -> None:
+    # What most of them import takes seconds. Keras is not among it, because scripts choose its backend first.
+    runs = make_runs(
+        "torch.distributed.fsdp",
+        "torch._dynamo",
+        before="import os; os.chdir(os.path.dirname(os.environ['SM_MODEL_DIR']))",
+    )
+    run_code(placed, tmp_path, start=runs.run)

@@ -81,8 +81,11 @@ def test_a_notebook_has_no_arguments_of_its_own():
     assert describe_process(main=types.SimpleNamespace(), arguments=["-f", "kernel-7.json"], environment={}) == {}
 
 
-@pytest.mark.parametrize("rank", [["--local-rank", "3"], ["--local_rank=3"], ["--local-rank=3"]])
-def test_the_number_of_a_rank_is_no_setting(rank):
+@pytest.mark.parametrize(
+    "rank",
+    [["--local-rank", "3"], ["--local_rank=3"], ["--local-rank=3"], ["--node_rank", "1"], ["--world-size=4"]],
+)
+def test_the_number_of_a_rank_or_of_all_ranks_is_no_setting(rank):
     assert described("--lr", "1", *rank, "--seed", "2") == described("--lr", "1", "--seed", "2")
 
 

@@ -8,6 +8,7 @@ the same checkpoint. They leave after the same step when a notice reaches any of
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
 from collections.abc import Iterator, Mapping
@@ -255,6 +256,7 @@ class Checkpointer:
             self._setup.watch.stop()
             if session is not None:
                 session.leave_folder(ended=session.has_ended(exception_type))
+                session.ranks.leave(saving=session.saves.saving)
 
     def steps(self, total_steps: int) -> Iterator[int]:
         """Go through the steps that are left, from the restored one up to, not including, `total_steps`.
@@ -494,7 +496,9 @@ class Checkpointer:
             RemoteError: If S3 refuses.
             UsageError: If `step` is no number of steps.
         """
-        self._join().delete(_completed_steps(step, act="delete"))
+        step = _completed_steps(step, act="delete")
+        with self._joined() as session:
+            session.delete(step)
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -546,7 +550,8 @@ class Checkpointer:
             self._require_best()
         elif step is not None:
             step = _completed_steps(step, act="restore", or_else=f', "{BEST}" or nothing')
-        return self._join().restore(step, strict=strict)
+        with self._joined() as session:
+            return session.restore(step, strict=strict)
 
     def save(self, step: int, *, reason: str = "script", wait: bool = True) -> None:
         """Save the state now, for loops that count their own steps. Saving the same step again does nothing.
@@ -568,10 +573,10 @@ class Checkpointer:
                 ones are still there.
         """
         step = _completed_steps(step, act="save")
-        session = self._join()
-        session.save(step, reason=reason)
-        if wait:
-            session.saves.wait()
+        with self._joined(stay=not wait) as session:
+            session.save(step, reason=reason)
+            if wait:
+                session.saves.wait()
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until a save that is running is durable. Not collective. For the thread that trains.
@@ -602,10 +607,25 @@ class Checkpointer:
         return best
 
     def _join(self) -> Session:
-        """Give the session. The first call meets the other ranks, if there are any."""
+        """Give the session. The first call meets the other ranks, if there are any, and so does one after a block."""
         if self._session is None:
             self._session = Session(self._setup, progress=self._progress, facts=self._facts)
+        self._session.ranks.join()
         return self._session
+
+    @contextlib.contextmanager
+    def _joined(self, *, stay: bool = False) -> Iterator[Session]:
+        """Give the session for one call. Outside a block the ranks part after it.
+
+        Args:
+            stay: True where a thread goes on to talk with the other ranks after the call.
+        """
+        session = self._join()
+        try:
+            yield session
+        finally:
+            if not self._setup.watch.is_watching and not stay:
+                session.ranks.leave(saving=session.saves.saving)
 
     def _require_entered(self) -> Session:
         if self._session is None or not self._setup.watch.is_watching:

@@ -32,7 +32,7 @@ _SECRET_WORDS = frozenset(
 _SECRET_AT_THE_END = frozenset({"key", "token"})  # `max_token_length` and `num_key_value_heads` are none
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _PASSWORD_IN_URL = re.compile(r"(?<=//)[^/@\s]+(?=@)")
-_RANK_OPTION = re.compile(r"--?local[-_]rank")
+_RANK_OPTION = re.compile(r"--?((local|node)[-_]rank|world[-_]size)")
 
 
 def describe_process(
@@ -197,7 +197,7 @@ def _hyperparameters(environment: Mapping[str, str]) -> tuple[dict[str, Any], li
 
 
 def _without_rank(arguments: Sequence[str]) -> Iterator[str]:
-    """Leave out the number of the rank, which a launcher passes."""
+    """Leave out the number of the rank and that of all ranks, which a launcher passes."""
     words = iter(arguments)
     for word in words:
         name, equals, _ = word.partition("=")

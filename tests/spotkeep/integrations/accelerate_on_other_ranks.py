@@ -6,9 +6,7 @@ names the ranks an accelerator's. All that follows is accelerate's and torch's o
 
 from __future__ import annotations
 
-import sys
 from functools import partial
-from pathlib import Path
 
 import accelerate
 import torch
@@ -16,7 +14,7 @@ from accelerate.state import DistributedType, PartialState
 from accelerate.utils import DataLoaderConfiguration, FullyShardedDataParallelPlugin
 
 from spotkeep.loops.resumable_training import ResumableTraining
-from tests.forking import say
+from tests.forking import do_each_kind, say
 from tests.spotkeep.integrations.other_ranks import (
     BATCH,
     EPOCHS,
@@ -81,4 +79,4 @@ def main(folder, kind):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    do_each_kind(main)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 
 import lightning.pytorch as pl
 import torch
@@ -13,7 +11,7 @@ import torchmetrics
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
 from spotkeep.integrations.lightning import fit_resumably
-from tests.forking import say
+from tests.forking import do_each_kind, say
 from tests.spotkeep.integrations.other_ranks import (
     BATCH,
     EPOCHS,
@@ -127,4 +125,4 @@ def main(folder, kind):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    do_each_kind(main)

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.forking import environment_of_script
+from tests.forking import said_of_kinds
 
 pytest.importorskip("accelerate")
 
 pytestmark = [pytest.mark.torch, pytest.mark.long]
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_it_goes_on_with_as_many_ranks_and_with_others(tmp_path, kind):
-    """From two ranks to three and to one, with the saved state and the rows that are left."""
+KINDS = ("ddp", "fsdp")
+
+
+@pytest.fixture(scope="module")
+def said_on_other_ranks(tmp_path_factory):
     script = Path(__file__).with_name("accelerate_on_other_ranks.py")
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path), kind],
-        env=environment_of_script(), capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    said = [line for line in done.stdout.splitlines() if line and not line.startswith("spotkeep-event")]
-    assert said == [f"{kind} is through"], done.stderr[-3000:]
+    return said_of_kinds(script, tmp_path_factory.mktemp("other-ranks"), *KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_goes_on_with_as_many_ranks_and_with_others(said_on_other_ranks, kind):
+    """From two ranks to three and to one, with the saved state and the rows that are left."""
+    said, errors = said_on_other_ranks
+    lines = [line for line in said[kind] if line and not line.startswith("spotkeep-event")]
+    assert lines == [f"{kind} is through"], errors[-3000:]
+    assert "other settings" not in errors

@@ -25,7 +25,7 @@ from spotkeep import UsageError  # noqa: E402
 from spotkeep.events import EVENT_PREFIX  # noqa: E402
 from spotkeep.integrations.lightning import fit_resumably  # noqa: E402
 from spotkeep.notices.notice import all_are_done  # noqa: E402
-from tests.forking import environment_of_script  # noqa: E402
+from tests.forking import environment_of_script, said_of_kinds  # noqa: E402
 
 pytestmark = [
     pytest.mark.torch,
@@ -522,17 +522,22 @@ def test_on_two_ranks_it_ends_with_the_same_bits_on_both(tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp", "model parallel"])
-def test_it_goes_on_with_as_many_ranks_and_with_others(tmp_path, kind):
-    """From two ranks to three and to one, with the saved state, the rows that are left, and what was measured."""
+KINDS = ("ddp", "fsdp", "model parallel")
+
+
+@pytest.fixture(scope="module")
+def said_on_other_ranks(tmp_path_factory):
     script = Path(__file__).with_name("lightning_on_other_ranks.py")
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path), kind],
-        env=environment_of_script(), capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    said = [line for line in done.stdout.splitlines() if line and not line.startswith("spotkeep-event")]
-    assert said == [f"{kind} is through"], done.stderr[-3000:]
+    return said_of_kinds(script, tmp_path_factory.mktemp("other-ranks"), *KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_goes_on_with_as_many_ranks_and_with_others(said_on_other_ranks, kind):
+    """From two ranks to three and to one, with the saved state, the rows that are left, and what was measured."""
+    said, errors = said_on_other_ranks
+    lines = [line for line in said[kind] if line and not line.startswith("spotkeep-event")]
+    assert lines == [f"{kind} is through"], errors[-3000:]
+    assert "other settings" not in errors
 
 
 def test_processes_that_begin_in_the_middle_of_the_script_are_refused(tmp_path):

@@ -27,7 +27,7 @@ from spotkeep.disk.chunked_files import read_data_file  # noqa: E402
 from spotkeep.integrations.transformers import train_resumably  # noqa: E402
 from spotkeep.notices.notice import all_are_done, left_file  # noqa: E402
 from spotkeep.runner.script_checkpoints.putting_aside import put_aside_cut_off  # noqa: E402
-from tests.forking import environment_of_script  # noqa: E402
+from tests.forking import environment_of_script, said_of_kinds  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.long]
 
@@ -548,17 +548,22 @@ def test_a_fresh_machine_goes_on_from_s3_and_reads_the_checkpoint_once(
     assert len(read) == len(list((tmp_path / "first" / "step-5").glob("data-*"))), "each file once"
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_it_goes_on_with_as_many_ranks_and_with_others(tmp_path, kind):
-    """From two ranks to three and to one, with the saved state and the rows that are left, divided or whole."""
+KINDS = ("ddp", "fsdp")
+
+
+@pytest.fixture(scope="module")
+def said_on_other_ranks(tmp_path_factory):
     script = Path(__file__).with_name("trainer_on_other_ranks.py")
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path), kind],
-        env=environment_of_script(), capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    said = [line for line in done.stdout.splitlines() if line and not line.startswith(("{", "spotkeep-event"))]
-    assert said == [f"{kind} is through"], done.stderr[-3000:]
+    return said_of_kinds(script, tmp_path_factory.mktemp("other-ranks"), *KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_goes_on_with_as_many_ranks_and_with_others(said_on_other_ranks, kind):
+    """From two ranks to three and to one, with the saved state and the rows that are left, divided or whole."""
+    said, errors = said_on_other_ranks
+    lines = [line for line in said[kind] if line and not line.startswith(("{", "spotkeep-event"))]
+    assert lines == [f"{kind} is through"], errors[-3000:]
+    assert "other settings" not in errors
 
 
 def test_a_checkpoint_of_another_model_is_refused_by_name(tmp_path):

@@ -6,16 +6,14 @@ names the ranks an accelerator's. All that follows is accelerate's and torch's o
 
 from __future__ import annotations
 
-import sys
 from functools import partial
-from pathlib import Path
 
 import torch
 import transformers
 from accelerate.state import DistributedType, PartialState
 
 from spotkeep.integrations.transformers import train_resumably
-from tests.forking import say
+from tests.forking import do_each_kind, say
 from tests.spotkeep.integrations.other_ranks import (
     BATCH,
     EPOCHS,
@@ -93,4 +91,4 @@ def main(folder, kind):
 
 if __name__ == "__main__":
     assert transformers.BertForSequenceClassification  # transformers imports it when it is asked for
-    main(Path(sys.argv[1]), sys.argv[2])
+    do_each_kind(main)

@@ -33,6 +33,7 @@ from torch.utils.data import (  # noqa: E402
     RandomSampler,
 )
 
+from spotkeep.loops.resumable_training import _described as described_loader  # noqa: E402
 from spotkeep.loops.torch_batches import KeyedCollate, KeyedDataset, KeyedIndex  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -594,3 +595,27 @@ def test_another_batch_size_is_refused(tmp_path):
     run(lambda: DataLoader(Augmented(), 3), tmp_path, stop_after=2)
     with pytest.raises(UsageError, match="a loader with 4 batches, and this one has 3"):
         run(lambda: DataLoader(Augmented(), 4), tmp_path)
+
+
+def test_another_number_of_ranks_is_no_other_loader_and_other_samples_are():
+    from accelerate.data_loader import BatchSamplerShard
+
+    rows = range(47)
+
+    def by_torch(ranks, rows=rows, size=4):
+        sampler = torch.utils.data.DistributedSampler(rows, num_replicas=ranks, rank=0)
+        return DataLoader(rows, batch_size=size, sampler=sampler)
+
+    def by_accelerate(ranks, rows=rows, size=4):
+        batches = BatchSampler(RandomSampler(rows), size, drop_last=False)
+        return DataLoader(rows, batch_sampler=BatchSamplerShard(batches, num_processes=ranks, process_index=0))
+
+    for loader in (by_torch, by_accelerate):
+        assert len({len(loader(ranks)) for ranks in (1, 2, 3)}) == 3
+        assert described_loader(loader(1)) == described_loader(loader(2)) == described_loader(loader(3))
+        assert described_loader(loader(2)) != described_loader(loader(2, rows=range(46)))
+    assert described_loader(by_torch(2)) == described_loader(DataLoader(rows, batch_size=4, shuffle=True))
+    assert described_loader(by_torch(2)) != described_loader(by_torch(2, size=5))
+    fewer = DataLoader(rows, batch_size=4, sampler=RandomSampler(rows, num_samples=20))
+    assert described_loader(fewer) != described_loader(DataLoader(rows, batch_size=4))
+    assert described_loader([1, 2]) != described_loader([1, 2, 3])

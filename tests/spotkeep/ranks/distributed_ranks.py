@@ -87,6 +87,7 @@ def run_rank(rank: int, job: dict, port: int) -> None:
         "uneven": train_uneven,
         "free": train_free,
         "back": go_back,
+        "folds": train_folds,
     }
     kinds[job.get("kind", "steps")](rank, job, port)
 
@@ -265,6 +266,9 @@ def train_sharded(rank: int, job: dict, port: int) -> None:
     optimizer = torch.optim.AdamW(parameters, lr=1e-2)
     torch.manual_seed(100 + rank)
     shards = ShardedState(models, optimizer)
+    if "hook_warns" in job:
+        warnings.simplefilter("always")
+        models[0].register_state_dict_post_hook(lambda *_: warnings.warn(job["hook_warns"], stacklevel=1))
     per_rank = {"torch": torch.default_generator}
     with Checkpointer({"shards": shards}, job["directory"], every_steps=4, per_rank=per_rank) as checkpointer:
         began = checkpointer.step
@@ -497,6 +501,52 @@ def go_back(rank: int, job: dict, port: int) -> None:
         json.dumps({"found": found, "refused": refused, "steps": checkpointer.all_steps()})
     )
     dist.destroy_process_group()
+
+
+def train_folds(rank: int, job: dict, port: int) -> None:
+    """One training after another, with one process group for all of them or one for each."""
+    import torch
+    import torch.distributed as dist
+
+    from spotkeep import Checkpointer
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="none")
+    gc.disable()
+    opened = []
+    for fold in range(job["folds"]):
+        if not dist.is_initialized():
+            dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
+            by_torch = opened_here()
+        done = torch.zeros(1)
+        with Checkpointer({"done": done}, job["directory"], every_steps=2, name=f"fold-{fold}") as checkpointer:
+            for step in checkpointer.steps(4):
+                done.fill_(step + 1)
+                if [rank, fold] == job.get("fails") and step == 2:
+                    raise KeyError("a mistake of this rank")
+                if [rank, fold] == job.get("killed") and step == 2:
+                    os.kill(os.getpid(), signal.SIGKILL)
+        opened.append([here - before for here, before in zip(opened_here(), by_torch, strict=True)])
+        if job.get("calls_outside"):
+            checkpointer.delete(2)
+            assert (checkpointer.restore(4), done.item()) == (4, 4)
+            checkpointer.save(5)
+            with checkpointer:
+                assert [*checkpointer.steps(7)] == [5, 6]
+            opened.append([here - before for here, before in zip(opened_here(), by_torch, strict=True)])
+        if job.get("groups_of_each"):
+            dist.destroy_process_group()
+            # The next group of torch's meets at the same port, and no rank may come while rank 0 still listens there.
+            Path(f"{job['out']}.{rank}.{fold}").touch()
+            while not all(Path(f"{job['out']}.{other}.{fold}").exists() for other in range(job["world_size"])):
+                time.sleep(0.01)
+    Path(f"{job['out']}.{rank}.json").write_text(json.dumps({"opened": opened}), encoding="utf-8")
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def opened_here() -> list[int]:
+    """Count the open files and the threads of this process."""
+    return [len([*Path(f"/proc/self/{what}").iterdir()]) for what in ("fd", "task")]
 
 
 def train_uneven(rank: int, job: dict, port: int) -> None:

@@ -87,6 +87,7 @@ def test_ranks_that_cannot_meet_name_the_limit_on_open_files(monkeypatch):
         raise RuntimeError("socket: Too many open files")
 
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_rank", lambda: 0)
     monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
     monkeypatch.setattr(distributed, "new_group", refuse)
     with pytest.raises(UsageError, match=r"Too many open files; .* a higher limit on open files \(ulimit -n\)"):

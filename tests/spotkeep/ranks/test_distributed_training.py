@@ -505,6 +505,28 @@ class TestFreeRanks:
         assert all("spotkeep-ranks" not in result["threads"] for result in run.results)
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the open files and threads are counted in /proc")
+class TestFolds:
+    """Many trainings in one process: each ends its connections to the other ranks."""
+
+    def test_a_training_that_has_ended_leaves_no_open_file_and_no_thread(self, train, tmp_path):
+        run = train(tmp_path / "c", world_size=3, kind="folds", folds=3, calls_outside=True)
+        assert run.codes == [0] * 3, run.output
+        assert [count for result in run.results for counts in result["opened"] for count in counts if count > 0] == []
+
+    def test_each_training_may_have_a_process_group_of_its_own(self, train, tmp_path):
+        run = train(tmp_path / "c", world_size=3, kind="folds", folds=3, groups_of_each=True)
+        assert run.codes == [0] * 3, run.output
+        assert [count for result in run.results for counts in result["opened"] for count in counts if count > 0] == []
+
+    def test_a_rank_that_fails_or_is_lost_does_not_hold_the_others(self, train, tmp_path):
+        for name, code in (("fails", 1), ("killed", -signal.SIGKILL)):
+            run = train(tmp_path / name, world_size=3, kind="folds", folds=3, **{name: [1, 1]})
+            assert run.codes == [1, code, 1], run.output
+            for rank in (0, 2):
+                assert "RankLostError: another rank of this training" in run.output[rank]
+
+
 def test_ranks_go_back_to_the_best_checkpoint_together_and_remove_newer_ones(train, tmp_path):
     run = train(tmp_path / "back", kind="back")
     assert run.codes == [0, 0], run.output
@@ -571,6 +593,16 @@ class TestShards:
         assert again.began[0] in (4, 8)
         assert again.state == whole.state
         require_saved(again, CheckpointDirectory(tmp_path / "c").read(14).state, when="ended")
+
+    @pytest.mark.parametrize("division", ["flat", "flat with names"])
+    def test_torch_warns_of_none_of_its_own_older_parts_and_a_script_of_what_it_wants(self, train, tmp_path, division):
+        for steps in (4, 8):
+            run = train(tmp_path / "c", kind="shards", division=division, steps=steps, hook_warns="by the script")
+            assert run.codes == [0, 0], run.output
+            for output in run.output:
+                said = [line for line in output.splitlines() if "Warning: " in line]
+                assert said
+                assert [line for line in said if "UserWarning: by the script" not in line] == []
 
     def test_any_division_takes_what_any_other_has_saved(self, train, tmp_path):
         """One checkpoint goes through all divisions and numbers of ranks, and is trained on in each of them."""

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from spotkeep import Checkpointer, RandomStates, StateMismatchError
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -363,3 +364,82 @@ def test_a_restore_of_the_model_alone_names_no_settings_of_what_it_left_out(tmp_
     Checkpointer({"model": torch.nn.Linear(3, 2)}, tmp_path).restore(strict=False)
     assert "left out what does not fit: state['optimizer']" in caplog.text
     assert "state['optimizer'].lr" not in caplog.text
+
+
+class Twice(torch.nn.Module):
+    """Layers of which some are compiled, one inside another."""
+
+    def __init__(self, compile_part):
+        super().__init__()
+        inner = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
+        inner[0].bias.requires_grad_(False)
+        inner[1].eval()
+        inner[1] = compile_part(inner[1])
+        self.outer = compile_part(torch.nn.Sequential(compile_part(inner), torch.nn.Linear(3, 2)))
+        self.last = torch.nn.Linear(2, 1)
+
+    def forward(self, rows):
+        return self.last(self.outer(rows))
+
+
+def as_it_is(part):
+    return part
+
+
+def as_compiled(part):
+    return torch.compile(part, backend="eager")
+
+
+class OfItsOwn(Twice):
+    """Names its state in its own way."""
+
+    def _load_from_state_dict(self, *arguments):
+        super()._load_from_state_dict(*arguments)
+
+
+def of_twice(compile_part, kind=Twice):
+    net = kind(compile_part)
+    return {"net": net, "optimizer": torch.optim.SGD(net.parameters(), lr=0.1)}
+
+
+def step_of_twice(parts, done):
+    parts["optimizer"].zero_grad()
+    parts["net"](torch.full((4, 3), float(done))).sum().backward()
+    parts["optimizer"].step()
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array")
+@pytest.mark.parametrize("ways", [(as_compiled, as_it_is), (as_it_is, as_compiled), (as_compiled, as_compiled)])
+def test_compiled_parts_go_on_as_plain_ones_and_plain_ones_as_compiled(tmp_path, ways):
+    whole = train(partial(of_twice, as_it_is), step_of_twice, tmp_path / "whole")["net"]
+    with pytest.raises(ProcessEndedError):
+        train(partial(of_twice, ways[0]), step_of_twice, tmp_path / "c", stop_after=STOPPED_AFTER)
+    again = train(partial(of_twice, ways[1]), step_of_twice, tmp_path / "c")["net"]
+
+    def named(net):
+        tensors = {name.replace("_orig_mod.", ""): contents(value) for name, value in net.state_dict().items()}
+        frozen = {name.replace("_orig_mod.", ""): value.requires_grad for name, value in net.named_parameters()}
+        modes = {name.replace("_orig_mod", "").strip("."): part.training for name, part in net.named_modules()}
+        return tensors, frozen, {name.replace("..", "."): mode for name, mode in modes.items()}
+
+    assert named(again) == named(whole)
+    saved = CheckpointDirectory(tmp_path / "c").read(STEPS).state["net"]
+    assert [name for name in saved if "_orig_mod" in name] == []
+    assert saved._metadata["outer.0.1"] == {"version": 2}, "of a batch norm, and not of its wrapper"
+
+
+def test_compiled_parts_of_a_module_that_names_its_own_state_keep_their_names(tmp_path):
+    assert_ends_as_one_left_alone(partial(of_twice, as_compiled, OfItsOwn), step_of_twice, tmp_path)
+    saved = CheckpointDirectory(tmp_path / "interrupted").read(STEPS).state["net"]
+    assert "outer._orig_mod.0._orig_mod.0.weight" in saved
+
+
+def test_a_compiled_part_with_an_entry_of_its_own_keeps_its_name(tmp_path):
+    def make():
+        parts = of_twice(as_compiled)
+        torch.nn.Module.register_buffer(parts["net"].outer, "beside", torch.zeros(1))
+        return parts
+
+    assert_ends_as_one_left_alone(make, step_of_twice, tmp_path)
+    saved = CheckpointDirectory(tmp_path / "interrupted").read(STEPS).state["net"]
+    assert {"outer.beside", "outer._orig_mod.0.0.weight"} <= set(saved)

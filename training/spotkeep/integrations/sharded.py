@@ -44,6 +44,9 @@ _WRAPPED_AS = {
 }
 """The attribute with the module itself, in wrappers that no name of a parameter shows."""
 
+_OLDER_PARTS = "`_get_pg_default_device`|Multiple backends are registered with this ProcessGroup"
+"""The beginnings of what torch says when its older `FullyShardedDataParallel` asks for the device of a group."""
+
 _SHOWN = 5
 
 
@@ -119,16 +122,19 @@ class ShardedState(UnitedState):
             ValueError: The groups of an optimizer are others than the saved ones.
             RuntimeError: The model has other parameters.
         """
-        for module in self._models:
-            _load_model(module, saved["model"])
-        if len(saved["optimizers"]) != len(self._optimizers):
-            raise ValueError(f"{len(saved['optimizers'])} optimizers were saved, and there are {len(self._optimizers)}")
-        for optimizer, kept in zip(self._optimizers, saved["optimizers"]):
-            older = self._older()
-            if older is None:
-                _load_optimizer(optimizer, kept, _names_of(self._models))
-            else:
-                _load_older_optimizer(older, optimizer, kept)
+        older = self._older()
+        with _quiet(older):
+            for module in self._models:
+                _load_model(module, saved["model"])
+            if len(saved["optimizers"]) != len(self._optimizers):
+                raise ValueError(
+                    f"{len(saved['optimizers'])} optimizers were saved, and there are {len(self._optimizers)}"
+                )
+            for optimizer, kept in zip(self._optimizers, saved["optimizers"]):
+                if older is None:
+                    _load_optimizer(optimizer, kept, _names_of(self._models))
+                else:
+                    _load_older_optimizer(older, optimizer, kept)
 
     def _older(self) -> torch.nn.Module | None:
         """Give the model that is divided by torch's older `FullyShardedDataParallel`, if it is."""
@@ -144,13 +150,14 @@ class ShardedState(UnitedState):
         """Give the part of this rank."""
         older = self._older()
         names = {} if older is not None else _names_of(self._models)
-        return {
-            "model": _model_state(self._models),
-            "optimizers": [
-                _optimizer_state(optimizer, names) if older is None else _older_optimizer_state(older, optimizer)
-                for optimizer in self._optimizers
-            ],
-        }
+        with _quiet(older):
+            return {
+                "model": _model_state(self._models),
+                "optimizers": [
+                    _optimizer_state(optimizer, names) if older is None else _older_optimizer_state(older, optimizer)
+                    for optimizer in self._optimizers
+                ],
+            }
 
     def _joined(self, local: dict[str, Any]) -> dict[str, Any]:
         """Give the state of all ranks, from the part of this one and the outlines of all."""
@@ -305,14 +312,28 @@ def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _as_shards(model: torch.nn.Module) -> Iterator[None]:
-    """Let torch's older `FullyShardedDataParallel` give and take parts."""
+def _quiet(older: torch.nn.Module | None) -> Iterator[None]:
+    """Keep out of the log that torch's older `FullyShardedDataParallel` uses older parts of torch itself.
+
+    A script cannot change that. Other warnings stay, for example those of its own hooks.
+
+    Args:
+        older: A model that it divides. None for none, which changes nothing.
+    """
+    if older is None:
+        yield
+        return
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        with FullyShardedDataParallel.state_dict_type(
-            model, StateDictType.SHARDED_STATE_DICT, ShardedStateDictConfig(), ShardedOptimStateDictConfig()
-        ):
-            yield
+        for kind, message in ((FutureWarning, ""), (UserWarning, _OLDER_PARTS)):
+            warnings.filterwarnings("ignore", message, kind, module=r"torch\.distributed\.|spotkeep\.")
+        yield
+
+
+def _as_shards(model: torch.nn.Module) -> Any:
+    """Let torch's older `FullyShardedDataParallel` give and take parts."""
+    return FullyShardedDataParallel.state_dict_type(
+        model, StateDictType.SHARDED_STATE_DICT, ShardedStateDictConfig(), ShardedOptimStateDictConfig()
+    )
 
 
 def _older_optimizer_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:

@@ -34,6 +34,9 @@ _logger = logging.getLogger("spotkeep")
 
 _RANDOM = "random states"
 _LOOP = "loop"
+_MOST_SAMPLERS = 10
+"""Samplers that wrap each other."""
+
 _PROGRESS_BARS = ("tqdm", "rich")
 
 
@@ -705,13 +708,34 @@ def _described(batches: Iterable[Any]) -> dict[str, Any]:
     if type(inner).__module__.startswith("torchdata."):
         # Its sampler draws an order when it is asked for one, which is twice with workers, and the second one counts.
         described["has workers"] = getattr(inner, "num_workers", 0) > 0
-    for name, sized in (("batches", batches), ("samples", data)):
+    drawn = _drawn_by_all_ranks(batches)
+    # A rank's number of batches follows from the number of ranks, which may change.
+    for name, sized in (("batches", batches) if drawn is None else ("samples drawn", drawn), ("samples", data)):
         # A loader without a length has the method all the same.
         with contextlib.suppress(TypeError, NotImplementedError):
             described[name] = len(sized)  # type: ignore[arg-type]
     if isinstance(tensors := getattr(data, "tensors", None), tuple):
         described["content"] = [array_text(tensor) for tensor in tensors]
     return described
+
+
+def _drawn_by_all_ranks(batches: Iterable[Any]) -> Any:
+    """Give what has as many samples as all ranks draw in a pass. None where the loader has no sampler of samples."""
+    sampler = getattr(batches, "batch_sampler", None)
+    found = getattr(batches, "sampler", None) if sampler is None else _inside(sampler)
+    for _ in range(_MOST_SAMPLERS):
+        inner = _inside(found)
+        if inner is None:
+            break
+        found = inner
+    # A DistributedSampler draws the samples of one rank.
+    return getattr(found, "dataset", found) if hasattr(found, "num_replicas") else found
+
+
+def _inside(sampler: Any) -> Any:
+    """Give the sampler that another one wraps. accelerate wraps one of batches. None for none."""
+    inner = getattr(sampler, "batch_sampler", None)
+    return getattr(sampler, "sampler", None) if inner is None else inner
 
 
 def _batch_source(batches: Iterable[Any], state: Sequence[Any]) -> BatchSource:

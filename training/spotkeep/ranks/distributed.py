@@ -5,6 +5,9 @@ They are for the thread that trains, the thread that writes, and the thread that
 neither mix with nor wait behind the training's collectives (NCCL's run in the order of the GPU's stream). A killed rank
 of torch is noticed at once, because its connections close. The rank that notices closes its own, so no rank waits for a
 dead one. Files are no channel, because each host of a SageMaker job has its own disk. Messages are JSON.
+
+The groups end with the block of the Checkpointer, so a process with many trainings has those of one at a time. Each
+rank ends its own without a message. All that it has sent to the others is with the system by then.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ Json = Any
 _ANSWER_SECONDS = 1800.0
 _JAX_POLL_MS = 1000
 _TIMED_OUT = "DEADLINE_EXCEEDED"
+_GONE = "another rank of this training is gone, or does not answer"
 _joined = itertools.count()  # Each process of JAX joins as often as the others.
 
 
@@ -41,6 +45,17 @@ class Ranks(Protocol):
     @property
     def world_size(self) -> int:
         """The number of ranks."""
+
+    def join(self) -> None:
+        """Meet the other ranks, at first or after `leave`. Every rank must call it.
+
+        Raises:
+            RankLostError: If one of them was lost before.
+            UsageError: If not every rank comes.
+        """
+
+    def leave(self) -> None:
+        """End the connections of this rank. Not collective, and the other ranks do not wait."""
 
     def exchange(self, message: Json) -> list[Json]:
         """Send an answer to all ranks, and give the answers of all, in the order of the ranks.
@@ -63,6 +78,12 @@ class OneRank:
     rank = 0
     world_size = 1
 
+    def join(self) -> None:
+        """Meet the other ranks, of which there is none."""
+
+    def leave(self) -> None:
+        """End the connections, of which there is none."""
+
     def exchange(self, message: Json) -> list[Json]:
         """Send an answer to all ranks, and give the answers of all."""
         return [message]
@@ -77,15 +98,46 @@ class TorchRanks:
 
     Args:
         torch: The library.
-        group: The process group, on the CPU.
     """
 
-    def __init__(self, torch: Any, group: Any) -> None:
+    def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._distributed = torch.distributed
-        self._group = group
-        self.rank: int = self._distributed.get_rank(group)
-        self.world_size: int = self._distributed.get_world_size(group)
+        self._group: Any = None
+        self._process = os.getpid()
+        self._is_lost = False
+        self.rank: int = self._distributed.get_rank()
+        self.world_size: int = self._distributed.get_world_size()
+
+    def join(self) -> None:
+        """Meet the other ranks in a new group. Every rank must call it."""
+        self.leave()
+        if self._is_lost:
+            raise RankLostError(f"{_GONE}: it was lost before")
+        there = self._distributed.get_world_size() if self._distributed.is_initialized() else 1
+        if there != self.world_size:
+            raise UsageError(
+                f"this Checkpointer has met {self.world_size} ranks before, and there are {there} now: make a new "
+                "Checkpointer once the process group has changed"
+            )
+        try:
+            self._group = self._distributed.new_group(backend="gloo", timeout=timedelta(seconds=_ANSWER_SECONDS))
+        except RuntimeError as error:
+            raise UsageError(
+                f"the ranks could not meet: {error}; every rank must enter its own Checkpointer, at the same place of "
+                "the script. A Checkpointer keeps its connections to the end of its block, so a script with many "
+                "nested blocks or many ranks needs a higher limit on open files (ulimit -n)"
+            ) from error
+
+    def leave(self) -> None:
+        """End the group of this rank. Its connections close with the last reference to it."""
+        if self._process != os.getpid():
+            return  # A forked process has no thread of the group, and its end would wait for them.
+        group, self._group = self._group, None
+        if group is not None:
+            # The script may have ended all groups before. An error here says so, and this one is gone then.
+            with contextlib.suppress(RuntimeError, ValueError):
+                self._distributed.destroy_process_group(group)
 
     def exchange(self, message: Json) -> list[Json]:
         """Send an answer to all ranks, and give the answers of all."""
@@ -112,7 +164,7 @@ class TorchRanks:
         return gathered
 
     def _call(self, collective: Callable[..., None], *arguments: Any, **options: Any) -> None:
-        problem = "it was lost before"
+        problem = "it was lost before" if self._is_lost else "this rank has left the others"
         if self._group is not None:
             try:
                 collective(*arguments, group=self._group, **options)
@@ -122,10 +174,9 @@ class TorchRanks:
                 return
             # Only those who wait for the lost rank itself have noticed. The others wait for this one, so close it, and
             # let nothing keep it open: the traceback of the error would.
-            with contextlib.suppress(RuntimeError, ValueError):
-                self._distributed.destroy_process_group(self._group)
-            self._group = None
-        raise RankLostError(f"another rank of this training is gone, or does not answer: {problem}")
+            self._is_lost = True
+            self.leave()
+        raise RankLostError(f"{_GONE}: {problem}")
 
 
 class JaxRanks:
@@ -149,10 +200,16 @@ class JaxRanks:
         self._round = 0
         self._is_lost = False
 
+    def join(self) -> None:
+        """Meet the other processes. The service knows them already."""
+
+    def leave(self) -> None:
+        """End the connections. The service keeps its own to the end of the process."""
+
     def exchange(self, message: Json) -> list[Json]:
         """Send an answer to all ranks, and give the answers of all."""
         if self._is_lost:
-            raise RankLostError("another rank of this training is gone, or does not answer: it was lost before")
+            raise RankLostError(f"{_GONE}: it was lost before")
         place = f"{self._name}/{self._round}"
         limit = time.monotonic() + _ANSWER_SECONDS
         try:
@@ -164,7 +221,7 @@ class JaxRanks:
             self._is_lost = True
             with contextlib.suppress(RuntimeError):
                 self._client.key_value_set(f"{self._name}/lost", str(self.rank))
-            raise RankLostError(f"another rank of this training is gone, or does not answer: {error}") from error
+            raise RankLostError(f"{_GONE}: {error}") from error
         self._round += 1
         return answers
 
@@ -201,6 +258,16 @@ class Channels:
     writing: Ranks
     meetings: Ranks
 
+    def join(self) -> None:
+        """Meet the other ranks on all channels. Every rank must call it.
+
+        Raises:
+            RankLostError: If one of them was lost before.
+            UsageError: If not every rank comes.
+        """
+        for channel in (self.training, self.writing, self.meetings):
+            channel.join()
+
 
 def join_ranks(environment: Mapping[str, str] | None = None) -> Channels:
     """Meet the other ranks, where `torch.distributed` or `jax.distributed` has them. Every rank must call it.
@@ -220,15 +287,9 @@ def join_ranks(environment: Mapping[str, str] | None = None) -> Channels:
         return Channels(OneRank(), OneRank(), OneRank())
     if distributed.get_world_size() == 1:
         return Channels(OneRank(), OneRank(), OneRank())
-    try:
-        groups = [distributed.new_group(backend="gloo", timeout=timedelta(seconds=_ANSWER_SECONDS)) for _ in range(3)]
-    except RuntimeError as error:
-        raise UsageError(
-            f"the ranks could not meet: {error}; every rank must enter its own Checkpointer, at the same place of the "
-            "script. Each Checkpointer keeps its connections until the process ends, so a script with many trainings "
-            "needs a higher limit on open files (ulimit -n)"
-        ) from error
-    return Channels(*(TorchRanks(torch, group) for group in groups))
+    channels = Channels(TorchRanks(torch), TorchRanks(torch), TorchRanks(torch))
+    channels.join()
+    return channels
 
 
 def _join_jax(state: Any) -> Channels:

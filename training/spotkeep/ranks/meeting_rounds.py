@@ -118,6 +118,11 @@ class MeetingRounds:
             self._changed.notify_all()
 
     @property
+    def is_running(self) -> bool:
+        """True while the thread is there, also one that waits for a rank that does not answer."""
+        return self._thread is not None
+
+    @property
     def questions(self) -> Questions:
         """The questions so far."""
         return self._meetings.questions

@@ -419,20 +419,48 @@ class RankGroup:
     """
 
     def __init__(self, path: Path, *, ranks_upload: bool = False) -> None:
-        channels = join_ranks()
-        self._training = channels.training
-        self.rank = self._training.rank
-        self.world_size = self._training.world_size
+        self._channels = channels = join_ranks()
+        self._has_left = False
+        self.rank = channels.training.rank
+        self.world_size = channels.training.world_size
         self.is_one_process = self.world_size == 1
         self.is_first = self.rank == 0
         self._joinables = Joinables()
         self._searches_left = 0
-        self._comparison = RankComparison(self._training, self._joinables)
+        self._comparison = RankComparison(channels.training, self._joinables)
         self.meetings = MeetingRounds(channels.meetings)
-        self.shared = (
-            None if self.world_size == 1 else SharedDirectory(path, ranks=channels.writing, ranks_upload=ranks_upload)
-        )
+        self.shared: SharedDirectory | None = None
+        if not self.is_one_process:
+            try:
+                self.shared = SharedDirectory(path, ranks=channels.writing, ranks_upload=ranks_upload)
+            except BaseException:
+                self.leave(saving=False)
+                raise
         self.directory = self.shared or CheckpointDirectory(path)
+
+    def join(self) -> None:
+        """Meet the other ranks again after `leave`. Every rank must call it. It does nothing before that.
+
+        Raises:
+            RankLostError: If a rank was lost before.
+            UsageError: If not every rank comes.
+        """
+        if self._has_left:
+            self._channels.join()
+            self._has_left = False
+
+    def leave(self, *, saving: bool) -> None:
+        """End the connections to the other ranks, which do not wait for that.
+
+        Args:
+            saving: True while a thread still writes. It keeps its own connections.
+        """
+        self._has_left = True
+        self._channels.training.leave()
+        if not self.meetings.is_running:
+            self._channels.meetings.leave()
+        if not saving:
+            self._channels.writing.leave()
 
     def together(self, act: Callable[[], Any]) -> list[Any]:
         """Do something on every rank. It succeeds on all of them, or fails on all of them.
@@ -444,7 +472,7 @@ class RankGroup:
             OtherRankError: If it went wrong on another rank only.
             RankLostError: If a rank is gone.
         """
-        return together(self._training, act)
+        return together(self._channels.training, act)
 
     def exchange(self, message: Any) -> list[Any]:
         """Send a JSON value to all ranks, and give the values of all in their order.
@@ -452,7 +480,7 @@ class RankGroup:
         Raises:
             RankLostError: If a rank is gone.
         """
-        return self._training.exchange(message)
+        return self._channels.training.exchange(message)
 
     def largest(self, numbers: Sequence[int]) -> list[int]:
         """Give the largest number of all ranks in each place.
@@ -460,7 +488,7 @@ class RankGroup:
         Raises:
             RankLostError: If a rank is gone.
         """
-        return self._training.largest(numbers)
+        return self._channels.training.largest(numbers)
 
     def encode(self, state: TrainingState) -> EncodedState | EncodedShare:
         """Encode the bytes that this rank writes. Every rank must call it.

@@ -588,10 +588,11 @@ def divided_sharded_tensor(tensor: Any) -> DividedArray:
         Part(Box(tuple(shard.metadata.shard_offsets), tuple(shard.metadata.shard_sizes)), shard.tensor.detach())
         for shard in tensor.local_shards()
     ]
+    metadata = tensor.metadata()  # which torch gives without a warning, unlike the attributes of a tensor
     return DividedArray(
         kind="tensor",
-        dtype=arrays.dtype_name(tensor.dtype),
-        shape=tuple(tensor.size()),
+        dtype=arrays.dtype_name(metadata.tensor_properties.dtype),
+        shape=tuple(metadata.size),
         parts=tuple(part for part in parts if part.box.volume),
         source=tensor,
     )

@@ -27,13 +27,13 @@ from .resharding import Piece, SavedBox, pieces_of
 from .state_dicts import (
     is_module,
     is_optimizer,
+    load_into,
     loads_in_its_own_way,
     module_state,
     module_tensors,
     put_back_module,
     put_back_optimizer,
     tensors_beside,
-    without_wrapper,
 )
 
 _logger = logging.getLogger("spotkeep")
@@ -365,7 +365,7 @@ def _own_state_refused(value: Any, path: str, digest: Callable[[arrays.Buffer], 
     torch = loaded("torch")
     no_memory = (MemoryError,) if torch is None else (MemoryError, torch.OutOfMemoryError)
     try:
-        without_wrapper(value).load_state_dict(object_state(value))
+        load_into(value, object_state(value))
     except no_memory:
         return []
     except BaseException as error:  # it would end a resume, whatever it is

@@ -25,6 +25,9 @@ _OVERRIDABLE = (
 WRAPPED_AS = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
 """The attribute with the module itself, in wrappers of torch whose own `state_dict` has it in every name."""
 
+_COMPILED = "OptimizedModule"
+_INNER = f"{WRAPPED_AS[_COMPILED]}."
+
 
 class StateDict(OrderedDict):  # type: ignore[type-arg]
     """The items of a `state_dict`, and the facts that belong to them.
@@ -70,8 +73,67 @@ def module_state(module: Any) -> Any:
         return items
     state = StateDict(items)
     state._metadata = getattr(items, "_metadata", None)
-    state.frozen, state.evaluating = _flags(module)
+    compiled = _compiled_inside(module)
+    if compiled:
+        state = _renamed(state, lambda name: _without(compiled, name))
+    state.frozen, state.evaluating = _flags(module, compiled)
     return state
+
+
+def load_into(module: Any, saved: Any) -> None:
+    """Let a module, or another object, load a state that `module_state` or its own `state_dict` has given.
+
+    Raises:
+        RuntimeError: If its own loader refuses.
+    """
+    module = without_wrapper(module)
+    compiled = _compiled_inside(module) if is_module(module) else []
+    module.load_state_dict(_renamed(saved, lambda name: _within(compiled, name)) if compiled else saved)
+
+
+def _renamed(state: Any, new_name: Callable[[str], str]) -> StateDict:
+    renamed = StateDict({new_name(name): value for name, value in state.items()})
+    # The version of a compiled module is that of what it compiles, which comes after the wrapper.
+    versions = getattr(state, "_metadata", None) or {}
+    renamed._metadata = OrderedDict((new_name(f"{name}.")[:-1], value) for name, value in versions.items())
+    return renamed
+
+
+def _compiled_inside(module: Any) -> list[str]:
+    """Find modules inside a module that `torch.compile` wraps, which shows in the names of its `state_dict`.
+
+    A checkpoint leaves that out of the names, so a training without `torch.compile` goes on from it. A module that
+    names its state in its own way keeps its names.
+
+    Returns:
+        Their names with the wrappers around them and a dot behind, the outer ones first.
+    """
+    if loaded("torch._dynamo.eval_frame") is None:
+        return []
+    found = [
+        f"{name}."
+        for name, part in module.named_modules(remove_duplicate=False)
+        if type(part).__name__ == _COMPILED and _is_of_torch(part)
+        # Nothing else is in the wrapper, so that no other entry can have the name.
+        if part._modules.keys() == {WRAPPED_AS[_COMPILED]} and not part._parameters and not part._buffers
+    ]
+    return [] if found and loads_in_its_own_way(module) else found
+
+
+def _without(compiled: list[str], name: str) -> str:
+    """Give a name without the wrappers of compiled modules."""
+    for path in reversed(compiled):
+        if name.startswith(f"{path}{_INNER}"):
+            name = path + name[len(path) + len(_INNER) :]
+    return name
+
+
+def _within(compiled: list[str], name: str) -> str:
+    """Give a name with the wrappers of compiled modules, the opposite of `_without`."""
+    for path in compiled:
+        if name.startswith(path) and not name.startswith(f"{path}{_INNER}"):
+            name = f"{path}{_INNER}{name[len(path) :]}"
+    return name
 
 
 def put_back_module(module: Any, saved: Any) -> None:
@@ -84,7 +146,7 @@ def put_back_module(module: Any, saved: Any) -> None:
     if not isinstance(saved, StateDict):
         module.load_state_dict(saved)
         return
-    module.load_state_dict(saved if loads_in_its_own_way(module) else _without_copies(module, saved))
+    load_into(module, saved if loads_in_its_own_way(module) else _without_copies(module, saved))
     for part in _parts(module):
         name = part.name.rstrip(".")
         if saved.evaluating is not None:
@@ -228,27 +290,29 @@ def loads_in_its_own_way(module: Any) -> bool:
     """Say whether anything but torch's own code gives or takes the state of a module."""
     torch: Any = loaded("torch")
     return any(
-        part.module._state_dict_hooks
-        or part.module._load_state_dict_pre_hooks
-        or part.module._load_state_dict_post_hooks
+        part._state_dict_hooks
+        or part._load_state_dict_pre_hooks
+        or part._load_state_dict_post_hooks
         or (
             # Observers of quantization take other shapes than they have.
-            (not (kind := type(part.module).__module__).startswith("torch.") or kind.startswith("torch.ao."))
-            and any(getattr(type(part.module), name) is not getattr(torch.nn.Module, name) for name in _OVERRIDABLE)
+            (not (kind := type(part).__module__).startswith("torch.") or kind.startswith("torch.ao."))
+            and any(getattr(type(part), name) is not getattr(torch.nn.Module, name) for name in _OVERRIDABLE)
         )
-        for part in _parts(module)
+        for part in without_wrapper(module).modules()
     )
 
 
 def _parts(module: Any) -> Iterator[_Part]:
-    left = [("", without_wrapper(module))]
+    module = without_wrapper(module)
+    compiled = _compiled_inside(module)
+    left = [("", module)]
     while left:
         name, part = left.pop()
-        yield _Part(name, part)
+        yield _Part(_without(compiled, name), part)
         left += [(f"{name}{key}.", inner) for key, inner in part._modules.items() if inner is not None]
 
 
-def _flags(module: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _flags(module: Any, compiled: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Give the names of frozen parameters and of modules in evaluation mode. At each save, so it is in a hurry."""
     frozen: list[str] = []
     evaluating: list[str] = []
@@ -263,4 +327,7 @@ def _flags(module: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
         for key, inner in part._modules.items():
             if inner is not None:
                 left.append((f"{name}{key}.", inner))
+    if compiled:
+        frozen = [_without(compiled, name) for name in frozen]
+        evaluating = [*dict.fromkeys(_without(compiled, f"{name}.")[:-1] for name in evaluating)]
     return tuple(frozen), tuple(evaluating)
