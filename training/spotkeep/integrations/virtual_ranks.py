@@ -1,0 +1,349 @@
+"""A training that ends with the same bits for each number of ranks.
+
+`VirtualRanks` divides the global batch of a step into micro-batches, of which each belongs to a virtual rank. Their
+number stays, and a rank of the training has some of them. Random numbers follow from the virtual rank, and gradients
+are added in an order that follows from it. So one process ends with the bits of many ranks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from hashlib import sha256
+from typing import Any, Union
+
+from spotkeep.errors import UsageError
+from spotkeep.state.random_states import seeded_random_numbers
+
+try:
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.fsdp import FSDPModule  # noqa: F401 - the modules below need it
+    from torch.distributed.tensor import DTensor
+    from torch.nn.parallel import DistributedDataParallel
+except ImportError as error:
+    raise ImportError(f"spotkeep.integrations.virtual_ranks needs torch 2.6 or newer ({error})") from error
+
+from .virtual_ranks_gradients import DividedGradients, Gradients, WholeGradients, local_part, norm_of
+from .virtual_ranks_refusals import environment_of, fully_sharded, problems_of_training
+
+_Optimizers = Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer]]
+
+_DIGEST_BYTES = 32
+_SHOWN = 5
+_NORM_EPSILON = 1e-6  # torch's own, in clip_grad_norm_
+
+
+class VirtualRanks:
+    """The virtual ranks of a training. It goes into the `state` of a `Checkpointer`.
+
+    ```python
+    ranks = VirtualRanks(8, model, optimizer, seed=7)
+    state = {"model": model, "optimizer": optimizer, "ranks": ranks}
+    with Checkpointer(state, every_steps=100) as checkpointer:
+        for step in checkpointer.steps(total_steps):
+            optimizer.zero_grad()
+            for virtual_rank in ranks.micro_batches():
+                inputs, labels = micro_batch(step, virtual_rank)
+                loss_of(model(inputs), labels).backward()
+            ranks.clip_grad_norm_(1.0)
+            optimizer.step()
+    ```
+
+    Any number of ranks that divides the number of virtual ranks trains the same model, to the bit. So does a training
+    that goes on from a checkpoint with another number. All ranks have the same kind of processor, the same number of
+    threads and the same torch, as the checkpoint had. The model begins with the same weights on each rank.
+
+    Args:
+        count: Number of virtual ranks. It stays the same for the whole training.
+        model: The model as the script calls it, in `DistributedDataParallel`, or divided by `fully_shard`. One process
+            alone may have a model without a wrapper.
+        optimizer: Its optimizer, or several. Each computes an element of a parameter from that element alone.
+        seed: Number that the random numbers of the micro-batches follow from. A restore brings back that of the
+            checkpoint.
+
+    Raises:
+        UsageError: Something makes the bits depend on the number of ranks. The message names all of it.
+    """
+
+    def __init__(self, count: int, model: torch.nn.Module, optimizer: _Optimizers, *, seed: int = 0) -> None:
+        distributed = dist.is_available() and dist.is_initialized()
+        self._world_size = dist.get_world_size() if distributed else 1
+        self._count, self._model, self._seed = count, model, seed
+        self._optimizers = (optimizer,) if isinstance(optimizer, torch.optim.Optimizer) else tuple(optimizer)
+        self._require_fit()
+        parameters = list(model.parameters())
+        self._device = parameters[0].device
+        self._divided = isinstance(parameters[0], DTensor)
+        self._group = self._group_of(parameters[0]) if self._world_size > 1 else None
+        self._gradients = self._gradients_of_step()
+        self._steps = 0
+        self._is_in_a_state = False
+        self._agreed: list[str] | None = None
+        self._with_gradient: list[str] | None = None
+        self._versions: list[int] | None = None  # None while there is no sum
+        self._stepped: set[int] = set()
+        for one in self._optimizers:
+            one.register_step_pre_hook(self._before_optimizer)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Numbers of the virtual ranks of this rank, in the order of their micro-batches.
+
+        Virtual rank `v` of `count` takes part `v` of each global batch, whatever rank it is on.
+        """
+        return tuple(self._gradients.numbers)
+
+    def micro_batches(self) -> Iterator[int]:
+        """Go through the micro-batches of a step on this rank. Collective, so every rank must go through all of them.
+
+        Inside the loop random numbers are those of the virtual rank. The script computes the loss of its micro-batch,
+        and calls `backward` once. After the loop each parameter has the mean gradient of all virtual ranks. Of buffers,
+        such as the averages of a batch norm, those of virtual rank 0 count, as under DDP those of rank 0 do.
+
+        Returns:
+            The number of the virtual rank of each micro-batch.
+
+        Raises:
+            UsageError: The bits would depend on the number of ranks. No optimizer has made a step with it.
+        """
+        self._begin()
+        buffers = [buffer for _, buffer in self._model.named_buffers()]
+        before = [buffer.clone() for buffer in buffers]
+        of_first = before
+        without_sum = self._model.no_sync() if isinstance(self._model, DistributedDataParallel) else nullcontext()
+        with without_sum:
+            for index, number in enumerate(self.numbers):
+                self._gradients.begin(index)
+                key = f"virtual rank {number}, step {self._steps}, seed {self._seed}"
+                gpu = self._device.index if self._device.type == "cuda" else None
+                with seeded_random_numbers(key.encode(), gpu=gpu):
+                    yield number
+                self._take(index)
+                if buffers:
+                    of_first = [buffer.clone() for _, buffer in self._model.named_buffers()] if index == 0 else of_first
+                    self._set_buffers(before)
+        self._gradients.give(self._parameters_with_gradient())
+        for parameter in self._parameters_with_gradient():
+            if parameter.grad is not None:
+                local_part(parameter.grad).div_(self._count)
+        if buffers:
+            self._set_buffers(self._of_rank_0(of_first))
+        self._steps += 1
+        self._versions = self._versions_now()
+
+    def clip_grad_norm_(self, max_norm: float) -> float:
+        """Scale the gradients to a 2-norm of `max_norm` where theirs is larger. Collective.
+
+        The norm does not depend on the division of the model. Its last bits differ from those of
+        `torch.nn.utils.clip_grad_norm_`, which adds in another order.
+
+        Args:
+            max_norm: Largest norm.
+
+        Returns:
+            The norm before. Infinity where a value is not finite.
+
+        Raises:
+            UsageError: Outside of a step, that is before the end of `micro_batches`.
+        """
+        self._require_sum("clip_grad_norm_ was called")
+        gradients = [parameter.grad for parameter in self._parameters_with_gradient() if parameter.grad is not None]
+        norm = norm_of(gradients, self._group if self._divided else None)
+        scale = max_norm / (norm + _NORM_EPSILON)
+        if scale < 1:
+            for gradient in gradients:
+                local_part(gradient).mul_(scale)
+        self._versions = self._versions_now()
+        return norm
+
+    def state_dict(self) -> dict[str, Any]:
+        """Give the facts that decide the next step beside the model and the optimizer."""
+        self._is_in_a_state = True
+        return {
+            "count": self._count,
+            "seed": self._seed,
+            "steps": self._steps,
+            "environment": environment_of(self._device),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state.
+
+        Raises:
+            UsageError: Another number of virtual ranks wrote it, or another kind of machine.
+        """
+        self._is_in_a_state = True
+        now = {"virtual ranks": self._count, **environment_of(self._device)}
+        saved = {"virtual ranks": state["count"], **state["environment"]}
+        others = [
+            f"{name}: {saved.get(name)} in the checkpoint, {now.get(name)} here"
+            for name in dict.fromkeys([*saved, *now])
+            if saved.get(name) != now.get(name)
+        ]
+        if others:
+            raise UsageError(
+                "the training cannot go on to the same bits:"
+                + "".join(f"\n  - {other}" for other in others)
+                + "\nGo on with what the checkpoint has (torch.set_num_threads sets the threads), or begin a new "
+                "training."
+            )
+        self._seed, self._steps = state["seed"], state["steps"]
+
+    def _require_fit(self) -> None:
+        problems = problems_of_training(self._count, self._world_size, self._model, self._optimizers)
+        if problems:
+            raise UsageError(
+                "this training would not end with the same bits for each number of ranks:"
+                + "".join(f"\n  - {problem}" for problem in problems)
+            )
+
+    def _group_of(self, parameter: torch.nn.Parameter) -> Any:
+        if isinstance(parameter, DTensor):
+            return parameter.device_mesh.get_group()
+        return self._model.process_group
+
+    def _gradients_of_step(self) -> Gradients:
+        modules = fully_sharded(self._model)
+        for module in modules:
+            # The mean is taken here, in one division of the sum.
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)  # noqa: FBT003 - torch's own interface
+        if modules and self._group is not None:
+            return DividedGradients(self._count, self._group, modules)
+        return WholeGradients(self._count, self._group)
+
+    def _begin(self) -> None:
+        """Get ready for a step, and see that all ranks do the same one.
+
+        Raises:
+            UsageError: They do not, or something has changed that decides the bits.
+        """
+        if not self._is_in_a_state:
+            raise UsageError(
+                "a resume would draw the random numbers of the first step again: pass the VirtualRanks in the state of "
+                "the Checkpointer, for example {'model': model, 'optimizer': optimizer, 'ranks': ranks}"
+            )
+        with_gradient = [name for name, parameter in self._model.named_parameters() if parameter.grad is not None]
+        if with_gradient:
+            raise UsageError(
+                f"there are gradients before the first micro-batch of a step, of {_some(with_gradient)}: call "
+                "optimizer.zero_grad() before the loop, without set_to_none=False. For larger steps pass more virtual "
+                "ranks"
+            )
+        self._versions, self._with_gradient = None, None
+        self._stepped.clear()
+        trained = [name for name, parameter in self._model.named_parameters() if parameter.requires_grad]
+        if trained == self._agreed:
+            return
+        self._require_fit()
+        self._require_common(
+            {
+                "number of virtual ranks": self._count,
+                "seed": self._seed,
+                "number of steps": self._steps,
+                "trained parameters": trained,
+                **environment_of(self._device),
+            }
+        )
+        if self._agreed is None:
+            self._set_buffers(self._of_rank_0([buffer.clone() for _, buffer in self._model.named_buffers()]))
+        self._agreed = trained
+
+    def _require_common(self, facts: Mapping[str, Any]) -> None:
+        """Require the same facts on all ranks. Collective.
+
+        Raises:
+            UsageError: They differ. The message names them.
+        """
+        if self._group is None:
+            return
+        digests = b"".join(sha256(json.dumps(fact).encode()).digest() for fact in facts.values())
+        own = torch.tensor(list(digests), dtype=torch.uint8, device=self._device)
+        gathered = own.new_empty(self._world_size * own.numel())
+        dist.all_gather_into_tensor(gathered, own, group=self._group)
+        first, *others = (bytes(one.tolist()) for one in gathered.chunk(self._world_size))
+        for rank, other in enumerate(others, 1):
+            for place, (name, fact) in enumerate(facts.items()):
+                part = slice(place * _DIGEST_BYTES, (place + 1) * _DIGEST_BYTES)
+                if first[part] != other[part]:
+                    raise UsageError(
+                        f"the ranks differ in the {name}: rank {rank} has another one than rank 0. Here it is "
+                        f"{_text(fact)}. Start all ranks alike, on machines of one kind"
+                    )
+
+    def _take(self, index: int) -> None:
+        named = [(name, one) for name, one in self._model.named_parameters() if one.grad is not None]
+        names = [name for name, _ in named]
+        sparse = [name for name, one in named if one.grad is not None and one.grad.layout != torch.strided]
+        if sparse:
+            raise UsageError(f"the gradients of {_some(sparse)} are sparse: make the layers with sparse=False")
+        if not names:
+            raise UsageError("no parameter has a gradient after a micro-batch: call backward inside of the loop")
+        if self._with_gradient is None:
+            self._with_gradient = names
+        if names != self._with_gradient:
+            others = sorted(set(names) ^ set(self._with_gradient))
+            raise UsageError(
+                f"only some micro-batches of a step have a gradient of {_some(others)}: let each parameter take part "
+                "in all of them, or freeze it"
+            )
+        self._gradients.take(index, [parameter for _, parameter in named])
+
+    def _parameters_with_gradient(self) -> list[torch.nn.Parameter]:
+        names = set(self._with_gradient or ())
+        return [parameter for name, parameter in self._model.named_parameters() if name in names]
+
+    def _of_rank_0(self, buffers: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Give all ranks the buffers of rank 0, in which virtual rank 0 is. Collective."""
+        if self._group is not None and buffers:
+            flat = torch.cat([buffer.reshape(-1).view(torch.uint8) for buffer in buffers])
+            dist.broadcast(flat, dist.get_global_rank(self._group, 0), group=self._group)
+            parts = flat.split([buffer.nbytes for buffer in buffers])
+            return [part.clone().view(one.dtype).view(one.shape) for part, one in zip(parts, buffers)]
+        return buffers
+
+    def _set_buffers(self, values: Sequence[torch.Tensor]) -> None:
+        with torch.no_grad():
+            for (_, buffer), value in zip(self._model.named_buffers(), values):
+                buffer.copy_(value)
+
+    def _require_sum(self, called: str) -> None:
+        if self._versions is None:
+            raise UsageError(
+                f"{called} before the gradients were added: go through `for virtual_rank in ranks.micro_batches()` to "
+                "its end first"
+            )
+
+    def _versions_now(self) -> list[int]:
+        gradients = [parameter.grad for parameter in self._parameters_with_gradient()]
+        return [0 if gradient is None else local_part(gradient)._version for gradient in gradients]
+
+    def _before_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        """See that a step of an optimizer is one with the sum of all virtual ranks.
+
+        Raises:
+            UsageError: It is not.
+        """
+        self._require_sum("an optimizer was stepped")
+        if id(optimizer) in self._stepped:
+            raise UsageError(
+                "an optimizer was stepped twice for one sum of gradients: go through `ranks.micro_batches()` before "
+                "each step"
+            )
+        if self._divided and self._versions_now() != self._versions:
+            raise UsageError(
+                "the gradients of a divided model were changed after the last micro-batch, in an order that may depend "
+                "on the number of ranks: clip them by ranks.clip_grad_norm_, in place of torch's clip_grad_norm_"
+            )
+        self._stepped.add(id(optimizer))
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _text(fact: Any) -> str:
+    return _some(fact) if isinstance(fact, list) else str(fact)
