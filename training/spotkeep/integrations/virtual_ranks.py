@@ -82,7 +82,8 @@ class VirtualRanks:
         self._is_in_a_state = False
         self._agreed: list[str] | None = None
         self._with_gradient: list[str] | None = None
-        self._versions: list[int] | None = None  # None while there is no sum
+        self._is_summed = False
+        self._checksums: torch.Tensor | None = None
         self._stepped: set[int] = set()
         for one in self._optimizers:
             one.register_step_pre_hook(self._before_optimizer)
@@ -131,7 +132,8 @@ class VirtualRanks:
         if buffers:
             self._set_buffers(self._of_rank_0(of_first))
         self._steps += 1
-        self._versions = self._versions_now()
+        self._is_summed = True
+        self._note_gradients()
 
     def clip_grad_norm_(self, max_norm: float) -> float:
         """Scale the gradients to a 2-norm of `max_norm` where theirs is larger. Collective.
@@ -155,7 +157,7 @@ class VirtualRanks:
         if scale < 1:
             for gradient in gradients:
                 local_part(gradient).mul_(scale)
-        self._versions = self._versions_now()
+        self._note_gradients()
         return norm
 
     def state_dict(self) -> dict[str, Any]:
@@ -209,7 +211,7 @@ class VirtualRanks:
         for module in modules:
             # The mean is taken here, in one division of the sum.
             module.set_gradient_divide_factor(1.0)
-            module.set_force_sum_reduction_for_comms(True)  # noqa: FBT003 - torch's own interface
+            module.set_force_sum_reduction_for_comms(True)
         if modules and self._group is not None:
             return DividedGradients(self._count, self._group, modules)
         return WholeGradients(self._count, self._group)
@@ -232,7 +234,7 @@ class VirtualRanks:
                 "optimizer.zero_grad() before the loop, without set_to_none=False. For larger steps pass more virtual "
                 "ranks"
             )
-        self._versions, self._with_gradient = None, None
+        self._is_summed, self._with_gradient = False, None
         self._stepped.clear()
         trained = [name for name, parameter in self._model.named_parameters() if parameter.requires_grad]
         if trained == self._agreed:
@@ -310,15 +312,21 @@ class VirtualRanks:
                 buffer.copy_(value)
 
     def _require_sum(self, called: str) -> None:
-        if self._versions is None:
+        if not self._is_summed:
             raise UsageError(
                 f"{called} before the gradients were added: go through `for virtual_rank in ranks.micro_batches()` to "
                 "its end first"
             )
 
-    def _versions_now(self) -> list[int]:
-        gradients = [parameter.grad for parameter in self._parameters_with_gradient()]
-        return [0 if gradient is None else local_part(gradient)._version for gradient in gradients]
+    def _note_gradients(self) -> None:
+        if self._divided:
+            self._checksums = self._checksums_now()
+
+    def _checksums_now(self) -> torch.Tensor:
+        """Give sums of the gradients' bits. A DTensor counts no version where torch changes several at once."""
+        parts = [local_part(one.grad) for one in self._parameters_with_gradient() if one.grad is not None]
+        words = {4: torch.int32, 8: torch.int64}
+        return torch.stack([part.reshape(-1).view(words[part.element_size()]).sum() for part in parts])
 
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """See that a step of an optimizer is one with the sum of all virtual ranks.
@@ -332,7 +340,7 @@ class VirtualRanks:
                 "an optimizer was stepped twice for one sum of gradients: go through `ranks.micro_batches()` before "
                 "each step"
             )
-        if self._divided and self._versions_now() != self._versions:
+        if self._checksums is not None and not torch.equal(self._checksums_now(), self._checksums):
             raise UsageError(
                 "the gradients of a divided model were changed after the last micro-batch, in an order that may depend "
                 "on the number of ranks: clip them by ranks.clip_grad_norm_, in place of torch's clip_grad_norm_"

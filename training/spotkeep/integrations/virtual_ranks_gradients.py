@@ -58,9 +58,10 @@ class WholeGradients:
 
     def __init__(self, count: int, group: Group) -> None:
         self._group = group
-        self._rank, self._size = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
+        rank: int = 0 if group is None else dist.get_rank(group)
+        self._size: int = 1 if group is None else dist.get_world_size(group)
         self._each = count // self._size
-        self.numbers: Sequence[int] = range(self._rank * self._each, (self._rank + 1) * self._each)
+        self.numbers: Sequence[int] = range(rank * self._each, (rank + 1) * self._each)
         self._tree: TreeSum[list[torch.Tensor]] = TreeSum(_added)
 
     def begin(self, index: int) -> None:
@@ -162,13 +163,14 @@ class _ReduceScatter:
         self._count = count
         self._dtype = dtype
         self._index = 0
+        self._next = 0  # virtual rank whose gradient comes next
         self._tree: TreeSum[torch.Tensor] = TreeSum(torch.Tensor.add_)
 
     def begin(self, index: int) -> None:
         """Get ready for a micro-batch of this rank."""
         self._index = index
         if index == 0:
-            self._tree = TreeSum(torch.Tensor.add_)
+            self._next, self._tree = 0, TreeSum(torch.Tensor.add_)
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """Give memory for the gradients of all ranks, or for their sum.
@@ -176,7 +178,11 @@ class _ReduceScatter:
         Raises:
             UsageError: They are not of the dtype of the parameters.
         """
-        require_dtype(self._dtype, dtype)
+        if dtype != self._dtype:
+            raise UsageError(
+                f"fully_shard adds gradients as {dtype}, and the parameters are {self._dtype}: pass "
+                f"MixedPrecisionPolicy(reduce_dtype={self._dtype})"
+            )
         return torch.empty(*size, dtype=dtype, device=device)
 
     def __call__(
@@ -184,8 +190,8 @@ class _ReduceScatter:
         output_tensor: torch.Tensor,
         input_tensor: torch.Tensor,
         group: Any,
-        op: Any,  # noqa: ARG002 - torch is asked for a sum
-        async_op: bool = False,  # noqa: ARG002, FBT001, FBT002 - torch calls it so, and waits for no work
+        op: Any,
+        async_op: bool = False,  # noqa: FBT001 - torch calls it so, and waits for no work
     ) -> None:
         """Take the gradients of all ranks, and give the sum after the last micro-batch.
 
@@ -193,17 +199,17 @@ class _ReduceScatter:
             UsageError: A second backward pass of a micro-batch.
         """
         size = dist.get_world_size(group)
+        if self._next != self._index * size:
+            raise UsageError(
+                "a micro-batch of virtual ranks has not one backward pass through each module of fully_shard: add its "
+                "losses, and call backward once"
+            )
         received = torch.empty_like(input_tensor)
         dist.all_to_all_single(received, input_tensor, group=group)
-        for place, value in enumerate(received.chunk(size)):
-            try:
-                self._tree.push(Term(self._index * size + place, 1, value))
-            except ValueError as error:
-                raise UsageError(
-                    f"a micro-batch of virtual ranks has not one backward pass through each module ({error}): add its "
-                    "losses, and call backward once"
-                ) from error
-        if (self._index + 1) * size == self._count:
+        for value in received.chunk(size):
+            self._tree.push(Term(self._next, 1, value))
+            self._next += 1
+        if self._next == self._count:
             output_tensor.copy_(self._tree.total())
             self._tree = TreeSum(torch.Tensor.add_)
             return
@@ -215,19 +221,6 @@ class _ReduceScatter:
         output_tensor.zero_()
 
 
-def require_dtype(parameters: torch.dtype, gradients: torch.dtype) -> None:
-    """Require gradients that are added in the dtype of the parameters.
-
-    Raises:
-        UsageError: They are added in another one.
-    """
-    if gradients != parameters:
-        raise UsageError(
-            f"fully_shard adds gradients as {gradients}, and the parameters are {parameters}: pass "
-            f"MixedPrecisionPolicy(reduce_dtype={parameters})"
-        )
-
-
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
     """Give the memory of this rank of a tensor that may be divided."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
@@ -236,7 +229,7 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
 def norm_of(gradients: Sequence[torch.Tensor], group: Group) -> float:
     """Give the 2-norm of all gradients, the same for any division among any number of ranks.
 
-    The squares are added as whole numbers, whose sum has no order. They have 60 bits and more below the largest one.
+    The squares are added as whole numbers, whose sum has no order. Each of them has two words of 64 bits.
 
     Args:
         gradients: The gradients, each of them whole or the DTensor of all ranks.

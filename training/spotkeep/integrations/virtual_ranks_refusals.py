@@ -38,7 +38,10 @@ def environment_of(device: torch.device) -> Environment:
     Args:
         device: The device of the model.
     """
-    facts: Environment = {"torch": str(torch.__version__), "float32 matmul precision": torch.get_float32_matmul_precision()}
+    facts: Environment = {
+        "torch": str(torch.__version__),
+        "float32 matmul precision": torch.get_float32_matmul_precision(),
+    }
     if device.type == "cuda":
         versions = f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
         return {**facts, "processor": f"{torch.cuda.get_device_name(device)}, {versions}"}

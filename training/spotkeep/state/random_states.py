@@ -167,8 +167,8 @@ def seeded_random_numbers(key: bytes, *, gpu: int | None = None) -> Iterator[Non
         gpu: The number of the GPU whose random numbers follow from them too. None for none.
     """
     outside = capture_random_states(devices=False)
-    torch = None if gpu is None else loaded("torch")
-    generator = None if torch is None else torch.cuda.default_generators[gpu]
+    torch: Any = loaded("torch")
+    generator = None if gpu is None else torch.cuda.default_generators[gpu]
     of_gpu = None if generator is None else generator.get_state()
     try:
         _seed(key)
