@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from spotkeep import Checkpointer, UsageError  # noqa: E402
 from spotkeep.integrations import virtual_ranks_refusals  # noqa: E402
 from spotkeep.integrations.virtual_ranks import VirtualRanks  # noqa: E402
-from spotkeep.integrations.virtual_ranks_gradients import norm_of  # noqa: E402
+from spotkeep.integrations.virtual_ranks_gradients import norm_of, squares_on_grid  # noqa: E402
 from spotkeep.integrations.virtual_ranks_refusals import problems_of_training  # noqa: E402
 from tests.spotkeep.ranks.test_distributed_training import Server, Trainings  # noqa: E402
 
@@ -260,6 +260,9 @@ class TestTrainingsThatAreRefused:
         model.register_comm_hook(None, lambda state, bucket: bucket)
         assert "no gradient passes through it; leave the hook out" in the_problem(model)
 
+    def test_a_static_graph(self):
+        assert "leave it out" in the_problem(DistributedDataParallel(torch.nn.Linear(2, 2), static_graph=True))
+
     def test_a_compiled_model(self):
         assert "leave torch.compile out" in problems(torch.compile(torch.nn.Linear(2, 2), backend="eager"))[0]
 
@@ -424,10 +427,25 @@ def test_a_norm_has_no_order(values, drawn):
     whole = torch.tensor(values)
     expected = norm_of([whole], None)
     shuffled = whole[torch.tensor(drawn.sample(range(len(values)), len(values)))]
-    cut = drawn.randint(0, len(values))
-    assert norm_of([shuffled[:cut], shuffled[cut:]], None) == expected
+    assert norm_of([shuffled], None) == expected
     exact = math.sqrt(math.fsum(value * value for value in whole.tolist()))
     assert math.isclose(expected, exact, rel_tol=1e-12, abs_tol=1e-300)
+
+
+@given(VALUES, st.randoms(use_true_random=False))
+def test_the_parts_of_a_norm_are_added_without_rounding(values, drawn):
+    whole = torch.tensor(values)
+    scale = 1 / whole.abs().max().double().clamp(min=1e-300)
+    cuts = sorted(drawn.choices(range(len(values) + 1), k=3))
+    parts = [squares_on_grid(part, scale, len(values)) for part in whole.tensor_split(cuts)]
+    drawn.shuffle(parts)
+    assert torch.equal(sum(parts), squares_on_grid(whole, scale, len(values)))
+
+
+def test_a_norm_of_several_tensors_is_the_norm_of_all_values():
+    assert norm_of([torch.tensor([3.0]), torch.tensor([[4.0], [12.0]]), torch.zeros(2), torch.zeros(0)], None) == 13.0
+    assert norm_of([torch.zeros(2)], None) == 0.0
+    assert norm_of([torch.tensor([3e-310, 4e-310], dtype=torch.float64)], None) <= 1e-300
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])

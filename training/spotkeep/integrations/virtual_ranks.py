@@ -25,7 +25,7 @@ try:
 except ImportError as error:
     raise ImportError(f"spotkeep.integrations.virtual_ranks needs torch 2.6 or newer ({error})") from error
 
-from .virtual_ranks_gradients import DividedGradients, Gradients, WholeGradients, local_part, norm_of
+from .virtual_ranks_gradients import DividedGradients, Gradients, WholeGradients, all_gather, local_part, norm_of
 from .virtual_ranks_refusals import environment_of, fully_sharded, problems_of_training
 
 _Optimizers = Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer]]
@@ -264,7 +264,7 @@ class VirtualRanks:
         digests = b"".join(sha256(json.dumps(fact).encode()).digest() for fact in facts.values())
         own = torch.tensor(list(digests), dtype=torch.uint8, device=self._device)
         gathered = own.new_empty(self._world_size * own.numel())
-        dist.all_gather_into_tensor(gathered, own, group=self._group)
+        all_gather(gathered, own, group=self._group)
         first, *others = (bytes(one.tolist()) for one in gathered.chunk(self._world_size))
         for rank, other in enumerate(others, 1):
             for place, (name, fact) in enumerate(facts.items()):

@@ -20,9 +20,13 @@ from spotkeep.errors import UsageError
 from spotkeep.ranks.summation import Term, TreeSum, subtrees_of
 
 _BUCKET_BYTES = 32 * 2**20
-_NORM_ELEMENTS = 2**20
-_INT64_BITS = 62
-_SMALLEST_EXPONENT = -500  # squares of the scaled values stay finite
+_NORM_ELEMENTS = 2**15  # at once, so that they stay in the cache of a processor
+_NORM_ELEMENTS_OF_GPU = 2**24
+_MANTISSA_BITS = 52
+_SMALLEST_VALUE = 1e-300  # what divides by it is finite
+
+# torch 2.13 deprecates the older name.
+all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 Group = Optional[Any]
 
@@ -115,7 +119,7 @@ class WholeGradients:
         terms = [term for one in subtrees for term in one]
         for (start, count), value in zip(terms, received.split(part)):
             tree.push(Term(start, count, value))
-        dist.all_gather_into_tensor(whole, tree.total(), group=self._group)
+        all_gather(whole, tree.total(), group=self._group)
         for tensor, values in zip(sums[0], whole[:length].split([tensor.numel() for tensor in sums[0]])):
             tensor.copy_(values.view(tensor.shape))
 
@@ -229,7 +233,8 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
 def norm_of(gradients: Sequence[torch.Tensor], group: Group) -> float:
     """Give the 2-norm of all gradients, the same for any division among any number of ranks.
 
-    The squares are added as whole numbers, whose sum has no order. Each of them has two words of 64 bits.
+    The squares of a tensor are rounded to multiples of a number that is so large that no addition of them rounds. Such
+    a sum has no order. The same is done with what the rounding has left.
 
     Args:
         gradients: The gradients, each of them whole or the DTensor of all ranks.
@@ -238,29 +243,47 @@ def norm_of(gradients: Sequence[torch.Tensor], group: Group) -> float:
     Returns:
         The norm. Infinity where a value is not finite.
     """
-    locals_ = [part for part in map(local_part, gradients) if part.numel()]
-    device = gradients[0].device
-    largest = torch.zeros((), dtype=torch.float64, device=device)
-    for part in locals_:
-        largest = torch.maximum(largest, part.abs().max().double())
+    parts = [local_part(gradient) for gradient in gradients]
+    largest = torch.zeros(len(parts), dtype=torch.float64, device=parts[0].device)
+    for place, part in enumerate(parts):
+        if part.numel():
+            largest[place] = part.abs().max()
     largest = torch.where(torch.isfinite(largest), largest, math.inf)
     if group is not None:
         dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
-    if not 0 < float(largest) < math.inf:
-        return float(largest)
-    exponent = max(math.frexp(float(largest))[1], _SMALLEST_EXPONENT)
-    bits = _INT64_BITS - sum(gradient.numel() for gradient in gradients).bit_length()
-    sums = torch.zeros(2, dtype=torch.int64, device=device)
-    for part in locals_:
-        for values in part.reshape(-1).split(_NORM_ELEMENTS):
-            squares = (values.double() * 2.0**-exponent).square_() * 2.0**bits
-            whole = squares.floor()
-            below = (squares - whole).mul_(2.0**bits).floor_()
-            sums += torch.stack([whole.long().sum(), below.long().sum()])
+    scales = 1 / largest.clamp(min=_SMALLEST_VALUE)
+    sums = torch.stack(
+        [squares_on_grid(part, scale, whole.numel()) for part, scale, whole in zip(parts, scales, gradients)], dim=1
+    )
     if group is not None:
         dist.all_reduce(sums, group=group)
-    high, low = sums.tolist()
-    return math.ldexp(math.sqrt((high << bits) + low), exponent - bits)
+    tops, firsts, seconds = torch.stack([largest, *sums]).tolist()
+    top = max(tops)
+    if not 0 < top < math.inf:
+        return float(top)
+    norms = [max(top, _SMALLEST_VALUE) * math.sqrt(first + second) for top, first, second in zip(tops, firsts, seconds)]
+    return float(top * math.sqrt(math.fsum((norm / top) ** 2 for norm in norms)))
+
+
+def squares_on_grid(part: torch.Tensor, scale: torch.Tensor, count: int) -> torch.Tensor:
+    """Give the sum of the squares of a part of a tensor, in two numbers. Those of all parts are added without rounding.
+
+    Args:
+        part: The part.
+        scale: The number that makes the largest value of the tensor 1.
+        count: The number of elements of the tensor.
+    """
+    bits = _MANTISSA_BITS - count.bit_length()
+    sums = scale.new_zeros(2)
+    for values in part.reshape(-1).split(_NORM_ELEMENTS if scale.is_cpu else _NORM_ELEMENTS_OF_GPU):
+        squares = values.double().mul_(scale).square_()
+        for word in (0, 1):
+            # Adding this number rounds to multiples of 2**-bits, and then of its square.
+            rounds = 1.5 * 2.0 ** (_MANTISSA_BITS - bits * (word + 1))
+            rounded = (squares + rounds).sub_(rounds)
+            sums[word] += rounded.sum()
+            squares -= rounded
+    return sums
 
 
 def _gradient(parameter: torch.nn.Parameter) -> torch.Tensor:

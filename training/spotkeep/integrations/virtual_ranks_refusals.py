@@ -127,6 +127,8 @@ def _of_data_parallel(model: DistributedDataParallel, world_size: int) -> Iterat
             f"DistributedDataParallel has a process group of {model.process_group.size()} of {world_size} ranks; leave "
             "process_group out"
         )
+    if model.static_graph:
+        yield "DistributedDataParallel has static_graph=True, which needs its own sum of gradients; leave it out"
     for hook, _ in getattr(model, "_comm_hooks", ()):
         yield (
             f"DistributedDataParallel has the communication hook {hook.__name__}, and no gradient passes through it; "
