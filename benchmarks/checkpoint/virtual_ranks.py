@@ -43,19 +43,19 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a small model, few steps and few worlds")
     parser.add_argument("--output", type=Path, default=_ROOT / ".spotkeep/bench/virtual-ranks.json")
     options = parser.parse_args()
-    width, rounds = (256, 5) if options.quick else (1024, 30)
+    width, rounds = (256, 5) if options.quick else (1024, 20)
     _import_what_ranks_take()
     figures = []
-    print(f"{'ranks':>5}{'virtual':>9}  {'wrapper':13}{'contender':15}{'ms a step':>10}{'ratio':>7}{'MB sent':>9}{'ratio':>7}")
+    print(
+        f"{'ranks':>5}{'virtual':>9}  {'wrapper':13}{'contender':15}{'ms a step':>10}{'ratio':>7}{'MB sent':>9}{'ratio':>7}"
+    )
     for ranks, count in _QUICK_WORLDS if options.quick else _WORLDS:
         for wrapper in _WRAPPERS:
             measured = measure(ranks, count, wrapper, width=width, rounds=rounds)
             plain = measured[_CONTENDERS[0]]
             for name, found in measured.items():
                 ratios = {figure: found[figure] / plain[figure] for figure in found}
-                figures.append(
-                    {"ranks": ranks, "virtual ranks": count, "wrapper": wrapper, "contender": name, **found}
-                )
+                figures.append({"ranks": ranks, "virtual ranks": count, "wrapper": wrapper, "contender": name, **found})
                 print(
                     f"{ranks:>5}{count:>9}  {wrapper:13}{name:15}{found['seconds'] * 1e3:>10.1f}{ratios['seconds']:>7.2f}"
                     f"{found['bytes'] / 1e6:>9.2f}{ratios['bytes']:>7.2f}"

@@ -126,9 +126,6 @@ class VirtualRanks:
                     of_first = [buffer.clone() for _, buffer in self._model.named_buffers()] if index == 0 else of_first
                     self._set_buffers(before)
         self._gradients.give(self._parameters_with_gradient())
-        for parameter in self._parameters_with_gradient():
-            if parameter.grad is not None:
-                local_part(parameter.grad).div_(self._count)
         if buffers:
             self._set_buffers(self._of_rank_0(of_first))
         self._steps += 1

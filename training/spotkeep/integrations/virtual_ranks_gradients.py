@@ -49,7 +49,7 @@ class Gradients(Protocol):
         """Take the gradients of a micro-batch away from the parameters that have one."""
 
     def give(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Give the parameters the sum over all virtual ranks."""
+        """Give the parameters the mean over all virtual ranks."""
 
 
 class WholeGradients:
@@ -61,7 +61,7 @@ class WholeGradients:
     """
 
     def __init__(self, count: int, group: Group) -> None:
-        self._group = group
+        self._count, self._group = count, group
         rank: int = 0 if group is None else dist.get_rank(group)
         self._size: int = 1 if group is None else dist.get_world_size(group)
         self._each = count // self._size
@@ -80,20 +80,22 @@ class WholeGradients:
             parameter.grad = None
 
     def give(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Give the parameters the sum over all virtual ranks."""
+        """Give the parameters the mean over all virtual ranks."""
         if self._size > 1:
             sums = [[local_part(gradient) for gradient in term.value] for term in self._tree.terms]
             for bucket in _buckets(sums[0]):
                 self._exchange([[gradients[index] for index in bucket] for gradients in sums])
-            total = self._tree.terms[0].value
+            mean = self._tree.terms[0].value
         else:
-            total = self._tree.total()
+            mean = self._tree.total()
+            for gradient in mean:
+                local_part(gradient).div_(self._count)
         self._tree = TreeSum(_added)
-        for parameter, gradient in zip(parameters, total):
+        for parameter, gradient in zip(parameters, mean):
             parameter.grad = gradient
 
     def _exchange(self, sums: list[list[torch.Tensor]]) -> None:
-        """Write the total of a bucket to its first term.
+        """Write the mean of a bucket to its first term.
 
         Args:
             sums: The tensors of the bucket, of each term of this rank.
@@ -102,12 +104,13 @@ class WholeGradients:
         length = sum(tensor.numel() for tensor in sums[0])
         part = -(-length // self._size)  # of each rank, the last ones with zeros at the end
         subtrees = [subtrees_of(rank * self._each, self._each) for rank in range(self._size)]
-        sent = first.new_zeros(self._size, len(sums), part)
-        whole = first.new_zeros(self._size * part)
+        whole = first.new_empty(self._size * part)
+        whole[length:] = 0
+        sent = whole.new_empty(self._size, len(sums), part)
         for number, tensors in enumerate(sums):
             torch.cat([tensor.reshape(-1) for tensor in tensors], out=whole[:length])
             sent[:, number] = whole.view(self._size, part)
-        received = first.new_empty(sum(map(len, subtrees)) * part)
+        received = whole.new_empty(sum(map(len, subtrees)) * part)
         dist.all_to_all_single(
             received,
             sent.view(-1),
@@ -119,7 +122,7 @@ class WholeGradients:
         terms = [term for one in subtrees for term in one]
         for (start, count), value in zip(terms, received.split(part)):
             tree.push(Term(start, count, value))
-        all_gather(whole, tree.total(), group=self._group)
+        all_gather(whole, tree.total().div_(self._count), group=self._group)
         for tensor, values in zip(sums[0], whole[:length].split([tensor.numel() for tensor in sums[0]])):
             tensor.copy_(values.view(tensor.shape))
 
@@ -146,13 +149,13 @@ class DividedGradients:
             sums.begin(index)
 
     def take(self, index: int, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Take the gradients of a micro-batch away. Those of the last one are the sum already."""
+        """Take the gradients of a micro-batch away. Those of the last one are the mean already."""
         if index + 1 < len(self.numbers):
             for parameter in parameters:
                 parameter.grad = None
 
     def give(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Leave the parameters the sum that they have."""
+        """Leave the parameters the mean that they have."""
 
 
 class _ReduceScatter:
@@ -177,7 +180,7 @@ class _ReduceScatter:
             self._next, self._tree = 0, TreeSum(torch.Tensor.add_)
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """Give memory for the gradients of all ranks, or for their sum.
+        """Give memory for the gradients of all ranks, or for their mean.
 
         Raises:
             UsageError: They are not of the dtype of the parameters.
@@ -197,7 +200,7 @@ class _ReduceScatter:
         op: Any,
         async_op: bool = False,  # noqa: FBT001 - torch calls it so, and waits for no work
     ) -> None:
-        """Take the gradients of all ranks, and give the sum after the last micro-batch.
+        """Take the gradients of all ranks, and give the mean after the last micro-batch.
 
         Raises:
             UsageError: A second backward pass of a micro-batch.
@@ -214,7 +217,7 @@ class _ReduceScatter:
             self._tree.push(Term(self._next, 1, value))
             self._next += 1
         if self._next == self._count:
-            output_tensor.copy_(self._tree.total())
+            output_tensor.copy_(self._tree.total().div_(self._count))
             self._tree = TreeSum(torch.Tensor.add_)
             return
         memory = received.untyped_storage().data_ptr()
@@ -247,7 +250,7 @@ def norm_of(gradients: Sequence[torch.Tensor], group: Group) -> float:
     largest = torch.zeros(len(parts), dtype=torch.float64, device=parts[0].device)
     for place, part in enumerate(parts):
         if part.numel():
-            largest[place] = part.abs().max()
+            largest[place] = torch.linalg.vector_norm(part, math.inf)
     largest = torch.where(torch.isfinite(largest), largest, math.inf)
     if group is not None:
         dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
