@@ -46,19 +46,18 @@ def main() -> int:
     width, rounds = (256, 5) if options.quick else (1024, 20)
     _import_what_ranks_take()
     figures = []
-    print(
-        f"{'ranks':>5}{'virtual':>9}  {'wrapper':13}{'contender':15}{'ms a step':>10}{'ratio':>7}{'MB sent':>9}{'ratio':>7}"
-    )
+    print(f"ranks  virtual  {'wrapper':13}{'contender':15} ms a step  ratio  MB sent  ratio")
     for ranks, count in _QUICK_WORLDS if options.quick else _WORLDS:
         for wrapper in _WRAPPERS:
             measured = measure(ranks, count, wrapper, width=width, rounds=rounds)
             plain = measured[_CONTENDERS[0]]
             for name, found in measured.items():
-                ratios = {figure: found[figure] / plain[figure] for figure in found}
-                figures.append({"ranks": ranks, "virtual ranks": count, "wrapper": wrapper, "contender": name, **found})
+                world = {"ranks": ranks, "virtual ranks": count, "wrapper": wrapper, "contender": name}
+                figures.append({**world, **found})
+                time_ratio, bytes_ratio = (found[figure] / plain[figure] for figure in ("seconds", "bytes"))
                 print(
-                    f"{ranks:>5}{count:>9}  {wrapper:13}{name:15}{found['seconds'] * 1e3:>10.1f}{ratios['seconds']:>7.2f}"
-                    f"{found['bytes'] / 1e6:>9.2f}{ratios['bytes']:>7.2f}"
+                    f"{ranks:>5}{count:>9}  {wrapper:13}{name:15}{found['seconds'] * 1e3:>10.1f}{time_ratio:>7.2f}"
+                    f"{found['bytes'] / 1e6:>9.2f}{bytes_ratio:>7.2f}"
                 )
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps({"width": width, "rounds": rounds, "figures": figures}, indent=1))
@@ -157,11 +156,11 @@ def _step_of(torch: Any, contender: str, wrapper: str, *, count: int, width: int
 def _bytes_sent() -> int:
     """Give the bytes that the TCP connections of this process have sent."""
     sent = 0
-    for entry in os.listdir("/proc/self/fd"):
+    for entry in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            if not os.readlink(f"/proc/self/fd/{entry}").startswith("socket:"):
+            if not str(entry.readlink()).startswith("socket:"):
                 continue
-            with socket.socket(fileno=os.dup(int(entry))) as connection:
+            with socket.socket(fileno=os.dup(int(entry.name))) as connection:
                 if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM:
                     information = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
                     sent += struct.unpack_from("=Q", information, _BYTES_SENT_AT)[0]
