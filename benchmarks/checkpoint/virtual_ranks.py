@@ -27,11 +27,10 @@ from typing import Any
 from benchmarks.checkpoint.ranks import forked
 
 _ROOT = Path(__file__).parents[2]
-_WORLDS = ((2, 2), (2, 4), (2, 8), (4, 4), (4, 8))
+_WORLDS = ((2, 2), (2, 8), (4, 4))
 _QUICK_WORLDS = ((2, 2), (2, 4))
 _WRAPPERS = ("DDP", "fully_shard")
 _CONTENDERS = ("plain", "micro-batches", "virtual ranks")
-_SAMPLES = 8  # of a micro-batch
 _LAYERS = 4
 _BYTES_SENT_AT = 200  # tcpi_bytes_sent, in the kernel's tcp_info
 _TCP_INFO_BYTES = 256
@@ -41,15 +40,16 @@ def main() -> int:
     """Measure and print a table. Return 0 with any figures, since a benchmark does not judge."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a small model, few steps and few worlds")
+    parser.add_argument("--samples", type=int, default=128, help="samples in a micro-batch")
     parser.add_argument("--output", type=Path, default=_ROOT / ".spotkeep/bench/virtual-ranks.json")
     options = parser.parse_args()
-    width, rounds = (256, 5) if options.quick else (1024, 20)
+    width, rounds = (256, 5) if options.quick else (1024, 10)
     _import_what_ranks_take()
     figures = []
     print(f"ranks  virtual  {'wrapper':13}{'contender':15} ms a step  ratio  MB sent  ratio")
     for ranks, count in _QUICK_WORLDS if options.quick else _WORLDS:
         for wrapper in _WRAPPERS:
-            measured = measure(ranks, count, wrapper, width=width, rounds=rounds)
+            measured = measure(ranks, count, wrapper, samples=options.samples, width=width, rounds=rounds)
             plain = measured[_CONTENDERS[0]]
             for name, found in measured.items():
                 world = {"ranks": ranks, "virtual ranks": count, "wrapper": wrapper, "contender": name}
@@ -60,18 +60,23 @@ def main() -> int:
                     f"{found['bytes'] / 1e6:>9.2f}{bytes_ratio:>7.2f}"
                 )
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps({"width": width, "rounds": rounds, "figures": figures}, indent=1))
+    options.output.write_text(
+        json.dumps({"width": width, "samples": options.samples, "rounds": rounds, "figures": figures}, indent=1)
+    )
     print(f"All figures: {options.output}")
     return 0
 
 
-def measure(ranks: int, count: int, wrapper: str, *, width: int, rounds: int) -> dict[str, dict[str, float]]:
+def measure(
+    ranks: int, count: int, wrapper: str, *, samples: int, width: int, rounds: int
+) -> dict[str, dict[str, float]]:
     """Measure the contenders in one world. Return the median seconds of a step, and the bytes a rank sends in it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="spotkeep-virtual-ranks-") as scratch:
-        act = partial(_rank, ranks=ranks, count=count, wrapper=wrapper, width=width, rounds=rounds, port=port)
+        batch = (count // ranks, samples, width)
+        act = partial(_rank, ranks=ranks, count=count, wrapper=wrapper, batch=batch, rounds=rounds, port=port)
         pids = [forked(partial(act, rank, Path(scratch))) for rank in range(ranks)]
         codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
         if any(codes):
@@ -90,13 +95,13 @@ def _import_what_ranks_take() -> None:
 
 
 def _rank(
-    rank: int, scratch: Path, *, ranks: int, count: int, wrapper: str, width: int, rounds: int, port: int
+    rank: int, scratch: Path, *, ranks: int, count: int, wrapper: str, batch: tuple[int, ...], rounds: int, port: int
 ) -> None:
     torch: Any = import_module("torch")
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.use_deterministic_algorithms(True)
     torch.distributed.init_process_group("gloo", rank=rank, world_size=ranks)
-    steps = {name: _step_of(torch, name, wrapper, count=count, width=width) for name in _CONTENDERS}
+    steps = {name: _step_of(torch, name, wrapper, count=count, shape=batch) for name in _CONTENDERS}
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     sent: dict[str, list[int]] = {name: [] for name in steps}
     for number in range(-2, rounds):
@@ -115,9 +120,10 @@ def _rank(
     torch.distributed.destroy_process_group()
 
 
-def _step_of(torch: Any, contender: str, wrapper: str, *, count: int, width: int) -> Callable[[], None]:
+def _step_of(torch: Any, contender: str, wrapper: str, *, count: int, shape: tuple[int, ...]) -> Callable[[], None]:
     """Make a model, its optimizer, and one step of a contender."""
     torch.manual_seed(0)
+    width = shape[-1]
     layers = [torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.GELU()) for _ in range(_LAYERS)]
     model = torch.nn.Sequential(*layers)
     if wrapper == "fully_shard":
@@ -126,8 +132,7 @@ def _step_of(torch: Any, contender: str, wrapper: str, *, count: int, width: int
     else:
         model = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    each = count // torch.distributed.get_world_size()
-    batch = torch.randn(each, _SAMPLES, width)
+    batch = torch.randn(shape)
     if contender == "virtual ranks":
         virtual: Any = import_module("spotkeep.integrations.virtual_ranks")
         ranks = virtual.VirtualRanks(count, model, optimizer)

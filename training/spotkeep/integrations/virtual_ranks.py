@@ -68,25 +68,20 @@ class VirtualRanks:
     """
 
     def __init__(self, count: int, model: torch.nn.Module, optimizer: _Optimizers, *, seed: int = 0) -> None:
-        distributed = dist.is_available() and dist.is_initialized()
-        self._world_size = dist.get_world_size() if distributed else 1
         self._count, self._model, self._seed = count, model, seed
         self._optimizers = (optimizer,) if isinstance(optimizer, torch.optim.Optimizer) else tuple(optimizer)
         self._require_fit()
-        parameters = list(model.parameters())
-        self._device = parameters[0].device
-        self._divided = isinstance(parameters[0], DTensor)
-        self._group = self._group_of(parameters[0]) if self._world_size > 1 else None
+        first = next(model.parameters())
+        self._device = first.device
+        self._group = self._group_of(first) if _world_size() > 1 else None
         self._gradients = self._gradients_of_step()
+        self._sum = _Sum(model, divided=isinstance(first, DTensor))
+        self._buffers = _Buffers(model, self._group)
         self._steps = 0
         self._is_in_a_state = False
         self._agreed: list[str] | None = None
-        self._with_gradient: list[str] | None = None
-        self._is_summed = False
-        self._checksums: torch.Tensor | None = None
-        self._stepped: set[int] = set()
         for one in self._optimizers:
-            one.register_step_pre_hook(self._before_optimizer)
+            one.register_step_pre_hook(self._sum.before_optimizer)
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -110,9 +105,7 @@ class VirtualRanks:
             UsageError: The bits would depend on the number of ranks. No optimizer has made a step with it.
         """
         self._begin()
-        buffers = [buffer for _, buffer in self._model.named_buffers()]
-        before = [buffer.clone() for buffer in buffers]
-        of_first = before
+        before = of_first = self._buffers.copies()
         without_sum = self._model.no_sync() if isinstance(self._model, DistributedDataParallel) else nullcontext()
         with without_sum:
             for index, number in enumerate(self.numbers):
@@ -121,16 +114,14 @@ class VirtualRanks:
                 gpu = self._device.index if self._device.type == "cuda" else None
                 with seeded_random_numbers(key.encode(), gpu=gpu):
                     yield number
-                self._take(index)
-                if buffers:
-                    of_first = [buffer.clone() for _, buffer in self._model.named_buffers()] if index == 0 else of_first
-                    self._set_buffers(before)
-        self._gradients.give(self._parameters_with_gradient())
-        if buffers:
-            self._set_buffers(self._of_rank_0(of_first))
+                self._gradients.take(index, self._sum.parameters_of_micro_batch())
+                if index == 0:
+                    of_first = self._buffers.copies()
+                self._buffers.put_back(before)
+        self._gradients.give(self._sum.parameters())
+        self._buffers.put_back(self._buffers.of_rank_0(of_first))
         self._steps += 1
-        self._is_summed = True
-        self._note_gradients()
+        self._sum.is_there()
 
     def clip_grad_norm_(self, max_norm: float) -> float:
         """Scale the gradients to a 2-norm of `max_norm` where theirs is larger. Collective.
@@ -147,14 +138,14 @@ class VirtualRanks:
         Raises:
             UsageError: Outside of a step, that is before the end of `micro_batches`.
         """
-        self._require_sum("clip_grad_norm_ was called")
-        gradients = [parameter.grad for parameter in self._parameters_with_gradient() if parameter.grad is not None]
-        norm = norm_of(gradients, self._group if self._divided else None)
+        self._sum.require("clip_grad_norm_ was called")
+        gradients = [one.grad for one in self._sum.parameters() if one.grad is not None]
+        norm = norm_of(gradients, self._group if self._sum.divided else None)
         scale = max_norm / (norm + _NORM_EPSILON)
         if scale < 1:
             for gradient in gradients:
                 local_part(gradient).mul_(scale)
-        self._note_gradients()
+        self._sum.is_there()
         return norm
 
     def state_dict(self) -> dict[str, Any]:
@@ -191,7 +182,7 @@ class VirtualRanks:
         self._seed, self._steps = state["seed"], state["steps"]
 
     def _require_fit(self) -> None:
-        problems = problems_of_training(self._count, self._world_size, self._model, self._optimizers)
+        problems = problems_of_training(self._count, _world_size(), self._model, self._optimizers)
         if problems:
             raise UsageError(
                 "this training would not end with the same bits for each number of ranks:"
@@ -224,15 +215,7 @@ class VirtualRanks:
                 "a resume would draw the random numbers of the first step again: pass the VirtualRanks in the state of "
                 "the Checkpointer, for example {'model': model, 'optimizer': optimizer, 'ranks': ranks}"
             )
-        with_gradient = [name for name, parameter in self._model.named_parameters() if parameter.grad is not None]
-        if with_gradient:
-            raise UsageError(
-                f"there are gradients before the first micro-batch of a step, of {_some(with_gradient)}: call "
-                "optimizer.zero_grad() before the loop, without set_to_none=False. For larger steps pass more virtual "
-                "ranks"
-            )
-        self._is_summed, self._with_gradient = False, None
-        self._stepped.clear()
+        self._sum.begin()
         trained = [name for name, parameter in self._model.named_parameters() if parameter.requires_grad]
         if trained == self._agreed:
             return
@@ -247,7 +230,7 @@ class VirtualRanks:
             }
         )
         if self._agreed is None:
-            self._set_buffers(self._of_rank_0([buffer.clone() for _, buffer in self._model.named_buffers()]))
+            self._buffers.put_back(self._buffers.of_rank_0(self._buffers.copies()))
         self._agreed = trained
 
     def _require_common(self, facts: Mapping[str, Any]) -> None:
@@ -260,9 +243,9 @@ class VirtualRanks:
             return
         digests = b"".join(sha256(json.dumps(fact).encode()).digest() for fact in facts.values())
         own = torch.tensor(list(digests), dtype=torch.uint8, device=self._device)
-        gathered = own.new_empty(self._world_size * own.numel())
+        gathered = own.new_empty(_world_size() * own.numel())
         all_gather(gathered, own, group=self._group)
-        first, *others = (bytes(one.tolist()) for one in gathered.chunk(self._world_size))
+        first, *others = (bytes(one.tolist()) for one in gathered.chunk(_world_size()))
         for rank, other in enumerate(others, 1):
             for place, (name, fact) in enumerate(facts.items()):
                 part = slice(place * _DIGEST_BYTES, (place + 1) * _DIGEST_BYTES)
@@ -272,7 +255,45 @@ class VirtualRanks:
                         f"{_text(fact)}. Start all ranks alike, on machines of one kind"
                     )
 
-    def _take(self, index: int) -> None:
+
+class _Sum:
+    """The gradients of a step: the parameters that have one, and whether an optimizer may make a step with them.
+
+    Args:
+        model: The model.
+        divided: True where each rank has a part of each parameter.
+    """
+
+    def __init__(self, model: torch.nn.Module, *, divided: bool) -> None:
+        self.divided = divided
+        self._model = model
+        self._names: list[str] | None = None
+        self._is_there = False
+        self._checksums: torch.Tensor | None = None
+        self._stepped: set[int] = set()
+
+    def begin(self) -> None:
+        """Begin a step.
+
+        Raises:
+            UsageError: There are gradients from before.
+        """
+        names = [name for name, parameter in self._model.named_parameters() if parameter.grad is not None]
+        if names:
+            raise UsageError(
+                f"there are gradients before the first micro-batch of a step, of {_some(names)}: call "
+                "optimizer.zero_grad() before the loop, without set_to_none=False. For larger steps pass more virtual "
+                "ranks"
+            )
+        self._names, self._is_there = None, False
+        self._stepped.clear()
+
+    def parameters_of_micro_batch(self) -> list[torch.nn.Parameter]:
+        """Give the parameters with a gradient after a micro-batch.
+
+        Raises:
+            UsageError: There are none, or others than after another micro-batch, or a gradient is sparse.
+        """
         named = [(name, one) for name, one in self._model.named_parameters() if one.grad is not None]
         names = [name for name, _ in named]
         sparse = [name for name, one in named if one.grad is not None and one.grad.layout != torch.strided]
@@ -280,58 +301,45 @@ class VirtualRanks:
             raise UsageError(f"the gradients of {_some(sparse)} are sparse: make the layers with sparse=False")
         if not names:
             raise UsageError("no parameter has a gradient after a micro-batch: call backward inside of the loop")
-        if self._with_gradient is None:
-            self._with_gradient = names
-        if names != self._with_gradient:
-            others = sorted(set(names) ^ set(self._with_gradient))
+        if self._names is None:
+            self._names = names
+        if names != self._names:
+            others = sorted(set(names) ^ set(self._names))
             raise UsageError(
                 f"only some micro-batches of a step have a gradient of {_some(others)}: let each parameter take part "
                 "in all of them, or freeze it"
             )
-        self._gradients.take(index, [parameter for _, parameter in named])
+        return [parameter for _, parameter in named]
 
-    def _parameters_with_gradient(self) -> list[torch.nn.Parameter]:
-        names = set(self._with_gradient or ())
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """Give the parameters that had a gradient in each micro-batch."""
+        names = set(self._names or ())
         return [parameter for name, parameter in self._model.named_parameters() if name in names]
 
-    def _of_rank_0(self, buffers: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Give all ranks the buffers of rank 0, in which virtual rank 0 is. Collective."""
-        if self._group is not None and buffers:
-            flat = torch.cat([buffer.reshape(-1).view(torch.uint8) for buffer in buffers])
-            dist.broadcast(flat, dist.get_global_rank(self._group, 0), group=self._group)
-            parts = flat.split([buffer.nbytes for buffer in buffers])
-            return [part.clone().view(one.dtype).view(one.shape) for part, one in zip(parts, buffers)]
-        return buffers
+    def is_there(self) -> None:
+        """Take note that the gradients are those for the optimizer."""
+        self._is_there = True
+        self._checksums = self._checksums_now() if self.divided else None
 
-    def _set_buffers(self, values: Sequence[torch.Tensor]) -> None:
-        with torch.no_grad():
-            for (_, buffer), value in zip(self._model.named_buffers(), values):
-                buffer.copy_(value)
+    def require(self, called: str) -> None:
+        """Require the sum.
 
-    def _require_sum(self, called: str) -> None:
-        if not self._is_summed:
+        Raises:
+            UsageError: The step is not at its end yet.
+        """
+        if not self._is_there:
             raise UsageError(
                 f"{called} before the gradients were added: go through `for virtual_rank in ranks.micro_batches()` to "
                 "its end first"
             )
 
-    def _note_gradients(self) -> None:
-        if self._divided:
-            self._checksums = self._checksums_now()
-
-    def _checksums_now(self) -> torch.Tensor:
-        """Give sums of the gradients' bits. A DTensor counts no version where torch changes several at once."""
-        parts = [local_part(one.grad) for one in self._parameters_with_gradient() if one.grad is not None]
-        words = {4: torch.int32, 8: torch.int64}
-        return torch.stack([part.reshape(-1).view(words[part.element_size()]).sum() for part in parts])
-
-    def _before_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def before_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """See that a step of an optimizer is one with the sum of all virtual ranks.
 
         Raises:
             UsageError: It is not.
         """
-        self._require_sum("an optimizer was stepped")
+        self.require("an optimizer was stepped")
         if id(optimizer) in self._stepped:
             raise UsageError(
                 "an optimizer was stepped twice for one sum of gradients: go through `ranks.micro_batches()` before "
@@ -343,6 +351,48 @@ class VirtualRanks:
                 "on the number of ranks: clip them by ranks.clip_grad_norm_, in place of torch's clip_grad_norm_"
             )
         self._stepped.add(id(optimizer))
+
+    def _checksums_now(self) -> torch.Tensor:
+        """Give sums of the gradients' bits. A DTensor counts no version where torch changes several at once."""
+        parts = [local_part(one.grad) for one in self.parameters() if one.grad is not None]
+        words = {4: torch.int32, 8: torch.int64}
+        return torch.stack([part.reshape(-1).view(words[part.element_size()]).sum() for part in parts])
+
+
+class _Buffers:
+    """The buffers of a model, such as the averages of a batch norm.
+
+    Args:
+        model: The model.
+        group: The process group. None for a process that trains alone.
+    """
+
+    def __init__(self, model: torch.nn.Module, group: Any) -> None:
+        self._model = model
+        self._group = group
+
+    def copies(self) -> list[torch.Tensor]:
+        """Copy them."""
+        return [buffer.clone() for buffer in self._model.buffers()]
+
+    def put_back(self, copies: Sequence[torch.Tensor]) -> None:
+        """Give them the values of copies."""
+        with torch.no_grad():
+            for buffer, copy in zip(self._model.buffers(), copies):
+                buffer.copy_(copy)
+
+    def of_rank_0(self, copies: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Give all ranks the copies of rank 0, which has virtual rank 0. Collective."""
+        if self._group is None or not copies:
+            return copies
+        flat = torch.cat([copy.reshape(-1).view(torch.uint8) for copy in copies])
+        dist.broadcast(flat, dist.get_global_rank(self._group, 0), group=self._group)
+        parts = flat.split([copy.nbytes for copy in copies])
+        return [part.clone().view(copy.dtype).view(copy.shape) for part, copy in zip(parts, copies)]
+
+
+def _world_size() -> int:
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def _some(names: Sequence[str]) -> str:

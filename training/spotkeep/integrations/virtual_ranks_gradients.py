@@ -106,10 +106,11 @@ class WholeGradients:
         subtrees = [subtrees_of(rank * self._each, self._each) for rank in range(self._size)]
         whole = first.new_empty(self._size * part)
         whole[length:] = 0
-        sent = whole.new_empty(self._size, len(sums), part)
+        sent = whole if len(sums) == 1 else whole.new_empty(self._size, len(sums), part)
         for number, tensors in enumerate(sums):
             torch.cat([tensor.reshape(-1) for tensor in tensors], out=whole[:length])
-            sent[:, number] = whole.view(self._size, part)
+            if sent is not whole:
+                sent[:, number] = whole.view(self._size, part)
         received = whole.new_empty(sum(map(len, subtrees)) * part)
         dist.all_to_all_single(
             received,
