@@ -140,7 +140,7 @@ class VirtualRanks:
         """
         self._sum.require("clip_grad_norm_ was called")
         gradients = [one.grad for one in self._sum.parameters() if one.grad is not None]
-        norm = norm_of(gradients, self._group if self._sum.divided else None)
+        norm = norm_of(gradients, self._group)
         scale = max_norm / (norm + _NORM_EPSILON)
         if scale < 1:
             for gradient in gradients:
@@ -265,7 +265,7 @@ class _Sum:
     """
 
     def __init__(self, model: torch.nn.Module, *, divided: bool) -> None:
-        self.divided = divided
+        self._divided = divided
         self._model = model
         self._names: list[str] | None = None
         self._is_there = False
@@ -319,7 +319,7 @@ class _Sum:
     def is_there(self) -> None:
         """Take note that the gradients are those for the optimizer."""
         self._is_there = True
-        self._checksums = self._checksums_now() if self.divided else None
+        self._checksums = self._checksums_now() if self._divided else None
 
     def require(self, called: str) -> None:
         """Require the sum.

@@ -242,12 +242,12 @@ def norm_of(gradients: Sequence[torch.Tensor], group: Group) -> float:
 
     Args:
         gradients: The gradients, each of them whole or the DTensor of all ranks.
-        group: The process group of divided gradients. None for whole ones.
+        group: The process group. None for a process that trains alone.
 
     Returns:
         The norm. Infinity where a value is not finite.
     """
-    parts = [local_part(gradient) for gradient in gradients]
+    parts = [_share(gradient, group) for gradient in gradients]
     largest = torch.zeros(len(parts), dtype=torch.float64, device=parts[0].device)
     for place, part in enumerate(parts):
         if part.numel():
@@ -267,6 +267,13 @@ def norm_of(gradients: Sequence[torch.Tensor], group: Group) -> float:
         return float(top)
     norms = [max(top, _SMALLEST_VALUE) * math.sqrt(first + second) for top, first, second in zip(tops, firsts, seconds)]
     return float(top * math.sqrt(math.fsum((norm / top) ** 2 for norm in norms)))
+
+
+def _share(gradient: torch.Tensor, group: Group) -> torch.Tensor:
+    """Give the part of a gradient that this rank squares. Of a whole one each rank takes some."""
+    if group is None or isinstance(gradient, DTensor):
+        return local_part(gradient)
+    return gradient.reshape(-1).tensor_split(dist.get_world_size(group))[dist.get_rank(group)]
 
 
 def squares_on_grid(part: torch.Tensor, scale: torch.Tensor, count: int) -> torch.Tensor:
