@@ -44,7 +44,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help docs bench-guarantees test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet rehearse-sweep prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check check-dates lint types contracts bench bench-checkpoint torture-checkpoint test-reshard torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-remote bench-sweep bench-permissions bench-samples dist test-wheel first-hour lock clean
+.PHONY: help docs bench-guarantees test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet rehearse-sweep prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check check-dates lint types contracts bench bench-checkpoint torture-checkpoint test-reshard torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-remote bench-virtual-ranks bench-sweep bench-permissions bench-samples dist test-wheel first-hour lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -220,6 +220,9 @@ torture-volume: setup ## Interrupt an instance's agent in every phase, and visit
 torture-input: setup setup-jax ## Feed each parser of what strangers write 100,000 inputs (INPUTS=1000: fewer): no crash, bounded time and memory
 	@# A process for each parser: what breaks one is printed when that one has been fed, not after all of them.
 	ls tests/torture/input/test_*.py | SPOTKEEP_TORTURE_INPUTS=$(INPUTS) xargs -P $(WORKERS) -I FILE sh -c '$(call PYTEST_IN,FILE) --timeout=7200 FILE'
+
+bench-virtual-ranks: setup-torch ## Measure steps of virtual ranks beside DDP and fully_shard, their time and the bytes that they send
+	$(BIN)/python -m benchmarks.checkpoint.virtual_ranks $(BENCH)
 
 bench-remote: setup setup-torch ## Measure uploads and downloads of a checkpoint against other clients of S3, on a server of next to no cost
 	@$(BIN)/python -m pip install -q --no-deps --require-hashes --upgrade --target $(STATE)/bench/remote-contenders -r locks/remote.txt

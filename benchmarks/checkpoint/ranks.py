@@ -72,7 +72,7 @@ def measure(ranks: int) -> dict[str, float]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="spotkeep-ranks-") as scratch:
-        forked = [_forked(partial(_rank, rank, ranks, port, Path(scratch))) for rank in range(ranks)]
+        forked = [forked(partial(_rank, rank, ranks, port, Path(scratch))) for rank in range(ranks)]
         codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in forked]
         if any(codes):
             raise SystemExit("a rank has failed")
@@ -114,7 +114,8 @@ def _rank(rank: int, ranks: int, port: int, scratch: Path) -> None:
     (scratch / f"{rank}.json").write_text(json.dumps(figures))
 
 
-def _forked(act: partial[None]) -> int:
+def forked(act: partial[None]) -> int:
+    """Do something in a process of its own. Return its number."""
     pid = os.fork()
     if pid:
         return pid

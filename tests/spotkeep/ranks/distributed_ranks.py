@@ -43,6 +43,7 @@ def import_what_training_takes() -> None:
 
     import spotkeep.checkpointer
     import spotkeep.integrations.sharded
+    import spotkeep.integrations.virtual_ranks
     import spotkeep.loops.torch_batches
     import spotkeep.ranks.shared_directory  # noqa: F401
 
@@ -88,6 +89,7 @@ def run_rank(rank: int, job: dict, port: int) -> None:
         "free": train_free,
         "back": go_back,
         "folds": train_folds,
+        "virtual": train_virtual,
     }
     kinds[job.get("kind", "steps")](rank, job, port)
 
@@ -409,6 +411,12 @@ def divided(net, division: str, world_size: int):
         for layer in (net[0], net[2], net):
             fully_shard(layer, mesh=mesh)
     return net
+
+
+def train_virtual(rank: int, job: dict, port: int) -> None:
+    from tests.spotkeep.integrations.virtual_ranks_training import train
+
+    train(rank, job, port)
 
 
 def train_apart(rank: int, job: dict, port: int) -> None:

@@ -159,14 +159,26 @@ def restore_random_states(states: dict[str, Any]) -> None:
 
 
 @contextmanager
-def seeded_random_numbers(key: bytes) -> Iterator[None]:
-    """Draw random numbers that follow from any bytes inside a `with` block, and leave those of the process alone."""
+def seeded_random_numbers(key: bytes, *, gpu: int | None = None) -> Iterator[None]:
+    """Draw random numbers that follow from any bytes inside a `with` block, and leave those of the process alone.
+
+    Args:
+        key: The bytes.
+        gpu: The number of the GPU whose random numbers follow from them too. None for none.
+    """
     outside = capture_random_states(devices=False)
+    torch: Any = loaded("torch")
+    generator = None if gpu is None else torch.cuda.default_generators[gpu]
+    of_gpu = None if generator is None else generator.get_state()
     try:
         _seed(key)
+        if generator is not None:
+            generator.manual_seed(torch.default_generator.initial_seed())
         yield
     finally:
         restore_random_states(outside)
+        if generator is not None:
+            generator.set_state(of_gpu)
 
 
 def seeded_random_states(key: bytes) -> dict[str, Any]:

@@ -1,0 +1,91 @@
+"""A rank of a training with virtual ranks, which `distributed_ranks` forks. A job may ask for a fault of the script."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import warnings
+from pathlib import Path
+
+
+def train(rank: int, job: dict, port: int) -> None:
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    from spotkeep import Checkpointer
+    from spotkeep.integrations.virtual_ranks import VirtualRanks
+
+    warnings.simplefilter("ignore")  # torch's own, about what it has left behind
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="stdout")
+    fault = job.get("fault")
+    torch.set_num_threads(job.get("threads", 1) + (fault == "threads of a rank" and rank == 1))
+    torch.use_deterministic_algorithms(True)
+    if job["wrapper"] != "none":
+        dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
+    torch.manual_seed(0)
+    net = Net(torch, width=job.get("width", 37))
+    model = net
+    if job["wrapper"] == "ddp":
+        options = {"gradient_as_bucket_view": True} if job["world_size"] == 2 else {}
+        model = torch.nn.parallel.DistributedDataParallel(net, **options)
+    elif job["wrapper"] == "fully_shard":
+        policy = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16 if fault == "bfloat16" else None)
+        for layer in (net.first, net.last, net):
+            fully_shard(layer, mp_policy=policy)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    torch.manual_seed(100 + rank)  # They count for nothing.
+    ranks = VirtualRanks(job["count"], model, optimizer, seed=5)
+    state = {"model": net, "optimizer": optimizer, "schedule": schedule, "ranks": ranks}
+    drawn = {}
+    with Checkpointer(state, job["directory"], every_steps=3) as checkpointer:
+        began = checkpointer.step
+        for step in checkpointer.steps(job["steps"]):
+            optimizer.zero_grad()
+            for virtual_rank in ranks.micro_batches():
+                data = torch.Generator().manual_seed(step * 1000 + virtual_rank)
+                tokens, targets = torch.randint(0, 11, (6,), generator=data), torch.randn(6, 3, generator=data)
+                net.skips = fault == "some micro-batches" and virtual_rank % 2 == 1
+                loss = (model(tokens) - targets).square().mean()
+                loss.backward(retain_graph=fault == "two passes")
+                if fault == "two passes":
+                    loss.backward()
+                drawn[f"{step} {virtual_rank}"] = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
+            if fault == "clipping of torch":
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+            norm = ranks.clip_grad_norm_(0.5) if fault is None else 0.0
+            optimizer.step()
+            schedule.step()
+            if [rank, step] == job.get("notice"):
+                os.kill(os.getpid(), signal.SIGTERM)
+    wholes = dict(net.state_dict())
+    for number, own in optimizer.state_dict()["state"].items():
+        wholes |= {f"{number}.{name}": value for name, value in own.items()}
+    full = {name: getattr(value, "full_tensor", lambda value=value: value)() for name, value in wholes.items()}
+    digests = {name: hashlib.sha256(value.detach().numpy().tobytes()).hexdigest() for name, value in full.items()}
+    result = {"began": began, "weights": {**digests, "norm": norm.hex()}, "own": drawn}
+    Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
+    if job["wrapper"] != "none":
+        dist.destroy_process_group()
+
+
+def Net(torch, *, width: int):  # noqa: N802 - torch is imported in the fork alone
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = torch.nn.Embedding(11, 10)
+            self.first = torch.nn.Linear(10, width)
+            self.norm = torch.nn.BatchNorm1d(width)
+            self.dropout = torch.nn.Dropout(0.3)
+            self.last = torch.nn.Linear(width, 3)
+            self.extra = torch.nn.Parameter(torch.ones(3))
+            self.skips = False
+
+        def forward(self, tokens):
+            given = self.last(self.dropout(torch.tanh(self.norm(self.first(self.embedding(tokens))))))
+            return given if self.skips else given * self.extra
+
+    return Net()

@@ -1,0 +1,404 @@
+"""A training that ends with the same bits for each number of ranks.
+
+`VirtualRanks` divides the global batch of a step into micro-batches, of which each belongs to a virtual rank. Their
+number stays, and a rank of the training has some of them. Random numbers follow from the virtual rank, and gradients
+are added in an order that follows from it. So one process ends with the bits of many ranks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from hashlib import sha256
+from typing import Any, Union
+
+from spotkeep.errors import UsageError
+from spotkeep.state.random_states import seeded_random_numbers
+
+try:
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.fsdp import FSDPModule  # noqa: F401 - the modules below need it
+    from torch.distributed.tensor import DTensor
+    from torch.nn.parallel import DistributedDataParallel
+except ImportError as error:
+    raise ImportError(f"spotkeep.integrations.virtual_ranks needs torch 2.6 or newer ({error})") from error
+
+from .virtual_ranks_gradients import DividedGradients, Gradients, WholeGradients, all_gather, local_part, norm_of
+from .virtual_ranks_refusals import environment_of, fully_sharded, problems_of_training
+
+_Optimizers = Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer]]
+
+_DIGEST_BYTES = 32
+_SHOWN = 5
+_NORM_EPSILON = 1e-6  # torch's own, in clip_grad_norm_
+
+
+class VirtualRanks:
+    """The virtual ranks of a training. It goes into the `state` of a `Checkpointer`.
+
+    ```python
+    ranks = VirtualRanks(8, model, optimizer, seed=7)
+    state = {"model": model, "optimizer": optimizer, "ranks": ranks}
+    with Checkpointer(state, every_steps=100) as checkpointer:
+        for step in checkpointer.steps(total_steps):
+            optimizer.zero_grad()
+            for virtual_rank in ranks.micro_batches():
+                inputs, labels = micro_batch(step, virtual_rank)
+                loss_of(model(inputs), labels).backward()
+            ranks.clip_grad_norm_(1.0)
+            optimizer.step()
+    ```
+
+    Any number of ranks that divides the number of virtual ranks trains the same model, to the bit. So does a training
+    that goes on from a checkpoint with another number. All ranks have the same kind of processor, the same number of
+    threads and the same torch, as the checkpoint had. The model begins with the same weights on each rank.
+
+    Args:
+        count: Number of virtual ranks. It stays the same for the whole training.
+        model: The model as the script calls it, in `DistributedDataParallel`, or divided by `fully_shard`. One process
+            alone may have a model without a wrapper.
+        optimizer: Its optimizer, or several. Each computes an element of a parameter from that element alone.
+        seed: Number that the random numbers of the micro-batches follow from. A restore brings back that of the
+            checkpoint.
+
+    Raises:
+        UsageError: Something makes the bits depend on the number of ranks. The message names all of it.
+    """
+
+    def __init__(self, count: int, model: torch.nn.Module, optimizer: _Optimizers, *, seed: int = 0) -> None:
+        self._count, self._model, self._seed = count, model, seed
+        self._optimizers = (optimizer,) if isinstance(optimizer, torch.optim.Optimizer) else tuple(optimizer)
+        self._require_fit()
+        first = next(model.parameters())
+        self._device = first.device
+        self._group = self._group_of(first) if _world_size() > 1 else None
+        self._gradients = self._gradients_of_step()
+        self._sum = _Sum(model, divided=isinstance(first, DTensor))
+        self._buffers = _Buffers(model, self._group)
+        self._steps = 0
+        self._is_in_a_state = False
+        self._agreed: list[str] | None = None
+        for one in self._optimizers:
+            one.register_step_pre_hook(self._sum.before_optimizer)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Numbers of the virtual ranks of this rank, in the order of their micro-batches.
+
+        Virtual rank `v` of `count` takes part `v` of each global batch, whatever rank it is on.
+        """
+        return tuple(self._gradients.numbers)
+
+    def micro_batches(self) -> Iterator[int]:
+        """Go through the micro-batches of a step on this rank. Collective, so every rank must go through all of them.
+
+        Inside the loop random numbers are those of the virtual rank. The script computes the loss of its micro-batch,
+        and calls `backward` once. After the loop each parameter has the mean gradient of all virtual ranks. Of buffers,
+        such as the averages of a batch norm, those of virtual rank 0 count, as under DDP those of rank 0 do.
+
+        Returns:
+            The number of the virtual rank of each micro-batch.
+
+        Raises:
+            UsageError: The bits would depend on the number of ranks. No optimizer has made a step with it.
+        """
+        self._begin()
+        before = of_first = self._buffers.copies()
+        without_sum = self._model.no_sync() if isinstance(self._model, DistributedDataParallel) else nullcontext()
+        with without_sum:
+            for index, number in enumerate(self.numbers):
+                self._gradients.begin(index)
+                key = f"virtual rank {number}, step {self._steps}, seed {self._seed}"
+                gpu = self._device.index if self._device.type == "cuda" else None
+                with seeded_random_numbers(key.encode(), gpu=gpu):
+                    yield number
+                self._gradients.take(index, self._sum.parameters_of_micro_batch())
+                if index == 0:
+                    of_first = self._buffers.copies()
+                self._buffers.put_back(before)
+        self._gradients.give(self._sum.parameters())
+        self._buffers.put_back(self._buffers.of_rank_0(of_first))
+        self._steps += 1
+        self._sum.is_there()
+
+    def clip_grad_norm_(self, max_norm: float) -> float:
+        """Scale the gradients to a 2-norm of `max_norm` where theirs is larger. Collective.
+
+        The norm does not depend on the division of the model. Its last bits differ from those of
+        `torch.nn.utils.clip_grad_norm_`, which adds in another order.
+
+        Args:
+            max_norm: Largest norm.
+
+        Returns:
+            The norm before. Infinity where a value is not finite.
+
+        Raises:
+            UsageError: Outside of a step, that is before the end of `micro_batches`.
+        """
+        self._sum.require("clip_grad_norm_ was called")
+        gradients = [one.grad for one in self._sum.parameters() if one.grad is not None]
+        norm = norm_of(gradients, self._group)
+        scale = max_norm / (norm + _NORM_EPSILON)
+        if scale < 1:
+            for gradient in gradients:
+                local_part(gradient).mul_(scale)
+        self._sum.is_there()
+        return norm
+
+    def state_dict(self) -> dict[str, Any]:
+        """Give the facts that decide the next step beside the model and the optimizer."""
+        self._is_in_a_state = True
+        return {
+            "count": self._count,
+            "seed": self._seed,
+            "steps": self._steps,
+            "environment": environment_of(self._device),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state.
+
+        Raises:
+            UsageError: Another number of virtual ranks wrote it, or another kind of machine.
+        """
+        self._is_in_a_state = True
+        now = {"virtual ranks": self._count, **environment_of(self._device)}
+        saved = {"virtual ranks": state["count"], **state["environment"]}
+        others = [
+            f"{name}: {saved.get(name)} in the checkpoint, {now.get(name)} here"
+            for name in dict.fromkeys([*saved, *now])
+            if saved.get(name) != now.get(name)
+        ]
+        if others:
+            raise UsageError(
+                "the training cannot go on to the same bits:"
+                + "".join(f"\n  - {other}" for other in others)
+                + "\nGo on with what the checkpoint has (torch.set_num_threads sets the threads), or begin a new "
+                "training."
+            )
+        self._seed, self._steps = state["seed"], state["steps"]
+
+    def _require_fit(self) -> None:
+        problems = problems_of_training(self._count, _world_size(), self._model, self._optimizers)
+        if problems:
+            raise UsageError(
+                "this training would not end with the same bits for each number of ranks:"
+                + "".join(f"\n  - {problem}" for problem in problems)
+            )
+
+    def _group_of(self, parameter: torch.nn.Parameter) -> Any:
+        if isinstance(parameter, DTensor):
+            return parameter.device_mesh.get_group()
+        return self._model.process_group
+
+    def _gradients_of_step(self) -> Gradients:
+        modules = fully_sharded(self._model)
+        for module in modules:
+            # The mean is taken here, in one division of the sum.
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+        if modules and self._group is not None:
+            return DividedGradients(self._count, self._group, modules)
+        return WholeGradients(self._count, self._group)
+
+    def _begin(self) -> None:
+        """Get ready for a step, and see that all ranks do the same one.
+
+        Raises:
+            UsageError: They do not, or something has changed that decides the bits.
+        """
+        if not self._is_in_a_state:
+            raise UsageError(
+                "a resume would draw the random numbers of the first step again: pass the VirtualRanks in the state of "
+                "the Checkpointer, for example {'model': model, 'optimizer': optimizer, 'ranks': ranks}"
+            )
+        self._sum.begin()
+        trained = [name for name, parameter in self._model.named_parameters() if parameter.requires_grad]
+        if trained == self._agreed:
+            return
+        self._require_fit()
+        self._require_common(
+            {
+                "number of virtual ranks": self._count,
+                "seed": self._seed,
+                "number of steps": self._steps,
+                "trained parameters": trained,
+                **environment_of(self._device),
+            }
+        )
+        if self._agreed is None:
+            self._buffers.put_back(self._buffers.of_rank_0(self._buffers.copies()))
+        self._agreed = trained
+
+    def _require_common(self, facts: Mapping[str, Any]) -> None:
+        """Require the same facts on all ranks. Collective.
+
+        Raises:
+            UsageError: They differ. The message names them.
+        """
+        if self._group is None:
+            return
+        digests = b"".join(sha256(json.dumps(fact).encode()).digest() for fact in facts.values())
+        own = torch.tensor(list(digests), dtype=torch.uint8, device=self._device)
+        gathered = own.new_empty(_world_size() * own.numel())
+        all_gather(gathered, own, group=self._group)
+        first, *others = (bytes(one.tolist()) for one in gathered.chunk(_world_size()))
+        for rank, other in enumerate(others, 1):
+            for place, (name, fact) in enumerate(facts.items()):
+                part = slice(place * _DIGEST_BYTES, (place + 1) * _DIGEST_BYTES)
+                if first[part] != other[part]:
+                    raise UsageError(
+                        f"the ranks differ in the {name}: rank {rank} has another one than rank 0. Here it is "
+                        f"{_text(fact)}. Start all ranks alike, on machines of one kind"
+                    )
+
+
+class _Sum:
+    """The gradients of a step: the parameters that have one, and whether an optimizer may make a step with them.
+
+    Args:
+        model: The model.
+        divided: True where each rank has a part of each parameter.
+    """
+
+    def __init__(self, model: torch.nn.Module, *, divided: bool) -> None:
+        self._divided = divided
+        self._model = model
+        self._names: list[str] | None = None
+        self._is_there = False
+        self._checksums: torch.Tensor | None = None
+        self._stepped: set[int] = set()
+
+    def begin(self) -> None:
+        """Begin a step.
+
+        Raises:
+            UsageError: There are gradients from before.
+        """
+        names = [name for name, parameter in self._model.named_parameters() if parameter.grad is not None]
+        if names:
+            raise UsageError(
+                f"there are gradients before the first micro-batch of a step, of {_some(names)}: call "
+                "optimizer.zero_grad() before the loop, without set_to_none=False. For larger steps pass more virtual "
+                "ranks"
+            )
+        self._names, self._is_there = None, False
+        self._stepped.clear()
+
+    def parameters_of_micro_batch(self) -> list[torch.nn.Parameter]:
+        """Give the parameters with a gradient after a micro-batch.
+
+        Raises:
+            UsageError: There are none, or others than after another micro-batch, or a gradient is sparse.
+        """
+        named = [(name, one) for name, one in self._model.named_parameters() if one.grad is not None]
+        names = [name for name, _ in named]
+        sparse = [name for name, one in named if one.grad is not None and one.grad.layout != torch.strided]
+        if sparse:
+            raise UsageError(f"the gradients of {_some(sparse)} are sparse: make the layers with sparse=False")
+        if not names:
+            raise UsageError("no parameter has a gradient after a micro-batch: call backward inside of the loop")
+        if self._names is None:
+            self._names = names
+        if names != self._names:
+            others = sorted(set(names) ^ set(self._names))
+            raise UsageError(
+                f"only some micro-batches of a step have a gradient of {_some(others)}: let each parameter take part "
+                "in all of them, or freeze it"
+            )
+        return [parameter for _, parameter in named]
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """Give the parameters that had a gradient in each micro-batch."""
+        names = set(self._names or ())
+        return [parameter for name, parameter in self._model.named_parameters() if name in names]
+
+    def is_there(self) -> None:
+        """Take note that the gradients are those for the optimizer."""
+        self._is_there = True
+        self._checksums = self._checksums_now() if self._divided else None
+
+    def require(self, called: str) -> None:
+        """Require the sum.
+
+        Raises:
+            UsageError: The step is not at its end yet.
+        """
+        if not self._is_there:
+            raise UsageError(
+                f"{called} before the gradients were added: go through `for virtual_rank in ranks.micro_batches()` to "
+                "its end first"
+            )
+
+    def before_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        """See that a step of an optimizer is one with the sum of all virtual ranks.
+
+        Raises:
+            UsageError: It is not.
+        """
+        self.require("an optimizer was stepped")
+        if id(optimizer) in self._stepped:
+            raise UsageError(
+                "an optimizer was stepped twice for one sum of gradients: go through `ranks.micro_batches()` before "
+                "each step"
+            )
+        if self._checksums is not None and not torch.equal(self._checksums_now(), self._checksums):
+            raise UsageError(
+                "the gradients of a divided model were changed after the last micro-batch, in an order that may depend "
+                "on the number of ranks: clip them by ranks.clip_grad_norm_, in place of torch's clip_grad_norm_"
+            )
+        self._stepped.add(id(optimizer))
+
+    def _checksums_now(self) -> torch.Tensor:
+        """Give sums of the gradients' bits. A DTensor counts no version where torch changes several at once."""
+        parts = [local_part(one.grad) for one in self.parameters() if one.grad is not None]
+        words = {4: torch.int32, 8: torch.int64}
+        return torch.stack([part.reshape(-1).view(words[part.element_size()]).sum() for part in parts])
+
+
+class _Buffers:
+    """The buffers of a model, such as the averages of a batch norm.
+
+    Args:
+        model: The model.
+        group: The process group. None for a process that trains alone.
+    """
+
+    def __init__(self, model: torch.nn.Module, group: Any) -> None:
+        self._model = model
+        self._group = group
+
+    def copies(self) -> list[torch.Tensor]:
+        """Copy them."""
+        return [buffer.clone() for buffer in self._model.buffers()]
+
+    def put_back(self, copies: Sequence[torch.Tensor]) -> None:
+        """Give them the values of copies."""
+        with torch.no_grad():
+            for buffer, copy in zip(self._model.buffers(), copies):
+                buffer.copy_(copy)
+
+    def of_rank_0(self, copies: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Give all ranks the copies of rank 0, which has virtual rank 0. Collective."""
+        if self._group is None or not copies:
+            return copies
+        flat = torch.cat([copy.reshape(-1).view(torch.uint8) for copy in copies])
+        dist.broadcast(flat, dist.get_global_rank(self._group, 0), group=self._group)
+        parts = flat.split([copy.nbytes for copy in copies])
+        return [part.clone().view(copy.dtype).view(copy.shape) for part, copy in zip(parts, copies)]
+
+
+def _world_size() -> int:
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _text(fact: Any) -> str:
+    return _some(fact) if isinstance(fact, list) else str(fact)
