@@ -278,13 +278,16 @@ class Checkpointer:
         self._require_more(total_steps)
         progress = self._progress
         session.leave_before_first_step(last=progress.step >= total_steps)
-        while progress.step < total_steps:
-            session.begin_step()
-            yield progress.step
-            session.complete_step(total_steps)
-            last = progress.step >= total_steps
-            if session.save_when_due(last=last) and not last:
-                session.leave()
+        try:
+            while progress.step < total_steps:
+                session.begin_step()
+                yield progress.step
+                session.complete_step(total_steps)
+                last = progress.step >= total_steps
+                if session.save_when_due(last=last) and not last:
+                    session.leave()
+        finally:
+            session.saves.finish_copy()
         self._finish_loop(session, total_steps)
 
     def epochs(self, total_epochs: int, *, steps_per_epoch: int) -> Iterator[Epoch]:
@@ -649,17 +652,20 @@ class Checkpointer:
 
     def _epoch_steps(self, session: Session, first: int, end: int, total_steps: int) -> Iterator[int]:
         progress = self._progress
-        while progress.step < end:
-            session.begin_step()
-            yield progress.step - first
-            session.complete_step(total_steps)
-            # The last step's save waits for what follows the loop: it belongs to the epoch. A notice does not wait.
-            if progress.step < end:
-                if session.save_when_due(last=False):
+        try:
+            while progress.step < end:
+                session.begin_step()
+                yield progress.step - first
+                session.complete_step(total_steps)
+                # The last step's save waits for what follows the loop: it belongs to the epoch. A notice does not wait.
+                if progress.step < end:
+                    if session.save_when_due(last=False):
+                        session.leave()
+                elif session.noticed():
+                    session.try_to_save(reason="notice")
                     session.leave()
-            elif session.noticed():
-                session.try_to_save(reason="notice")
-                session.leave()
+        finally:
+            session.saves.finish_copy()
 
     def _finish_loop(self, session: Session, total_steps: int) -> None:
         session.wait_until_over()

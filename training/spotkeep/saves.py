@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,20 +18,24 @@ from spotkeep.state.encoding import Json, encode_state, encoded_pairs, objects_i
 from spotkeep.state.state_dicts import is_module, is_optimizer, loads_in_its_own_way, numbers_beside, tensors_beside
 
 from .disk.checkpoint_directory import CheckpointDirectory
+from .disk.late_copy import LateCopy, late_parts
 from .disk.manifest import Progress, state_pairs
 from .disk.retention import Retention
-from .disk.staged_state import StagedState
+from .disk.staged_state import FileImage, StagedState
 from .errors import CheckpointError, LockLostError, OtherRankError, SaveError, StateError
 from .events import TrainingEvents
 from .leaving import Leaving
+from .native.written_pages import WrittenPages
 from .notices.notice import NoticeWatch
 from .ranks.rank_group import RankGroup
 from .ranks.rank_shares import EncodedShare, ShareDocument
 from .remote.second_tier import SecondTier
 from .schedule.interruption_history import InterruptionHistory
+from .schedule.late_copying import CopyWay, LateCopying
 from .schedule.save_schedule import SaveSchedule, rounded
 from .state.encoding import EncodedState
 from .state.open_gradients import OpenGradients
+from .state.optimizer_steps import OptimizerSteps, UpdatedMemory, names_of
 from .state.training_state import TrainingState
 
 _NAMED = 5
@@ -150,6 +154,8 @@ def _same(one: Any, other: Any) -> bool:
 
 
 _WATCH_SECONDS = 0.2
+_WITHIN_A_LOOP = ("interval", "rebalance")
+"""Reasons for a save after which the loop goes on."""
 _MOST_CHANGES = 5
 
 _logger = logging.getLogger("spotkeep")
@@ -164,6 +170,7 @@ class Save:
         seconds: Time from the start to the end, 0 before the end.
         size_bytes: Size of the checkpoint, 0 before the end and after a failure.
         problem: The error that ended the save. None for a checkpoint that is durable.
+        copied_late: True if the training went on before all was copied.
         ended: Set once the checkpoint is durable or has failed.
     """
 
@@ -173,6 +180,7 @@ class Save:
         self.seconds = 0.0
         self.size_bytes = 0
         self.problem: BaseException | None = None
+        self.copied_late = False
         self.ended = threading.Event()
         self._began = time.monotonic()
 
@@ -193,6 +201,8 @@ class BackgroundWriter:
 
     Attributes:
         save: The newest save with an end that nothing has collected. None for none.
+        late: The copy of the newest save. None where all was copied at once.
+        unwatched: The reason why the system does not watch the state for changes. None where it does, or nothing asked.
 
     Args:
         directory: The directory of the checkpoints.
@@ -205,12 +215,15 @@ class BackgroundWriter:
         self, directory: CheckpointDirectory, *, retention: Retention, tier: SecondTier, watch: NoticeWatch
     ) -> None:
         self.save: Save | None = None
+        self.late: LateCopy | None = None
+        self.unwatched: str | None = None
         self._directory = directory
         self._retention = retention
         self._tier = tier
         self._watch = watch
         self._staged = StagedState()
         self._thread: threading.Thread | None = None
+        self._pages: WrittenPages | None = None
 
     @property
     def saving(self) -> bool:
@@ -218,10 +231,30 @@ class BackgroundWriter:
         save = self.save
         return save is not None and not save.ended.is_set()
 
-    def start(self, encoded: EncodedState | EncodedShare, *, step: int, reason: str, progress: Progress) -> None:
-        """Begin a save. Returns when the state may change again. The save before it has ended and is collected.
+    def start(
+        self,
+        encoded: EncodedState | EncodedShare,
+        *,
+        step: int,
+        reason: str,
+        progress: Progress,
+        way: CopyWay = CopyWay.AT_ONCE,
+        updated: UpdatedMemory | None = None,
+    ) -> None:
+        """Begin a save. The save before it has ended and is collected, and its copy is finished.
+
+        It returns when the state may change again. With the way `LATE` that holds for all but the memory in `updated`,
+        which may change after `finish_copy`.
 
         Where the system starts no more threads (a limit on processes), the save has ended when this returns.
+
+        Args:
+            encoded: The state.
+            step: Completed steps.
+            reason: The reason for the save, for the `saved` event.
+            progress: The progress of the training.
+            way: The way in which the memory in `updated` is copied.
+            updated: Memory that an optimizer's step alone changes.
 
         Raises:
             MemoryError: If there is no memory for a copy of the state.
@@ -234,12 +267,13 @@ class BackgroundWriter:
             self._directory.decline(error)
             raise
         self.save = save
+        late = self.late = self._watched(images, way, updated) if way is not CopyWay.AT_ONCE else None
+        save.copied_late = late is not None and way is CopyWay.LATE
 
         def write() -> None:
+            wait = self._staged.wait if late is None else late.wait
             try:
-                size = self._directory.write_images(
-                    images, document, step=step, progress=progress, wait=self._staged.wait
-                )
+                size = self._directory.write_images(images, document, step=step, progress=progress, wait=wait)
             except BaseException as error:  # noqa: BLE001 - the training's thread gets it with the save
                 save.end(problem=error)
             else:
@@ -255,9 +289,14 @@ class BackgroundWriter:
                 self._thread = thread
             except RuntimeError as error:
                 _logger.warning("the training waits while the checkpoint of step %d is written: %s", step, error)
-            self._staged.copy(images)
+            if late is None:
+                self._staged.copy(images)
+            else:
+                late.copy()
         except BaseException as error:
             self._staged.abandon()
+            if late is not None:
+                late.give_up(error)
             if thread.ident is not None:
                 thread.join()
             elif isinstance(error, Exception):
@@ -265,7 +304,13 @@ class BackgroundWriter:
             self.save = None
             raise
         if self._thread is None:
+            self.finish_copy()
             write()
+
+    def finish_copy(self) -> None:
+        """Copy what is not copied yet, in a moment when the state is about to change. Any thread may call it."""
+        if self.late is not None:
+            self.late.finish()
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until no save is running. Gives false if one still is after `seconds`."""
@@ -304,6 +349,19 @@ class BackgroundWriter:
         self._tier.saved(step)
         if self._watch.notice() is None:
             self.prune()
+
+    def _watched(self, images: Sequence[FileImage], way: CopyWay, updated: UpdatedMemory | None) -> LateCopy | None:
+        """Watch the memory that may be copied late. None for no such memory, or where the system does not watch."""
+        try:
+            parts = late_parts(images, updated.holds) if updated else []
+            if not parts:
+                return None
+            self._pages = self._pages or WrittenPages()
+            compare = way is CopyWay.COMPARED
+            return LateCopy(parts, pages=self._pages, staged=self._staged, images=images, compare=compare)
+        except OSError as error:
+            self.unwatched = str(error)
+            return None
 
 
 class Saves:
@@ -349,6 +407,8 @@ class Saves:
         self._history = history
         self._events = events
         self._open_gradients = open_gradients
+        self._late_copying = LateCopying()
+        self._optimizer_steps = OptimizerSteps(before=writer.finish_copy)
 
     @property
     def saving(self) -> bool:
@@ -382,25 +442,43 @@ class Saves:
         """Say if the schedule asks for a save because of the clock. Any thread may ask."""
         return self._schedule.due_by_time(time.monotonic(), saving=self._writer.saving)
 
-    def begin(self, step: int, *, reason: str, progress: Progress) -> None:
+    def begin(self, step: int, *, reason: str, progress: Progress, goes_on: bool = False) -> None:
         """Start a save. The one before it has ended.
+
+        Args:
+            step: Completed steps.
+            reason: The reason for the save.
+            progress: The progress of the training.
+            goes_on: The training goes on with another step in the same loop, so that some of the state may be copied
+                late.
 
         Raises:
             StateError: If the state cannot be saved.
             SaveError: If there is no memory for its copy.
         """
         began = time.monotonic()
+        self.finish_copy()
         self._wait_until_idle()
         self._schedule.tried(step, time.monotonic())
         if self._open_gradients is not None:
             self._open_gradients.warn_if_lost()
         try:
             encoded = self._encode()
-            self._writer.start(encoded, step=step, reason=reason, progress=progress)
+            self._optimizer_steps.begin()
+            updated = self._optimizer_steps.take_updated()
+            way = self._late_copying.next_way(goes_on=goes_on, stepped=bool(updated))
+            self._writer.start(encoded, step=step, reason=reason, progress=progress, way=way, updated=updated)
+            if self._writer.unwatched is not None:
+                self._copy_at_once(f"the system does not watch it for changes: {self._writer.unwatched}")
         except MemoryError as error:
             raise SaveError(f"the checkpoint of step {step} needs a copy of the state in memory: {error}") from error
         finally:
             self._schedule.extra_time.call(time.monotonic() - began)
+
+    def finish_copy(self) -> None:
+        """Copy what of the state is not copied yet, because the script may change it from here on."""
+        self._writer.finish_copy()
+        self._learn_from_late_copy()
 
     def begin_if_new(self, step: int, *, reason: str, progress: Progress) -> None:
         """Start a save of a step that is neither durable nor on its way, once the running save has ended.
@@ -438,8 +516,14 @@ class Saves:
             if not self._leaving.gave_up:
                 self._give_up(step, "another rank has no time for it")
             return
+        noticed = self._leaving.notice() is not None
         try:
-            self.begin(step, reason=reason if self._leaving.notice() is None else "notice", progress=progress)
+            self.begin(
+                step,
+                reason="notice" if noticed else reason,
+                progress=progress,
+                goes_on=reason in _WITHIN_A_LOOP and not noticed,
+            )
         except (StateError, OtherRankError):
             raise  # no later save would succeed
         except CheckpointError as error:
@@ -464,6 +548,7 @@ class Saves:
         Args:
             step: Completed steps, for the report.
         """
+        self.finish_copy()
         while not (self._leaving.gave_up or self._writer.wait(min(_WATCH_SECONDS, self._leaving.seconds_left))):
             if self._leaving.seconds_left <= 0:
                 self._give_up(step, "it is not durable in time")
@@ -483,12 +568,16 @@ class Saves:
         return bool(self._ranks.largest([int(self.durable_step == step)])[0])
 
     def settle(self) -> None:
-        """Report the end of a save, if one has ended."""
+        """Report the end of a save, if one has ended, or if a change of the state is about to end it."""
+        self._learn_from_late_copy()
+        late, running = self._writer.late, self._writer.save
+        if late is not None and late.changed and running is not None and running.copied_late:
+            self._writer.wait()
         save = self._collect()
         if save is not None and save.problem is not None:
             if not isinstance(save.problem, CheckpointError):
                 raise save.problem
-            self._report_failure(save.step, save.problem)
+            self._report_failure(save.step, save.problem, makes_room=not save.copied_late)
 
     def _encode(self) -> EncodedState | EncodedShare:
         try:
@@ -506,6 +595,10 @@ class Saves:
             return None
         if save.problem is not None:
             self._schedule.failed()
+            if save.copied_late:
+                self._learn_from_late_copy()
+                self._copy_at_once("a save that copied it late has failed")
+                self._schedule.repeat()
             return save
         self.durable_step = save.step
         # The thread that wrote it does so too, at once; but it may not have come to it when this one leaves.
@@ -521,14 +614,29 @@ class Saves:
         )
         return save
 
-    def _report_failure(self, step: int, problem: CheckpointError) -> None:
+    def _learn_from_late_copy(self) -> None:
+        late = self._writer.late
+        if late is None or not late.has_ended or self._late_copying.why_off is not None:
+            return
+        if late.changed:
+            names = names_of(self._state.whole, late.changed) or ["a tensor of an optimizer"]
+            self._copy_at_once(f"{', '.join(names[:_MOST_CHANGES])} changed between two steps of an optimizer")
+        elif late.problem is not None:
+            self._copy_at_once(str(late.problem))
+
+    def _copy_at_once(self, why: str) -> None:
+        if self._late_copying.turn_off(why):
+            _logger.info("each save copies the whole state at once from now on, because %s", why)
+
+    def _report_failure(self, step: int, problem: CheckpointError, *, makes_room: bool = True) -> None:
         _logger.error("no checkpoint of step %d: %s", step, problem)
         self._events.emit("save-failed", step=step, problem=str(problem))
         if isinstance(problem, LockLostError):
             raise problem
         # A full disk is the usual reason: make room for the next attempt.
         self._writer.wait_until_idle()
-        self._writer.prune(last=2)
+        if makes_room:
+            self._writer.prune(last=2)
 
     def _wait_until_idle(self) -> None:
         """Wait until old checkpoints are removed, which may need gigabytes to be verified.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spotkeep.disk import staged_state
@@ -20,7 +20,7 @@ from spotkeep.disk.chunk_checksums import chunk_checksum, chunk_checksums
 from spotkeep.disk.manifest import CHUNK_BYTES
 from spotkeep.disk.staged_state import AbandonedStagingError, StagedState, pieces_to_copy
 from spotkeep.disk.storage import WRITE_BYTES
-from spotkeep.state.encoding import Blob, StreamPart, encode_state
+from spotkeep.state.encoding import Blob, BlobPlaces, StreamPart, encode_state
 
 
 def large_pages():
@@ -145,6 +145,69 @@ def test_what_is_there_can_be_written_before_the_rest_is(monkeypatch):
     staged.copy(images)
     writer.join()
     assert seen == [(image_start, chunk_checksum(image_start.ljust(4096, b"\0"))) for image_start in (b"\0", b"x")]
+
+
+BLOBS = st.lists(
+    st.tuples(
+        st.integers(1, 3 * CHUNK_BYTES),  # the length
+        st.booleans(),  # whether a part may be copied later
+        st.integers(0, 100),  # where that part begins and ends, in percent
+        st.integers(0, 100),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(blobs=BLOBS, data=st.data())
+def test_what_waits_is_copied_later_and_the_rest_is_there_whatever_changes_since(blobs, data):
+    noise = np.random.default_rng(0)
+    places, sources, lates = BlobPlaces(), [], {}
+    for size, waits, one, other in blobs:
+        source = noise.integers(0, 256, size, dtype="u1")
+        places.place(source.data)
+        sources.append(source)
+        if waits and one != other:
+            low, high = sorted((size * one // 100, size * other // 100))
+            if low < high:
+                lates[places.blobs[-1].offset] = (low, high)
+    at_once, staged = StagedState(), StagedState()
+    expected = taken(at_once, places.blobs)
+    images = staged.arrange([StreamPart.whole(places.blobs)])
+    rest = staged.copy(images, late=lambda blob: lates.get(blob.offset))
+    for blob, source in zip(places.blobs, sources, strict=True):
+        low, high = lates.get(blob.offset, (0, 0))
+        source[:low] ^= 255
+        source[high:] ^= 255
+    if data.draw(st.booleans(), label="by two threads"):
+        other_thread = threading.Thread(target=rest.copy)
+        other_thread.start()
+        rest.finish()
+        other_thread.join()
+    else:
+        rest.finish()
+    assert [bytes(image.raw) for image in images] == [bytes(image.raw) for image in expected]
+    assert [image.checksums for image in images] == [image.checksums for image in expected]
+
+
+def test_a_late_piece_that_fails_breaks_the_copy_off_for_all():
+    staged = StagedState()
+    images = staged.arrange([StreamPart.whole([Blob(0, bytes(2 * CHUNK_BYTES))])])
+    rest = staged.copy(images, late=lambda blob: (0, len(blob.raw)))
+    images[0].checksums.clear()
+
+    class Refusing(list):
+        def __setitem__(self, *_):
+            raise OSError("the memory is gone")
+
+    object.__setattr__(images[0], "checksums", Refusing())
+    with pytest.raises(OSError, match="the memory is gone"):
+        rest.finish()
+    with pytest.raises(AbandonedStagingError):
+        staged.wait_for_all()
+    with pytest.raises(AbandonedStagingError):
+        rest.finish()
 
 
 @pytest.mark.parametrize("failing", [0, 1])

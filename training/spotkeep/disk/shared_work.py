@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Callable, Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -55,7 +55,7 @@ def share(items: Iterable[Item], work: Callable[[Iterator[Item]], None], *, thre
         threads: Number of threads, this one included. Never more than there are items, or than the system starts.
     """
     row = list(items)
-    left = _ItemsLeft(row)
+    left = ItemsLeft(row)
 
     def help_along() -> None:
         try:
@@ -89,19 +89,28 @@ def _join(threads: Iterable[threading.Thread]) -> None:
             thread.join()
 
 
-class _ItemsLeft(Generic[Item]):
-    """The items that are left, for all threads, until one of them fails."""
+class ItemsLeft(Generic[Item]):
+    """The items that are left, for all threads, until one of them fails.
 
-    def __init__(self, items: Iterable[Item]) -> None:
-        self._left = iter(items)
+    Attributes:
+        problem: The failure. No thread gets another item after it.
+    """
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._items = items
+        self._next = 0
         self._lock = threading.Lock()
         self.problem: BaseException | None = None
+
+    def __bool__(self) -> bool:
+        return self._next < len(self._items)
 
     def __iter__(self) -> Iterator[Item]:
         return self
 
     def __next__(self) -> Item:
         with self._lock:
-            if self.problem is not None:
+            if self.problem is not None or not self:
                 raise StopIteration
-            return next(self._left)
+            self._next += 1
+            return self._items[self._next - 1]

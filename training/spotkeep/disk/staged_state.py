@@ -7,6 +7,7 @@ state.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import ctypes
 import math
@@ -15,7 +16,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Callable
@@ -23,9 +24,9 @@ from typing import Any, Callable
 from spotkeep.state.arrays import DeviceBytes
 from spotkeep.state.encoding import Blob, StreamPart
 
-from .checksum_copy import FileCopy, file_copy
+from .checksum_copy import FileCopy, copy_bytes, file_copy, unlocked
 from .manifest import CHUNK_BYTES
-from .shared_work import Piece, memory_threads, pieces, share
+from .shared_work import ItemsLeft, Piece, memory_threads, pieces, share
 
 MAX_FILE_BYTES = 2**30
 """The largest data file. What is beyond goes into the next one of the stream. It has whole chunks."""
@@ -34,6 +35,9 @@ FIRST_COPY_BYTES = 4 * CHUNK_BYTES
 """At most as much is copied before the disk gets something to write."""
 
 _LARGEST_COPY_BYTES = 16 * CHUNK_BYTES
+_LATE_COPY_BYTES = 4 * CHUNK_BYTES
+"""A piece is short, because the training waits for the one that is being copied when the state is about to change."""
+
 _HUGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", 14)
 _NOT_FOR_CHILDREN = getattr(mmap, "MADV_DONTFORK", 10)
 _POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it.
@@ -65,6 +69,42 @@ class FileImage:
     checksums: list[str] = field(repr=False, compare=False)
 
 
+class RestOfCopy:
+    """What of a state is not copied yet. Any thread may copy some of it.
+
+    Args:
+        pieces: Functions that copy a piece each, in the order of their places.
+        staged: The copy that they belong to.
+    """
+
+    def __init__(self, pieces: Sequence[Callable[[], None]], staged: StagedState) -> None:
+        self._count = len(pieces)
+        self._left = ItemsLeft(pieces)
+        self._staged = staged
+
+    def copy(self) -> None:
+        """Copy until nothing is left, in this thread."""
+        try:
+            for copy_piece in self._left:
+                copy_piece()
+        except BaseException as problem:
+            self._left.problem = problem
+            self._staged.abandon()
+            raise
+
+    def finish(self) -> None:
+        """Copy what is left with all processors, and wait for the pieces of other threads.
+
+        Raises:
+            AbandonedStagingError: Another thread could not copy its piece.
+        """
+        if self._left:
+            threads = memory_threads()
+            share(range(threads), lambda _: self.copy(), threads=threads)
+        if self._count:
+            self._staged.wait_for_all()
+
+
 class StagedState:
     """A copy of the blobs of a state in the layout of the data files.
 
@@ -74,6 +114,7 @@ class StagedState:
     def __init__(self) -> None:
         self._memory: mmap.mmap | None = None
         self._unlock: weakref.finalize[Any, Any] | None = None
+        self._end = 0
         self._copied_end = 0
         self._copied_beyond: dict[int, int] = {}
         self._awaited_end = math.inf
@@ -93,6 +134,7 @@ class StagedState:
         """
         self._hold(sum(part.size for part in parts))
         self._copied_end, self._copied_beyond, self._abandoned = 0, {}, False
+        self._awaited_end = math.inf
         images, start = [], 0
         for number, part in enumerate(parts):
             for low, high in pieces(part.size, MAX_FILE_BYTES):
@@ -100,22 +142,40 @@ class StagedState:
                 checksums = [""] * -(-len(raw) // CHUNK_BYTES)
                 images.append(FileImage(number, raw, start, part.between(low, high).blobs, checksums))
                 start += len(raw)
+        self._end = start
         return images
 
-    def copy(self, images: Sequence[FileImage]) -> None:
+    def copy(self, images: Sequence[FileImage], *, late: Callable[[Blob], Piece | None] = lambda _: None) -> RestOfCopy:
         """Copy the blobs in, add them up and wake the waiting threads. The state must not change meanwhile.
 
         All processors do that. The data on a GPU comes first, all of it at once, into locked pages.
+
+        Args:
+            images: The files.
+            late: Gives the part of a blob that may be copied later. Its memory does not change before it is copied.
+
+        Returns:
+            What is left to copy. Nothing without late parts.
         """
+        rest: list[Callable[[], None]] = []
         try:
             self._copy_from_devices(images)
             for image in images:
-                copy_pieces = partial(self._copy_pieces, image, file_copy(image.raw, image.blobs))
+                division = divided(image, late)
+                content = file_copy(image.raw, division.blobs)
                 threads = memory_threads()
-                share(pieces_to_copy(len(image.raw), threads=threads), copy_pieces, threads=threads)
+                for start, end in division.now:
+                    row = ((start + low, start + high) for low, high in pieces_to_copy(end - start, threads=threads))
+                    share(row, partial(self._copy_pieces, image, content), threads=threads)
+                rest += [
+                    partial(self._copy_pieces, image, content, [(start + low, start + high)])
+                    for start, end in division.later
+                    for low, high in pieces(end - start, _LATE_COPY_BYTES)
+                ]
         except BaseException:
             self.abandon()
             raise
+        return RestOfCopy(rest, self)
 
     def abandon(self) -> None:
         """Give the copy up, and wake the threads that wait for it with an error."""
@@ -139,6 +199,14 @@ class StagedState:
             if self._abandoned:
                 raise AbandonedStagingError("the copy of the state was broken off")
 
+    def wait_for_all(self) -> None:
+        """Wait until all is copied.
+
+        Raises:
+            AbandonedStagingError: If it never will be.
+        """
+        self.wait(self._end)
+
     def _copy_from_devices(self, images: Sequence[FileImage]) -> None:
         waits = []
         for raw, blob in ((image.raw, blob) for image in images for blob in image.blobs):
@@ -151,7 +219,7 @@ class StagedState:
         for wait in waits:
             wait()
 
-    def _copy_pieces(self, image: FileImage, content: FileCopy, left: Iterator[Piece]) -> None:
+    def _copy_pieces(self, image: FileImage, content: FileCopy, left: Iterable[Piece]) -> None:
         for start, end in left:
             image.checksums[start // CHUNK_BYTES : -(-end // CHUNK_BYTES)] = content.copy(start, end)
             with self._progress:
@@ -190,6 +258,72 @@ class StagedState:
         # Never given back: its addresses may belong to something else of the child's by then.
         _of_parents.append(self._memory)
         self._memory = None
+
+
+@dataclass(frozen=True)
+class DividedFile:
+    """A data file in two parts. The bytes of one are copied at once, and those of the other one later.
+
+    Attributes:
+        blobs: The sources of its bytes, in the order of their places.
+        now: The whole chunks that are copied at once.
+        later: The other chunks.
+    """
+
+    blobs: tuple[Blob, ...] = field(repr=False)
+    now: tuple[Piece, ...]
+    later: tuple[Piece, ...]
+
+
+def divided(image: FileImage, late: Callable[[Blob], Piece | None]) -> DividedFile:
+    """Divide a data file into what is copied at once and what may be copied later.
+
+    A chunk that has some of both is copied later, because it has one checksum. So its bytes that do not wait are put
+    into their place here, and count as that place.
+
+    Args:
+        image: The file.
+        late: Gives the part of a blob that may be copied later.
+    """
+    size = len(image.raw)
+    lates = {blob.offset: part for blob in image.blobs if (part := late(blob)) is not None}
+    later: list[Piece] = []
+    for offset, (low, high) in lates.items():
+        start = (offset + low) // CHUNK_BYTES * CHUNK_BYTES
+        end = min(-(-(offset + high) // CHUNK_BYTES) * CHUNK_BYTES, size)
+        if later and start <= later[-1][1]:
+            later[-1] = (later[-1][0], max(end, later[-1][1]))
+        else:
+            later.append((start, end))
+    if not later:
+        return DividedFile(image.blobs, ((0, size),), ())
+    ends = [0, *(edge for piece in later for edge in piece), size]
+    now = tuple((start, end) for start, end in zip(ends[::2], ends[1::2]) if start < end)
+    blobs: list[Blob] = []
+    for blob in image.blobs:
+        if isinstance(blob.raw, DeviceBytes):
+            blobs.append(blob)  # its bytes are in their place
+        else:
+            blobs += _in_parts(blob, lates.get(blob.offset, (0, 0)), later, image.raw)
+    return DividedFile(tuple(blobs), now, tuple(later))
+
+
+def _in_parts(blob: Blob, late: Piece, later: Sequence[Piece], raw: memoryview) -> Iterator[Blob]:
+    """Cut a blob where its bytes begin or cease to wait. Those that do not wait, in chunks that do, are copied."""
+    source, offset = memoryview(blob.raw), blob.offset  # type: ignore[arg-type]
+    first = max(bisect.bisect_right(later, (offset, math.inf)) - 1, 0)
+    last = bisect.bisect_left(later, (offset + len(source), 0))
+    edges = {0, len(source), *late, *(edge - offset for piece in later[first:last] for edge in piece)}
+    cuts = sorted(edge for edge in edges if 0 <= edge <= len(source))
+    for start, end in zip(cuts, cuts[1:]):
+        place = raw[offset + start : offset + end]
+        around = later[max(bisect.bisect_right(later, (offset + start, math.inf)) - 1, 0)]
+        waits = around[0] <= offset + start < around[1]
+        if waits and not late[0] <= start < late[1]:
+            copy_bytes(unlocked(place), unlocked(source[start:end]))
+            yield Blob(offset + start, place)
+        else:
+            yield Blob(offset + start, source[start:end])
 
 
 def pieces_to_copy(size: int, *, threads: int) -> Iterator[Piece]:

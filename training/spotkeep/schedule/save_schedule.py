@@ -172,12 +172,17 @@ class SaveSchedule:
         self._announced: float | None = None
         self._tried_step = 0
         self._tried_at = 0.0
+        self._repeats = False
         self.outlook = outlook or InterruptionOutlook()
         self.extra_time = ExtraTime()
 
     def tried(self, step: int, now: float) -> None:
         """Note that a save of this step was started."""
-        self._tried_step, self._tried_at = step, now
+        self._tried_step, self._tried_at, self._repeats = step, now, False
+
+    def repeat(self) -> None:
+        """Make a save due after the next step, in place of one that failed."""
+        self._repeats = True
 
     def due(self, step: int, now: float, *, saving: bool) -> bool:
         """Tell if this step should be saved.
@@ -194,13 +199,15 @@ class SaveSchedule:
         return self.every_steps is not None and step - self._tried_step >= self.every_steps
 
     def due_by_time(self, now: float, *, saving: bool) -> bool:
-        """Tell if the interval in seconds is over.
+        """Tell if the interval in seconds is over, or a save is to be repeated.
 
         Args:
             now: Seconds of any steady clock.
             saving: True while a save is still running.
         """
-        return not saving and self._every_seconds is not None and now - self._tried_at >= self._every_seconds
+        if saving:
+            return False
+        return self._repeats or (self._every_seconds is not None and now - self._tried_at >= self._every_seconds)
 
     def saved(self, durable_seconds: float) -> Interval | None:
         """Learn from a checkpoint that has become durable.

@@ -1,0 +1,68 @@
+"""The way in which a save copies the state, at once or while the training goes on. Pure.
+
+A late copy is right where the tensors of an optimizer change in its steps alone. A script may also change them in other
+ways, for example by `weight.data.clamp_()` before a forward pass. So the first saves copy all at once, and compare the
+copy with the state before the next step of an optimizer. A difference turns late copies off.
+"""
+
+from __future__ import annotations
+
+import enum
+
+COMPARED_SAVES = 3
+"""So many first saves are compared."""
+COMPARED_EVERY = 100
+"""One of so many later saves is compared."""
+
+
+class CopyWay(enum.Enum):
+    """The way in which a save copies the tensors of optimizers.
+
+    Attributes:
+        AT_ONCE: The training waits for the copy.
+        COMPARED: The training waits for the copy, which is compared with the state before the next step changes it.
+        LATE: The copy goes on while the training does.
+    """
+
+    AT_ONCE = enum.auto()
+    COMPARED = enum.auto()
+    LATE = enum.auto()
+
+
+class LateCopying:
+    """Chooses the way of each save.
+
+    Attributes:
+        why_off: The reason why no copy is late any more. None while copies may be.
+    """
+
+    def __init__(self) -> None:
+        self.why_off: str | None = None
+        self._compared = 0
+        self._since = 0
+
+    def next_way(self, *, goes_on: bool, stepped: bool) -> CopyWay:
+        """Choose the way of the next save.
+
+        Args:
+            goes_on: The training goes on with another step in the same loop.
+            stepped: The hooks of an optimizer have shown a step since the last save.
+        """
+        if self.why_off is not None or not goes_on or not stepped:
+            return CopyWay.AT_ONCE
+        if self._compared < COMPARED_SAVES or self._since + 1 >= COMPARED_EVERY:
+            self._compared, self._since = self._compared + 1, 0
+            return CopyWay.COMPARED
+        self._since += 1
+        return CopyWay.LATE
+
+    def turn_off(self, why: str) -> bool:
+        """Copy all at once from now on. Gives false if that was so before.
+
+        Args:
+            why: The reason, a sentence without a capital letter.
+        """
+        if self.why_off is not None:
+            return False
+        self.why_off = why
+        return True
