@@ -211,7 +211,7 @@ class _Torchsnapshot(_AsyncSave):
 
 
 class _Spotkeep:
-    """Ours. It says by itself, in a `saved` event, when a checkpoint is durable."""
+    """Ours, in a loop that saves when a save is due. It says by itself, in a `saved` event, when one is durable."""
 
     def __init__(self, workload: Any, directory: Path) -> None:
         os.environ["SPOTKEEP_EVENTS"] = "stdout"
@@ -220,14 +220,15 @@ class _Spotkeep:
         self._called_at = 0.0
         self._events = _Events(sys.stdout)
         sys.stdout = self._events
-        self._checkpointer = Checkpointer(workload.state, directory=directory, every_steps=10**9, keep_last=2)
+        self._checkpointer = Checkpointer(workload.live, directory=directory, every_steps=1, keep_last=2)
         self._checkpointer.__enter__()
 
     def save(self) -> None:
         self._step += 1
         self._events.saved_seconds = None
         self._called_at = time.perf_counter()
-        self._checkpointer.save(self._step, wait=False)
+        self._checkpointer.complete_step()
+        self._checkpointer.save_if_due()
 
     def durable_at(self) -> float | None:
         # To be asked makes it say so; the event has the seconds that the save really took.

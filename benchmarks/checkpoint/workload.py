@@ -1,7 +1,8 @@
-"""The measured training, with an AdamW-like state of 72 tensors that each step changes in place."""
+"""The measured training, a model and torch's AdamW. A step changes 72 tensors in place, at its end alone."""
 
 from __future__ import annotations
 
+import math
 from importlib import import_module
 from typing import Any
 
@@ -11,35 +12,39 @@ torch: Any = import_module("torch")
 _LAYERS = 8
 _NORM_ELEMENTS = 4096
 _BYTES_PER_ELEMENT = 4
+_BATCH = 8
 
 
 class Workload:
-    """The state of 24 parameters with both moments, large ones and tiny ones, as in a transformer.
+    """A training of 24 parameters with both moments, large ones and tiny ones, as in a transformer.
+
+    A step is a forward pass, a backward pass and a step of the optimizer.
 
     Args:
         state_bytes: Size of the state in bytes, exact to a part in a thousand.
+
+    Attributes:
+        live: The objects of the training, as a script passes them.
     """
 
     def __init__(self, *, state_bytes: int) -> None:
         per_layer = state_bytes // (3 * _LAYERS * _BYTES_PER_ELEMENT)
-        sizes = {
-            "attention.weight": (per_layer - _NORM_ELEMENTS) // 3,
-            "feed_forward.weight": (per_layer - _NORM_ELEMENTS) * 2 // 3,
-            "norm.weight": _NORM_ELEMENTS,
-        }
+        sizes = ((per_layer - _NORM_ELEMENTS) // 3, (per_layer - _NORM_ELEMENTS) * 2 // 3, _NORM_ELEMENTS)
         torch.manual_seed(0)
-        self.parameters, self.first_moments, self.second_moments = (
-            {f"layers.{layer}.{name}": torch.rand(count) for layer in range(_LAYERS) for name, count in sizes.items()}
-            for _ in range(3)
-        )
+        self._parameters = torch.nn.ParameterList(torch.rand(count) for _ in range(_LAYERS) for count in sizes)
+        self._optimizer = torch.optim.AdamW(self._parameters.parameters(), 1e-4)
+        self._batch = torch.rand(_BATCH, math.isqrt(max(sizes)))
+        self.live: dict[str, Any] = {"model": self._parameters, "optimizer": self._optimizer}
+        self.take_step()
 
     @property
     def state(self) -> dict[str, dict[str, Any]]:
-        """The state as a script would name it."""
+        """The tensors of the state, by the groups that a script would name."""
+        values = [self._optimizer.state[parameter] for parameter in self._parameters]
         return {
-            "model": self.parameters,
-            "first_moments": self.first_moments,
-            "second_moments": self.second_moments,
+            "model": {f"{index}": parameter.data for index, parameter in enumerate(self._parameters)},
+            "first_moments": {f"{index}": value["exp_avg"] for index, value in enumerate(values)},
+            "second_moments": {f"{index}": value["exp_avg_sq"] for index, value in enumerate(values)},
         }
 
     @property
@@ -53,9 +58,10 @@ class Workload:
         return sum(tensor.nbytes for tensor in self.flat_state.values())
 
     def take_step(self) -> None:
-        """Change every tensor in place."""
-        for name, parameter in self.parameters.items():
-            first, second = self.first_moments[name], self.second_moments[name]
-            first.mul_(0.9).add_(parameter, alpha=0.1)
-            second.mul_(0.999).addcmul_(parameter, parameter, value=0.001)
-            parameter.mul_(0.9999).sub_(first, alpha=1e-4)
+        """Train on one batch."""
+        self._optimizer.zero_grad()
+        for parameter in self._parameters:
+            width = math.isqrt(parameter.numel())
+            out = self._batch[:, :width] @ parameter[: width * width].view(width, width)
+            out.square().mean().backward()
+        self._optimizer.step()

@@ -1,4 +1,4 @@
-"""Two ranks that train, save late, and then restore each checkpoint. Run as a script, one line of JSON comes out of each.
+"""Two ranks that train, save late, and then restore each checkpoint. Each prints one line of JSON.
 
 Arguments: the folder, the kind of model (`replicated`, `divided`), and the rank that changes a tensor by hand or -1.
 """
