@@ -18,7 +18,7 @@ from spotkeep.state.encoding import Json, encode_state, encoded_pairs, objects_i
 from spotkeep.state.state_dicts import is_module, is_optimizer, loads_in_its_own_way, numbers_beside, tensors_beside
 
 from .disk.checkpoint_directory import CheckpointDirectory
-from .disk.late_copy import LateCopy, late_parts
+from .disk.late_copy import DeviceCopy, LateCopy, WatchedCopy, late_parts
 from .disk.manifest import Progress, state_pairs
 from .disk.retention import Retention
 from .disk.staged_state import FileImage, StagedState
@@ -259,6 +259,8 @@ class BackgroundWriter:
         Raises:
             MemoryError: If there is no memory for a copy of the state.
         """
+        if self.late is not None:
+            self.late.join()
         save = Save(step, reason)
         document = encoded.document
         try:
@@ -356,9 +358,11 @@ class BackgroundWriter:
             parts = late_parts(images, updated.holds) if updated else []
             if not parts:
                 return None
-            self._pages = self._pages or WrittenPages()
             compare = way is CopyWay.COMPARED
-            return LateCopy(parts, pages=self._pages, staged=self._staged, images=images, compare=compare)
+            if isinstance(parts[0].blob.raw, arrays.DeviceBytes):
+                return DeviceCopy(parts, staged=self._staged, images=images, compare=compare)
+            self._pages = self._pages or WrittenPages()
+            return WatchedCopy(parts, pages=self._pages, staged=self._staged, images=images, compare=compare)
         except OSError as error:
             self.unwatched = str(error)
             return None

@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 
-def span_of(tensor):
-    return tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+def memory_of(tensor):
+    return "cpu", tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
 
 
 def trained(optimizer):
@@ -40,13 +40,14 @@ def test_parameters_and_state_of_an_optimizer_that_did_a_step_are_updated_memory
     trained(optimizer)
     updated = steps.take_updated()
     assert updated
-    assert updated.holds(span_of(stepped))
-    assert updated.holds(span_of(optimizer.state[stepped]["exp_avg"]))
-    start, end = span_of(stepped)
-    assert updated.holds((start + 4, end - 4))
-    assert not updated.holds((start, end + 1))
-    assert not updated.holds((start - 1, end))
-    assert not any(updated.holds(span_of(one)) for one in (idle, other))
+    assert updated.holds(memory_of(stepped))
+    assert updated.holds(memory_of(optimizer.state[stepped]["exp_avg"]))
+    device, start, end = memory_of(stepped)
+    assert updated.holds((device, start + 4, end - 4))
+    assert not updated.holds((device, start, end + 1))
+    assert not updated.holds((device, start - 1, end))
+    assert not updated.holds(("cuda:0", start, end))
+    assert not any(updated.holds(memory_of(one)) for one in (idle, other))
     assert not steps.take_updated(), "no step since"
     assert not unused.state
 
@@ -64,7 +65,19 @@ def test_a_step_of_a_torch_optimizer_inside_another_object_counts_by_its_own_hoo
     steps = OptimizerSteps(before=lambda: None)
     wrapper = Wrapper(torch.optim.SGD([weight], lr=1.0))
     wrapper.step()
-    assert steps.take_updated().holds(span_of(weight))
+    assert steps.take_updated().holds(memory_of(weight))
+
+
+def test_a_step_that_is_captured_into_a_graph_changes_nothing_and_shows_none(monkeypatch):
+    weight = torch.nn.Parameter(torch.zeros(3))
+    seen = []
+    steps = OptimizerSteps(before=lambda: seen.append(1))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    trained(optimizer)
+    assert not seen
+    assert not steps.take_updated()
 
 
 def test_an_update_by_hand_shows_no_step():
@@ -81,7 +94,7 @@ def test_a_changed_tensor_is_named_by_its_place_in_the_state():
     trained(optimizer)
     state = {"model": model, "optimizer": optimizer, "plain": torch.zeros(4), "step": 3}
     moment = optimizer.state[model[0].weight]["exp_avg"]
-    found = names_of(state, [span_of(model[1].weight), span_of(moment), span_of(state["plain"])])
+    found = names_of(state, [memory_of(model[1].weight), memory_of(moment), memory_of(state["plain"])])
     assert found == [
         "state['model'].1.weight",
         "state['optimizer'], exp_avg of a parameter of shape (2, 2)",

@@ -32,7 +32,9 @@ from spotkeep.state.arrays import Buffer
 
 CHECKSUM_NAME = "column-sums-crc32"
 
-_ROW_BYTES = ROW_WORDS * 8
+ROW_BYTES = ROW_WORDS * 8
+"""The size of a row of words."""
+
 _WORTH_AN_IMPORT_BYTES = 2**20
 # Torch shares larger sums among threads of its own, which costs more than it gains and disturbs the training.
 _TORCH_ROWS = 64
@@ -53,9 +55,9 @@ def chunk_checksums(raw: Buffer, chunk_bytes: int) -> list[str]:
     view = view.cast("B") if view.nbytes else memoryview(b"")
     whole = len(view) // chunk_bytes * chunk_bytes
     chunks = [view[start : start + chunk_bytes] for start in range(0, whole, chunk_bytes)]
-    if whole and chunk_bytes >= _ROW_BYTES:
+    if whole and chunk_bytes >= ROW_BYTES:
         checksums = [
-            checksum_from_sums(sums, chunk) for sums, chunk in zip(_column_sums(view[:whole], chunk_bytes), chunks)
+            checksum_from_sums(sums, chunk) for sums, chunk in zip(column_sums(view[:whole], chunk_bytes), chunks)
         ]
     else:
         checksums = [f"{zlib.crc32(chunk):08x}" for chunk in chunks]
@@ -71,12 +73,12 @@ def checksum_from_sums(sums: Any, chunk: memoryview) -> str:
         sums: The sums of the columns, bytes-like.
         chunk: Its bytes, of which those after the last row count.
     """
-    return checksum_from_rest(sums, chunk[rest_start(len(chunk)) :], whole=len(chunk) < _ROW_BYTES)
+    return checksum_from_rest(sums, chunk[rest_start(len(chunk)) :], whole=len(chunk) < ROW_BYTES)
 
 
 def rest_start(chunk_bytes: int) -> int:
     """Say where in a chunk its last row ends."""
-    return chunk_bytes // _ROW_BYTES * _ROW_BYTES
+    return chunk_bytes // ROW_BYTES * ROW_BYTES
 
 
 def checksum_from_rest(sums: Any, rest: Buffer, *, whole: bool) -> str:
@@ -90,20 +92,20 @@ def checksum_from_rest(sums: Any, rest: Buffer, *, whole: bool) -> str:
     return f"{zlib.crc32(rest) if whole else zlib.crc32(rest, zlib.crc32(sums)):08x}"
 
 
-def _column_sums(view: memoryview, chunk_bytes: int) -> Any:
+def column_sums(view: memoryview, chunk_bytes: int) -> Any:
     """Give the column sums of each chunk, as bytes-like objects."""
     if is_available():
         return CopyAndAdd([(0, view)]).column_sums(0, len(view), chunk_bytes=chunk_bytes)
     numpy = _numpy(len(view))
     if numpy is not None:
-        shape = (len(view) // chunk_bytes, chunk_bytes // _ROW_BYTES, ROW_WORDS)
-        words = numpy.ndarray(shape, dtype="<u8", buffer=view, strides=(chunk_bytes, _ROW_BYTES, 8))
+        shape = (len(view) // chunk_bytes, chunk_bytes // ROW_BYTES, ROW_WORDS)
+        words = numpy.ndarray(shape, dtype="<u8", buffer=view, strides=(chunk_bytes, ROW_BYTES, 8))
         return numpy.add.reduce(words, axis=1)
     sums = _sums
     if loaded("torch") is not None and sys.byteorder == "little" and not view.readonly:
         sums = _sums_by_torch
-    rows = chunk_bytes // _ROW_BYTES
-    return [sums(view[start : start + rows * _ROW_BYTES]) for start in range(0, len(view), chunk_bytes)]
+    rows = chunk_bytes // ROW_BYTES
+    return [sums(view[start : start + rows * ROW_BYTES]) for start in range(0, len(view), chunk_bytes)]
 
 
 def _sums_by_torch(words: memoryview) -> bytes:

@@ -1,7 +1,8 @@
 """The part of a copy that goes on while the training does, and the proof that the state did not change meanwhile.
 
-Linux notes writes to the memory that waits (`WrittenPages`). A checkpoint gets its manifest only when all is copied and
-nothing was written to. So bytes of two steps never get valid checksums.
+Linux notes writes to the memory that waits (`WrittenPages`), and a GPU adds up its tensors when the save begins. A
+checkpoint gets its manifest only when all is copied and nothing has changed. So bytes of two steps never get valid
+checksums.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from spotkeep.errors import SaveError
-from spotkeep.native.written_pages import SharedMemory, Span, WrittenPages, whole_pages
+from spotkeep.native.written_pages import SharedMemory, WrittenPages, whole_pages
 from spotkeep.state.arrays import DeviceBytes, address_of
 from spotkeep.state.encoding import Blob
+from spotkeep.state.optimizer_steps import Memory
 
 from .checksum_copy import MemoryOfFile
+from .device_copy import DeviceTransfer, device_sums, sums_here
 from .manifest import CHUNK_BYTES
 from .shared_work import Piece, memory_threads, share
 from .staged_state import AbandonedStagingError, FileImage, RestOfCopy, StagedState
@@ -36,53 +39,187 @@ class LatePart:
         image: The file that they belong to.
         blob: The blob.
         part: The place of the bytes within the blob.
-        pages: Their memory, whole pages.
+        memory: Their memory. Whole pages on the CPU.
     """
 
     image: FileImage
     blob: Blob
     part: Piece
-    pages: Span
+    memory: Memory
+
+    @property
+    def copied(self) -> memoryview:
+        """Their place in the copy."""
+        low, high = self.part
+        return self.image.raw[self.blob.offset + low : self.blob.offset + high]
 
 
-def late_parts(images: Sequence[FileImage], holds: Callable[[Span], bool]) -> list[LatePart]:
-    """Find what may be copied late. These are whole pages of large blobs in memory that this process alone writes to.
+def late_parts(images: Sequence[FileImage], holds: Callable[[Memory], bool]) -> list[LatePart]:
+    """Find what may be copied late, the tensors of GPUs, or where there are none those of the CPU.
+
+    Of these it is the whole pages of large blobs, in memory that this process alone writes to.
 
     Args:
         images: The files.
         holds: Says whether memory belongs to tensors that change in an optimizer's step alone.
     """
-    found = []
+    here, on_devices = [], []
     shared: SharedMemory | None = None
     for image in images:
         for blob in image.blobs:
-            if isinstance(blob.raw, DeviceBytes) or len(blob.raw) < CHUNK_BYTES:
+            size = len(blob.raw)
+            place = address_of(blob.raw) if size >= CHUNK_BYTES else None
+            if place is None or not holds((*place, place[1] + size)):
                 continue
-            place = address_of(blob.raw)
-            if place is None or not holds((place[1], place[1] + len(blob.raw))):
+            device, address = place
+            if isinstance(blob.raw, DeviceBytes):
+                on_devices.append(LatePart(image, blob, (0, size), (device, address, address + size)))
                 continue
-            address = place[1]
-            start, end = whole_pages(address, address + len(blob.raw))
+            start, end = whole_pages(address, address + size)
             shared = shared or SharedMemory()
             if start < end and not shared.overlaps((start, end)):
-                found.append(LatePart(image, blob, (start - address, end - address), (start, end)))
-    return found
+                here.append(LatePart(image, blob, (start - address, end - address), (device, start, end)))
+    return on_devices or here
 
 
 class LateCopy:
-    """A copy of a state that is finished before the state changes.
+    """A copy of a state that goes on while the training does.
 
     The training's thread makes it, and any thread calls `finish`.
 
     Attributes:
-        changed: Memory that was written to before the end. Empty for none.
+        changed: Memory that changed before it was copied. Empty for none.
+        problem: The error that ended the copy. None for none.
 
     Args:
-        parts: The parts that are watched.
+        parts: The parts that may be copied late.
+        staged: The memory of the copy.
+        images: The files, at least one.
+        compare: Copy all at once, and compare the copy with the state at the end.
+    """
+
+    def __init__(
+        self, parts: Sequence[LatePart], *, staged: StagedState, images: Sequence[FileImage], compare: bool
+    ) -> None:
+        self.changed: tuple[Memory, ...] = ()
+        self.problem: BaseException | None = None
+        self._parts = list(parts)
+        self._staged = staged
+        self._images = images
+        self._compares = compare
+        self._end = images[-1].start + len(images[-1].raw)
+        self._rest: RestOfCopy | None = None
+        self._ended = threading.Event()
+        self._ending = threading.Lock()
+        self._process = os.getpid()
+
+    @property
+    def has_ended(self) -> bool:
+        """True once nothing waits to be copied or compared."""
+        return self._ended.is_set()
+
+    def copy(self) -> None:
+        """Copy what cannot wait."""
+        waiting = {} if self._compares else {id(part.blob): part.part for part in self._parts}
+        self._rest = self._staged.copy(self._images, late=lambda blob: waiting.get(id(blob)))
+        if self._compares:
+            return
+        try:
+            threading.Thread(target=self._copy_beside, name="spotkeep-late-copy", daemon=True).start()
+        except RuntimeError:  # the system starts no more threads
+            self._copy_without_thread()
+
+    def wait(self, end: int) -> None:
+        """Wait until all that comes before a place is copied, and at the end, until it is proven.
+
+        Args:
+            end: The place in the staged state.
+
+        Raises:
+            SaveError: The state has changed before it was copied, or the copy was given up.
+        """
+        try:
+            self._staged.wait(end)
+        except AbandonedStagingError as error:
+            raise SaveError(str(error)) from error
+        if end < self._end or self._compares:
+            return
+        self._ended.wait()
+        if self.changed:
+            raise SaveError(
+                "its tensors changed before they were copied, and not in a step of an optimizer; older checkpoints are "
+                "as they were, and the next step is saved at once"
+            )
+        if self.problem is not None:
+            raise SaveError(f"the copy of the state was broken off: {self.problem}") from self.problem
+
+    def finish(self) -> None:
+        """Let the state change when this returns. What is left is copied before, by all processors."""
+        if self._process == os.getpid():  # a forked child has neither the copy nor its threads
+            self._prove()
+
+    def join(self) -> None:
+        """Wait until the memory of the copy may be used again. The state may change then."""
+        if self._process == os.getpid():
+            self.finish()
+            self._ended.wait()
+
+    def give_up(self, problem: BaseException) -> None:
+        """End the copy without its rest."""
+        with self._ending:
+            if not self._ended.is_set():
+                self.problem = problem
+                self._let_go()
+
+    def _copy_beside(self) -> None:
+        rest = self._rest
+        if sys.platform == "linux":
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        with contextlib.suppress(BaseException):  # `finish` meets it again
+            if rest is not None:
+                rest.copy()
+        del rest
+        self._prove()
+
+    def _copy_without_thread(self) -> None:
+        """Do nothing, because `finish` copies what is left."""
+
+    def _prove(self) -> None:
+        with self._ending:
+            if self._ended.is_set():
+                return
+            try:
+                if self._rest is not None:
+                    self._rest.finish()
+                changed = self._changes()
+                self.changed = tuple(part.memory for index, part in enumerate(self._parts) if index in changed)
+            except BaseException as problem:
+                self.problem = problem
+                if not isinstance(problem, Exception):
+                    raise
+            finally:
+                self._let_go()
+
+    def _let_go(self) -> None:
+        # The memory belongs to the training alone from here on.
+        self._parts, self._images, self._rest = [], [], None
+        self._ended.set()
+
+    def _changes(self) -> set[int]:
+        """Give the indices of the parts that changed."""
+        raise AssertionError("each kind of memory is proven in its own way")
+
+
+class WatchedCopy(LateCopy):
+    """A late copy from memory that Linux watches.
+
+    Args:
+        parts: The parts that may be copied late.
         pages: The watch.
         staged: The memory of the copy.
         images: The files, at least one.
-        compare: Copy all at once, and compare the bytes with the state at the end.
+        compare: Copy all at once, and compare the copy with the state at the end.
 
     Raises:
         OSError: The memory cannot be watched.
@@ -97,110 +234,67 @@ class LateCopy:
         images: Sequence[FileImage],
         compare: bool,
     ) -> None:
-        self.changed: tuple[Span, ...] = ()
-        self._parts = list(parts)
+        super().__init__(parts, staged=staged, images=images, compare=compare)
         self._pages = pages
-        self._spans = [part.pages for part in parts]
-        self._staged = staged
-        self._images = images
-        self._compares = compare
-        self._end = images[-1].start + len(images[-1].raw)
-        self._rest: RestOfCopy | None = None
-        self._problem: BaseException | None = None
-        self._ended = threading.Event()
-        self._ending = threading.Lock()
-        self._process = os.getpid()
+        self._spans = [(start, end) for _, start, end in (part.memory for part in parts)]
         pages.watch(self._spans)
 
-    @property
-    def problem(self) -> BaseException | None:
-        """The error that ended the copy. None for none."""
-        return self._problem
-
-    @property
-    def has_ended(self) -> bool:
-        """True once nothing waits to be copied or compared."""
-        return self._ended.is_set()
-
-    def copy(self) -> None:
-        """Copy what cannot wait."""
-        waiting = {} if self._compares else {id(part.blob): part.part for part in self._parts}
-        self._rest = self._staged.copy(self._images, late=lambda blob: waiting.get(id(blob)))
-        if self._compares:
-            return
-        # Where the system starts no more threads, `finish` copies all.
-        with contextlib.suppress(RuntimeError):
-            threading.Thread(target=self._copy_beside, name="spotkeep-late-copy", daemon=True).start()
-
-    def wait(self, end: int) -> None:
-        """Wait until all that comes before a place is copied, and at the end, until it is proven.
-
-        Args:
-            end: The place in the staged state.
-
-        Raises:
-            SaveError: The state has changed before it was copied.
-            AbandonedStagingError: The copy was given up.
-        """
-        self._staged.wait(end)
-        if end < self._end or self._compares:
-            return
-        self._ended.wait()
-        if self.changed:
-            raise SaveError(
-                "its tensors changed before they were copied, and not in a step of an optimizer; older checkpoints are "
-                "as they were, and the next step is saved at once"
-            )
-        if self._problem is not None:
-            raise AbandonedStagingError("the copy of the state was broken off") from self._problem
-
-    def finish(self) -> None:
-        """Copy what is left, with all processors, and look for changes. The state may change when this returns."""
-        if self._process != os.getpid():
-            return  # a forked child has neither the copy nor its threads
-        with self._ending:
-            if self._ended.is_set():
-                return
-            try:
-                if self._rest is not None:
-                    self._rest.finish()
-                self.changed = self._changes()
-            except BaseException as problem:
-                self._problem = problem
-                if not isinstance(problem, Exception):
-                    raise
-            finally:
-                self._end_watch()
-
-    def give_up(self, problem: BaseException) -> None:
-        """End the copy without its rest."""
-        with self._ending:
-            if not self._ended.is_set():
-                self._problem = problem
-                self._end_watch()
-
-    def _copy_beside(self) -> None:
-        rest = self._rest
-        if sys.platform == "linux":
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
-        with contextlib.suppress(BaseException):  # `finish` meets it again
-            if rest is not None:
-                rest.copy()
-        del rest
-        self.finish()
-
-    def _end_watch(self) -> None:
+    def _let_go(self) -> None:
         self._pages.release(self._spans)
-        # The memory belongs to the training alone from here on.
-        self._parts, self._images, self._rest = [], [], None
-        self._ended.set()
+        super()._let_go()
 
-    def _changes(self) -> tuple[Span, ...]:
+    def _changes(self) -> set[int]:
         changed = set(self._pages.written(self._spans))
         if self._compares:
             changed |= {index for index, part in enumerate(self._parts) if _differs(part)}
-        return tuple(self._spans[index] for index in sorted(changed))
+        return changed
+
+
+class DeviceCopy(LateCopy):
+    """A late copy from GPUs.
+
+    A stream beside the training's copies, and the optimizer's step waits for it on the GPU. The sums of the copy must
+    be those that the GPU added up when the save began.
+    """
+
+    _transfer: DeviceTransfer | None = None
+
+    def copy(self) -> None:
+        """Copy what cannot wait, and begin to copy the rest."""
+        if not self._compares:
+            self._staged.lock_pages()
+            self._transfer = DeviceTransfer([(device_bytes(part), part.copied) for part in self._parts])
+        super().copy()
+
+    def finish(self) -> None:
+        """Let the state change when this returns. The GPUs go on when all is copied, and this thread at once."""
+        if self._transfer is None:
+            super().finish()
+        elif self._process == os.getpid():
+            self._transfer.hold()
+
+    def _copy_beside(self) -> None:
+        if self._transfer is not None:
+            with contextlib.suppress(Exception):  # `_changes` meets it again
+                self._transfer.wait()
+        super()._copy_beside()
+
+    def _copy_without_thread(self) -> None:
+        self._copy_beside()
+
+    def _changes(self) -> set[int]:
+        if self._transfer is None:
+            then = device_sums([device_bytes(part) for part in self._parts])
+        else:
+            self._transfer.wait()
+            then = self._transfer.sums()
+        return {index for index, part in enumerate(self._parts) if sums_here(part.copied) != then[index]}
+
+
+def device_bytes(part: LatePart) -> DeviceBytes:
+    """Give the live bytes of a part that is on a GPU."""
+    assert isinstance(part.blob.raw, DeviceBytes)  # noqa: S101 - `late_parts` gives all or none of them
+    return part.blob.raw
 
 
 def _differs(part: LatePart) -> bool:

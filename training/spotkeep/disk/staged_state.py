@@ -152,14 +152,15 @@ class StagedState:
 
         Args:
             images: The files.
-            late: Gives the part of a blob that may be copied later. Its memory does not change before it is copied.
+            late: Gives the part of a blob that may be copied later. Its memory does not change before it is copied. The
+                bytes of a GPU are in their place by then.
 
         Returns:
             What is left to copy. Nothing without late parts.
         """
         rest: list[Callable[[], None]] = []
         try:
-            self._copy_from_devices(images)
+            self._copy_from_devices(images, late)
             for image in images:
                 division = divided(image, late)
                 content = file_copy(image.raw, division.blobs)
@@ -207,14 +208,18 @@ class StagedState:
         """
         self.wait(self._end)
 
-    def _copy_from_devices(self, images: Sequence[FileImage]) -> None:
+    def lock_pages(self) -> None:
+        """Let GPUs copy to the memory at full speed."""
+        if self._unlock is None and self._memory is not None:
+            # Memory that the driver refuses is not offered again.
+            unlock = lock_pages(self._memory) or (lambda: None)
+            self._unlock = weakref.finalize(self, unlock)
+
+    def _copy_from_devices(self, images: Sequence[FileImage], late: Callable[[Blob], Piece | None]) -> None:
         waits = []
         for raw, blob in ((image.raw, blob) for image in images for blob in image.blobs):
-            if isinstance(blob.raw, DeviceBytes):
-                if self._unlock is None and self._memory is not None:
-                    # Memory that the driver refuses is not offered again.
-                    unlock = lock_pages(self._memory) or (lambda: None)
-                    self._unlock = weakref.finalize(self, unlock)
+            if isinstance(blob.raw, DeviceBytes) and late(blob) is None:
+                self.lock_pages()
                 waits.append(blob.raw.start_copy(raw[blob.offset : blob.offset + len(blob.raw)]))
         for wait in waits:
             wait()

@@ -13,7 +13,8 @@ from . import arrays
 from .encoding import objects_in
 from .state_dicts import is_module, is_optimizer, module_tensors, without_wrapper
 
-Span = tuple[int, int]
+Memory = tuple[str, int, int]
+"""A device, the address of the first byte, and of the one after the last."""
 
 _MAX_DEPTH = 3
 _hooked: list[Any] = []
@@ -43,7 +44,7 @@ class OptimizerSteps:
         """Give the memory that optimizers update, those that have done a step since the last call."""
         stepped = list(self._stepped)
         self._stepped.clear()
-        return UpdatedMemory(span for optimizer in stepped for span in _spans(_tensors(optimizer)))
+        return UpdatedMemory(memory for optimizer in stepped for memory in _memory_of(_tensors(optimizer)))
 
     def _see(self, optimizer: Any) -> None:
         self._stepped.add(optimizer)
@@ -51,26 +52,27 @@ class OptimizerSteps:
 
 
 class UpdatedMemory:
-    """Memory of tensors on the CPU.
+    """Memory of tensors.
 
     Args:
-        spans: The addresses of each one, of its first byte and of the one after its last.
+        tensors: The memory of each one.
     """
 
-    def __init__(self, spans: Iterator[Span]) -> None:
-        self._spans = sorted(spans)
-        self._starts = [start for start, _ in self._spans]
+    def __init__(self, tensors: Iterable[Memory]) -> None:
+        self._tensors = sorted(tensors)
+        self._starts = [(device, start) for device, start, _ in self._tensors]
 
     def __bool__(self) -> bool:
-        return bool(self._spans)
+        return bool(self._tensors)
 
-    def holds(self, span: Span) -> bool:
+    def holds(self, memory: Memory) -> bool:
         """Say whether one of the tensors has all of some memory."""
-        index = bisect.bisect_right(self._starts, span[0]) - 1
-        return index >= 0 and span[1] <= self._spans[index][1]
+        device, start, end = memory
+        index = bisect.bisect_right(self._starts, (device, start)) - 1
+        return index >= 0 and self._tensors[index][0] == device and end <= self._tensors[index][2]
 
 
-def names_of(state: Mapping[str, Any], memory: Sequence[Span]) -> list[str]:
+def names_of(state: Mapping[str, Any], memory: Sequence[Memory]) -> list[str]:
     """Name the tensors of a state that have some of the memory."""
     names = []
     named: Iterable[tuple[str, Any]]
@@ -86,12 +88,15 @@ def names_of(state: Mapping[str, Any], memory: Sequence[Span]) -> list[str]:
         else:
             named = [(path, value)]
         for name, tensor in named:
-            if any(start < high and low < end for start, end in _spans([tensor]) for low, high in memory):
+            if any(_overlap(one, other) for one in _memory_of([tensor]) for other in memory):
                 names.append(name)
     return names
 
 
 def _before_step(optimizer: Any, *_: Any) -> None:
+    cuda = loaded("torch").cuda
+    if cuda.is_initialized() and cuda.is_current_stream_capturing():
+        return  # into a graph: nothing changes now, and its replays show no step
     for steps in list(_all):
         steps._see(optimizer)
 
@@ -110,9 +115,13 @@ def _inside(value: Any, depth: int) -> Iterator[Any]:
             yield from _inside(item, depth + 1)
 
 
-def _spans(tensors: Iterable[Any]) -> Iterator[Span]:
+def _memory_of(tensors: Iterable[Any]) -> Iterator[Memory]:
     for tensor in tensors:
         place = arrays.address_of(tensor)
-        if place is not None and place[0] == "cpu":
+        if place is not None:
             local = getattr(tensor, "_local_tensor", tensor)
-            yield place[1], place[1] + local.numel() * local.element_size()
+            yield (*place, place[1] + local.numel() * local.element_size())
+
+
+def _overlap(one: Memory, other: Memory) -> bool:
+    return one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
