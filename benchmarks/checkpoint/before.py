@@ -1,8 +1,10 @@
 """Compares the library with an earlier commit of it, in turn on one machine.
 
 `python -m benchmarks.checkpoint.before COMMIT`. Each round is a process of one and a process of the other, so that a
-machine that slows down slows both. A save is that of a model of 100 parameters and AdamW. A step is one of
+machine that slows down slows both. A figure is a median of the rounds' ratios with its 95% interval. A save is that of
+a model of 100 parameters and AdamW. A step is one of
 `ResumableTraining` with a small model, a few milliseconds long. With a larger one the library's share would be smaller.
+A saved step is one of the first model, in a loop with a save every ten steps.
 """
 
 from __future__ import annotations
@@ -22,19 +24,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from benchmarks.paired import paired_ratio
+
 _ROOT = Path(__file__).parents[2]
-_BOUNDS = {"save call": 1.05, "save durable": 1.05, "restore": math.inf, "step": 1.01}
+_BOUNDS = {"save call": 1.05, "save durable": 1.05, "restore": math.inf, "step": 1.01, "saved step": 1.01}
 """The most that each may take, as a ratio to before. A restore happens once in a start, so it has no bound."""
 _SAVES, _STEPS_PER_EPOCH, _EPOCHS = 9, 200, 4
+_STEPS_PER_SAVE, _FIRST_STEPS, _COUNTED_STEPS = 10, 50, 50
 _EARLIER_WAIT = "wait_until_durable"
 """The name of `wait` in earlier builds."""
 
 
 def main() -> int:
-    """Measure and print a table. Return 1 when a figure is beyond its bound."""
+    """Measure and print a table. Return 1 when a figure is beyond its bound with all of its interval."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("commit", nargs="?", help="what to compare with, as git names it")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--output", type=Path, default=_ROOT / ".spotkeep/bench/before.json")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -53,25 +58,30 @@ def main() -> int:
     figures = compared(rounds["before"], rounds["now"])
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps({"commit": options.commit, "figures": figures, "rounds": rounds}, indent=1))
-    print(f"{'figure':14}{'before':>12}{'now':>12}{'ratio':>8}{'at most':>9}")
+    print(f"{'figure':14}{'before':>12}{'now':>12}{'ratio':>8}{'95%':>17}{'at most':>9}")
     for name, figure in figures.items():
         times = f"{figure['before_ms']:>9.3f} ms{figure['now_ms']:>9.3f} ms"
         bound = "-" if math.isinf(_BOUNDS[name]) else _BOUNDS[name]
-        print(f"{name:14}{times}{figure['ratio']:>8.3f}{bound:>9}")
+        interval = " to ".join("?" if figure[end] is None else f"{figure[end]:.3f}" for end in ("low", "high"))
+        print(f"{name:14}{times}{figure['ratio']:>8.3f}{interval:>17}{bound:>9}  {figure['verdict']}")
     print(f"All rounds: {options.output}")
-    return int(any(figure["ratio"] > _BOUNDS[name] for name, figure in figures.items()))
+    return int(any(figure["verdict"] == "not met" for figure in figures.values()))
 
 
-def compared(before: list[dict[str, float]], now: list[dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Return each figure of both in milliseconds, medians of the rounds, and the median of the rounds' ratios."""
-    return {
-        name: {
+def compared(before: list[dict[str, float]], now: list[dict[str, float]]) -> dict[str, dict[str, Any]]:
+    """Return each figure of both in milliseconds, medians of the rounds, and the judged ratio of the rounds."""
+    figures = {}
+    for name, bound in _BOUNDS.items():
+        ratio = paired_ratio([one[name] for one in now], [one[name] for one in before])
+        figures[name] = {
             "before_ms": round(1000 * statistics.median(one[name] for one in before), 4),
             "now_ms": round(1000 * statistics.median(one[name] for one in now), 4),
-            "ratio": round(statistics.median(new[name] / old[name] for old, new in zip(before, now, strict=True)), 4),
+            "ratio": round(ratio.median, 4),
+            "low": round(ratio.low, 4) if math.isfinite(ratio.low) else None,
+            "high": round(ratio.high, 4) if math.isfinite(ratio.high) else None,
+            "verdict": ratio.verdict(bound),
         }
-        for name in _BOUNDS
-    }
+    return figures
 
 
 def measure() -> dict[str, float]:
@@ -79,15 +89,41 @@ def measure() -> dict[str, float]:
     torch: Any = import_module("torch")
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="spotkeep-before-") as scratch:
-        return {**_saves(torch, Path(scratch) / "saves"), "step": _step(torch, Path(scratch) / "steps")}
+        return {
+            **_saves(torch, Path(scratch) / "saves"),
+            "step": _step(torch, Path(scratch) / "steps"),
+            "saved step": _saved_step(torch, Path(scratch) / "saved-steps"),
+        }
 
 
-def _saves(torch: Any, directory: Path) -> dict[str, float]:
-    spotkeep: Any = import_module("spotkeep")
+def _model(torch: Any) -> tuple[Any, Any]:
     model = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(50)))
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.randn(4, 512)).sum().backward()
     optimizer.step()
+    return model, optimizer
+
+
+def _saved_step(torch: Any, directory: Path) -> float:
+    spotkeep: Any = import_module("spotkeep")
+    model, optimizer = _model(torch)
+    state = {"model": model, "optimizer": optimizer}
+    began = 0.0
+    with spotkeep.Checkpointer(state, directory, every_steps=_STEPS_PER_SAVE) as checkpointer:
+        for step in checkpointer.steps(_FIRST_STEPS + _COUNTED_STEPS + 1):
+            if step == _FIRST_STEPS:
+                began = time.perf_counter()
+            if step == _FIRST_STEPS + _COUNTED_STEPS:
+                return (time.perf_counter() - began) / _COUNTED_STEPS
+            optimizer.zero_grad()
+            model(torch.randn(64, 512)).square().mean().backward()
+            optimizer.step()
+    raise AssertionError("the loop ended before its last step")
+
+
+def _saves(torch: Any, directory: Path) -> dict[str, float]:
+    spotkeep: Any = import_module("spotkeep")
+    model, optimizer = _model(torch)
     state = {"model": model, "optimizer": optimizer}
     calls, durable = [], []
     with spotkeep.Checkpointer(state, directory, every_steps=10**9) as checkpointer:
