@@ -22,7 +22,7 @@ pytestmark = pytest.mark.torch
 WIDTH = 640
 """A weight and each of its moments have 1.6 MB, enough to be copied late."""
 FIRST_LATE = COMPARED_SAVES + 1
-STEPS = COMPARED_SAVES + 5
+STEPS = COMPARED_SAVES + 3
 
 
 @pytest.fixture(autouse=True)
@@ -116,13 +116,12 @@ def train(directory, *, change=None, changing=(), state=None, steps=STEPS, every
 
 
 def require_true_checkpoints(directory, states, saved, make=made):
+    model, optimizer = make()
+    state = {"model": model, "optimizer": optimizer}
     for step in saved:
-        model, optimizer = make()
-        state = {"model": model, "optimizer": optimizer}
         for name, value in states[step].items():
             if name not in state:
                 state[name] = copy.deepcopy(value)
-        # Adam's moments are filled in place.
         Checkpointer(state, directory).restore(step)
         assert equal(snapshot(state), states[step]), f"the checkpoint of step {step} is that state"
 

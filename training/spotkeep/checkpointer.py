@@ -52,10 +52,10 @@ class Checkpointer:
     Entering restores the newest good checkpoint into the objects of `state`. The loop goes on with the step after it.
     After each step a save begins when it is due. The state is copied between two steps, and a thread writes the copy
     while the training goes on. The tensors of a torch optimizer may be copied up to its next step, where the system
-    shows that nothing else changes them. On a notice the Checkpointer saves after the current step, and the script exits with
-    code 75. The next attempt takes up the work there. SPOTKEEP_PAUSE_AT_STEP names a step to pause at. After that step,
-    if another one follows, the state is saved too, and the script exits with code 0. Leaving the block waits for a save
-    that is still running.
+    shows that nothing else changes them. On a notice the Checkpointer saves after the current step, and the script
+    exits with code 75. The next attempt takes up the work there. SPOTKEEP_PAUSE_AT_STEP names a step to pause at. After
+    that step, if another one follows, the state is saved too, and the script exits with code 0. Leaving the block waits
+    for a save that is still running.
 
     A save that fails (a full disk) does not end the training. It is reported after the next step, older checkpoints
     stay, and the next interval tries again. A state that cannot be saved at all is refused on entering.

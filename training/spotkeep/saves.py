@@ -411,8 +411,7 @@ class Saves:
         self._history = history
         self._events = events
         self._open_gradients = open_gradients
-        self._late_copying = LateCopying()
-        self._optimizer_steps = OptimizerSteps(before=writer.finish_copy)
+        self._late_copies = LateCopies(state, writer=writer)
 
     @property
     def saving(self) -> bool:
@@ -468,12 +467,8 @@ class Saves:
             self._open_gradients.warn_if_lost()
         try:
             encoded = self._encode()
-            self._optimizer_steps.begin()
-            updated = self._optimizer_steps.take_updated()
-            way = self._late_copying.next_way(goes_on=goes_on, stepped=bool(updated))
+            way, updated = self._late_copies.next_way(goes_on=goes_on)
             self._writer.start(encoded, step=step, reason=reason, progress=progress, way=way, updated=updated)
-            if self._writer.unwatched is not None:
-                self._copy_at_once(f"the system does not watch it for changes: {self._writer.unwatched}")
         except MemoryError as error:
             raise SaveError(f"the checkpoint of step {step} needs a copy of the state in memory: {error}") from error
         finally:
@@ -482,7 +477,7 @@ class Saves:
     def finish_copy(self) -> None:
         """Copy what of the state is not copied yet, because the script may change it from here on."""
         self._writer.finish_copy()
-        self._learn_from_late_copy()
+        self._late_copies.learn()
 
     def begin_if_new(self, step: int, *, reason: str, progress: Progress) -> None:
         """Start a save of a step that is neither durable nor on its way, once the running save has ended.
@@ -493,9 +488,11 @@ class Saves:
         """
         if not self._ranks.is_one_process:
             # How a save ended is the same on all ranks; when they hear of it is not.
+            self.finish_copy()
             self._writer.wait()
             self.settle()
         if self.started_step != step:
+            self.finish_copy()
             self._writer.wait()
             self.settle()
             self.begin(step, reason=reason, progress=progress)
@@ -539,6 +536,7 @@ class Saves:
         Raises:
             SaveError: If it failed.
         """
+        self.finish_copy()
         if not self._writer.wait(seconds):
             return False
         save = self._collect()
@@ -573,7 +571,7 @@ class Saves:
 
     def settle(self) -> None:
         """Report the end of a save, if one has ended, or if a change of the state is about to end it."""
-        self._learn_from_late_copy()
+        self._late_copies.learn()
         late, running = self._writer.late, self._writer.save
         if late is not None and late.changed and running is not None and running.copied_late:
             self._writer.wait()
@@ -600,8 +598,7 @@ class Saves:
         if save.problem is not None:
             self._schedule.failed()
             if save.copied_late:
-                self._learn_from_late_copy()
-                self._copy_at_once("a save that copied it late has failed")
+                self._late_copies.learn(failed=True)
                 self._schedule.repeat()
             return save
         self.durable_step = save.step
@@ -617,20 +614,6 @@ class Saves:
             "saved", step=save.step, seconds=round(save.seconds, 4), bytes=save.size_bytes, reason=save.reason
         )
         return save
-
-    def _learn_from_late_copy(self) -> None:
-        late = self._writer.late
-        if late is None or not late.has_ended or self._late_copying.why_off is not None:
-            return
-        if late.changed:
-            names = names_of(self._state.whole, late.changed) or ["a tensor of an optimizer"]
-            self._copy_at_once(f"{', '.join(names[:_MOST_CHANGES])} changed between two steps of an optimizer")
-        elif late.problem is not None:
-            self._copy_at_once(str(late.problem))
-
-    def _copy_at_once(self, why: str) -> None:
-        if self._late_copying.turn_off(why):
-            _logger.info("each save copies the whole state at once from now on, because %s", why)
 
     def _report_failure(self, step: int, problem: CheckpointError, *, makes_room: bool = True) -> None:
         _logger.error("no checkpoint of step %d: %s", step, problem)
@@ -652,6 +635,52 @@ class Saves:
 
     def _give_up(self, step: int, why: str) -> None:
         self._leaving.give_up(why, step=step, durable_step=self.newest_durable_step)
+
+
+class LateCopies:
+    """Chooses the saves that copy late, and learns from each.
+
+    Args:
+        state: The live state.
+        writer: The thread that writes. It finishes its copy before each step of an optimizer.
+    """
+
+    def __init__(self, state: TrainingState, *, writer: BackgroundWriter) -> None:
+        self._state = state
+        self._writer = writer
+        self._choice = LateCopying()
+        self._steps = OptimizerSteps(before=writer.finish_copy)
+
+    def next_way(self, *, goes_on: bool) -> tuple[CopyWay, UpdatedMemory]:
+        """Give the way of the next save, and the memory that it may copy late.
+
+        Args:
+            goes_on: The training goes on with another step in the same loop.
+        """
+        self._steps.begin()
+        updated = self._steps.take_updated()
+        return self._choice.next_way(goes_on=goes_on, stepped=bool(updated)), updated
+
+    def learn(self, *, failed: bool = False) -> None:
+        """Copy nothing late any more after a change of the state, or where nothing shows one. The log says why.
+
+        Args:
+            failed: A save that copied late has failed.
+        """
+        if self._choice.why_off is not None:
+            return
+        late = self._writer.late
+        why = "a save that copied it late has failed" if failed else None
+        if self._writer.unwatched is not None:
+            why = f"the system does not watch it for changes: {self._writer.unwatched}"
+        elif late is not None and late.has_ended and late.changed:
+            names = names_of(self._state.whole, late.changed) or ["a tensor of an optimizer"]
+            why = f"{', '.join(names[:_MOST_CHANGES])} changed between two steps of an optimizer"
+        elif late is not None and late.has_ended and late.problem is not None:
+            why = str(late.problem)
+        if why is not None:
+            self._choice.turn_off(why)
+            _logger.info("each save copies the whole state at once from now on, because %s", why)
 
 
 class ResumeLosses:

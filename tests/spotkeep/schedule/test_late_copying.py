@@ -33,12 +33,12 @@ def test_no_save_is_late_before_enough_were_compared_nor_after_a_difference(save
             assert compared >= COMPARED_SAVES
         compared += way is CopyWay.COMPARED
         if differs and way is not CopyWay.AT_ONCE:
-            assert copying.turn_off("a tensor changed")
+            copying.turn_off("a tensor changed")
             off = True
 
 
 def test_it_is_turned_off_once_and_for_the_first_reason():
     copying = LateCopying()
-    assert copying.turn_off("first")
-    assert not copying.turn_off("second")
+    copying.turn_off("first")
+    copying.turn_off("second")
     assert copying.why_off == "first"

@@ -196,6 +196,7 @@ class LateCopy:
                 self.changed = tuple(part.memory for index, part in enumerate(self._parts) if index in changed)
             except BaseException as problem:
                 self.problem = problem
+                self._staged.abandon()
                 if not isinstance(problem, Exception):
                     raise
             finally:

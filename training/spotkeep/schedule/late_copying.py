@@ -56,13 +56,10 @@ class LateCopying:
         self._since += 1
         return CopyWay.LATE
 
-    def turn_off(self, why: str) -> bool:
-        """Copy all at once from now on. Gives false if that was so before.
+    def turn_off(self, why: str) -> None:
+        """Copy all at once from now on.
 
         Args:
-            why: The reason, a sentence without a capital letter.
+            why: The reason. The first one stays.
         """
-        if self.why_off is not None:
-            return False
-        self.why_off = why
-        return True
+        self.why_off = self.why_off or why
