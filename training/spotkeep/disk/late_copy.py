@@ -141,7 +141,8 @@ class LateCopy:
         try:
             self._staged.wait(end)
         except AbandonedStagingError as error:
-            raise SaveError(str(error)) from error
+            self._ended.wait()  # who gives a copy up says why
+            raise self._broken_off() from (self.problem or error)
         if end < self._end or self._compares:
             return
         self._ended.wait()
@@ -151,7 +152,7 @@ class LateCopy:
                 "as they were, and the next step is saved at once"
             )
         if self.problem is not None:
-            raise SaveError(f"the copy of the state was broken off: {self.problem}") from self.problem
+            raise self._broken_off() from self.problem
 
     def finish(self) -> None:
         """Let the state change when this returns. What is left is copied before, by all processors."""
@@ -181,6 +182,9 @@ class LateCopy:
                 rest.copy()
         del rest
         self._prove()
+
+    def _broken_off(self) -> SaveError:
+        return SaveError(f"the copy of the state was broken off: {self.problem!r}")
 
     def _copy_without_thread(self) -> None:
         """Do nothing, because `finish` copies what is left."""
