@@ -27,6 +27,17 @@ def test_seconds_wait_for_a_save_that_is_running():
     assert schedule.due(3, 9.0, saving=False)
 
 
+def test_a_save_that_is_to_be_repeated_is_due_at_once_and_only_until_it_is_tried():
+    schedule = SaveSchedule(every_steps=10)
+    schedule.tried(10, 0.0)
+    schedule.repeat()
+    assert not schedule.due(11, 0.0, saving=True)
+    assert schedule.due(11, 0.0, saving=False)
+    assert not schedule.due_by_steps(11), "other ranks do not know of it"
+    schedule.tried(11, 0.0)
+    assert not schedule.due(12, 0.0, saving=False)
+
+
 def due_and_tried(schedule, step, now, *, saving):
     due = schedule.due(step, now, saving=saving)
     if due:

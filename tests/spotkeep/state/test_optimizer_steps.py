@@ -80,6 +80,17 @@ def test_a_step_that_is_captured_into_a_graph_changes_nothing_and_shows_none(mon
     assert not steps.take_updated()
 
 
+def test_memory_that_a_gpu_may_write_to_is_left_out(monkeypatch):
+    weight = torch.nn.Parameter(torch.zeros(3))
+    steps = OptimizerSteps(before=lambda: None)
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: tensor is weight)
+    trained(optimizer)
+    assert not steps.take_updated()
+
+
 def test_an_update_by_hand_shows_no_step():
     weight = torch.nn.Parameter(torch.zeros(3))
     steps = OptimizerSteps(before=lambda: None)

@@ -41,10 +41,14 @@ class OptimizerSteps:
         _all.add(self)
 
     def take_updated(self) -> UpdatedMemory:
-        """Give the memory that optimizers update, those that have done a step since the last call."""
+        """Give the memory that optimizers update, those that have done a step since the last call.
+
+        Memory on the CPU that a GPU may write to by itself is left out.
+        """
         stepped = list(self._stepped)
         self._stepped.clear()
-        return UpdatedMemory(memory for optimizer in stepped for memory in _memory_of(_tensors(optimizer)))
+        tensors = (tensor for optimizer in stepped for tensor in _tensors(optimizer))
+        return UpdatedMemory(_memory_of(tensor for tensor in tensors if not _is_written_by_devices(tensor)))
 
     def _see(self, optimizer: Any) -> None:
         self._stepped.add(optimizer)
@@ -105,6 +109,11 @@ def _tensors(optimizer: Any) -> Iterator[Any]:
     for group in optimizer.param_groups:
         yield from group["params"]
     yield from _inside(list(optimizer.state.values()), 0)
+
+
+def _is_written_by_devices(tensor: Any) -> bool:
+    local = getattr(tensor, "_local_tensor", tensor)
+    return bool(local.is_cpu and loaded("torch").cuda.is_initialized() and local.is_pinned())
 
 
 def _inside(value: Any, depth: int) -> Iterator[Any]:
