@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from spotkeep.errors import SaveError
-from spotkeep.native.written_pages import SharedMemory, WrittenPages, whole_pages
+from spotkeep.native.written_pages import SharedMemory, Span, WrittenPages, whole_pages
 from spotkeep.state.arrays import DeviceBytes, address_of
 from spotkeep.state.encoding import Blob
 from spotkeep.state.optimizer_steps import Memory
@@ -242,7 +242,17 @@ class WatchedCopy(LateCopy):
         super().__init__(parts, staged=staged, images=images, compare=compare)
         self._pages = pages
         self._spans = [(start, end) for _, start, end in (part.memory for part in parts)]
-        pages.watch(self._spans)
+
+        def watch(left: Iterator[Span]) -> None:
+            for span in left:
+                pages.watch([span])
+
+        try:
+            # The kernel goes through all pages of a span, and several spans at once do not wait for each other.
+            share(self._spans, watch, threads=memory_threads())
+        except OSError:
+            pages.release(self._spans)
+            raise
 
     def _let_go(self) -> None:
         self._pages.release(self._spans)
