@@ -21,7 +21,7 @@ pytest.importorskip("lightning")
 import lightning.pytorch as pl  # noqa: E402
 import torchmetrics  # noqa: E402
 
-from spotkeep import UsageError  # noqa: E402
+from spotkeep import GlobalBatches, UsageError  # noqa: E402
 from spotkeep.events import EVENT_PREFIX  # noqa: E402
 from spotkeep.integrations.lightning import fit_resumably  # noqa: E402
 from spotkeep.notices.notice import all_are_done  # noqa: E402
@@ -497,6 +497,12 @@ def test_a_training_that_was_done_before_says_that_it_is_done(tmp_path, monkeypa
         monkeypatch.setenv("SPOTKEEP_NOTICE_FILE", str(tmp_path / start))
         run(tmp_path, max_epochs=1)
         assert all_are_done(tmp_path / start), start
+
+
+def test_global_batches_are_refused_because_lightning_divides_a_loader(tmp_path):
+    batches = GlobalBatches(8, batch_size=4)
+    with pytest.raises(UsageError, match="Lightning divides the batches of its loaders among the ranks"):
+        run(tmp_path, loaders=torch.utils.data.DataLoader(Digits(), batch_sampler=batches))
 
 
 def test_data_without_indices_is_refused(tmp_path):

@@ -73,17 +73,16 @@ def test_a_place_is_counted_in_the_samples_of_all_ranks(tmp_path, caplog):
     assert one.steps_changed
     assert float(one.restored["loss"]) == 3
     assert one.callbacks.state_dict()[-1][1]["count"] == 4
-    assert not caplog.messages
+    assert caplog.messages == ["a step had 24 samples, and has 8 with 1 ranks from here on"]
 
 
-def test_a_place_within_a_step_is_rounded_down_and_said(tmp_path, caplog):
+def test_a_place_within_a_step_is_refused_with_what_to_do(tmp_path):
     one = progress(tmp_path, Counts())
     states = states_of_ranks(one, losses=[1.0, 1.0], counts=[4, 4], samples_a_step=BATCH + 4, steps=3)
-    one.load_rank_states(states, rank=0, world_size=1)
-    assert one.epoch.first_step == 5 - 4
-    assert caplog.messages == [
-        "4 samples of epoch 1 are trained on once more: 36 were done, and 1 ranks do 8 a step"
-    ]  # fmt: skip
+    with pytest.raises(
+        ValueError, match=r"36 samples of epoch 1 are done, and steps of 8 on 1 .* step have 12 samples"
+    ):
+        one.load_rank_states(states, rank=0, world_size=1)
 
 
 def test_as_many_samples_a_step_change_no_schedule(tmp_path):

@@ -14,6 +14,7 @@ import torch
 
 from spotkeep.errors import UsageError
 from spotkeep.loops.batch_passes import require_count
+from spotkeep.loops.global_batches import refuse_global_batches
 from spotkeep.loops.order_memory import OrderMemory
 from spotkeep.loops.pass_digest import PassDigest, index_bytes
 from spotkeep.loops.torch_batches import KeyedCollate, KeyedDataset, KeyedIndex, copy_loader, loader_generators
@@ -38,6 +39,7 @@ class EpochLoader:
         rank: int | None = None,
         restored: dict[str, Any] | None = None,
     ) -> None:
+        refuse_global_batches(loader, "Lightning")
         self._loader = loader
         self._next_pass = next_pass
         self._restored = restored

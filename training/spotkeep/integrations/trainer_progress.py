@@ -166,17 +166,24 @@ class TrainerProgress(TakesEffectLater):
         takes the states of all itself.
 
         Raises:
-            ValueError: A callback's state differs from rank to rank.
+            ValueError: No step of these ranks ends at the position, or a callback's state differs from rank to rank.
         """
         first = states[0]
         epoch = Epoch(**first["epoch"])
         steps = json.loads(first["state"])["global_step"]
         samples = (steps - epoch.first_step) * first["samples_a_step"]
-        done, again = divmod(samples, self._samples_a_step())
-        if again and rank == 0:
+        done, more = divmod(samples, self._samples_a_step())
+        if more:
+            raise ValueError(
+                f"{samples} samples of epoch {epoch.number} are done, and steps of {self._samples_a_step()} on "
+                f"{world_size} ranks do not end there, so samples would come twice. Start {len(states)} ranks, or let "
+                f"a step have {first['samples_a_step']} samples as before, by per_device_train_batch_size and "
+                "gradient_accumulation_steps (`spotkeep help exact-data`)"
+            )
+        if first["samples_a_step"] != self._samples_a_step() and rank == 0:
             _logger.warning(
-                "%d samples of epoch %d are trained on once more: %d were done, and %d ranks do %d a step",
-                *(again, epoch.number, samples, world_size, self._samples_a_step()),
+                "a step had %d samples, and has %d with %d ranks from here on",
+                *(first["samples_a_step"], self._samples_a_step(), world_size),
             )
         self.load_state_dict(
             {
