@@ -17,7 +17,7 @@ from typing import Any
 
 from spotkeep.errors import UsageError
 
-GLOBAL, DEALT, OWN = "batches of all ranks", "dealt out", "each rank's own"
+GLOBAL, DEALT, OWN, UNKNOWN = "batches of all ranks", "dealt out", "each rank's own", "not known"
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Division:
     """How ranks divide the data of a loader.
 
     Attributes:
-        rule: `GLOBAL`, `DEALT` or `OWN`.
+        rule: `GLOBAL`, `DEALT`, `OWN`, or `UNKNOWN` in a checkpoint of an older version.
         batch: Number of samples in a rank's batch. None for an unknown number.
         replicas: Number of ranks, or groups of ranks, with data of their own.
         total: Number of samples that are dealt out in an epoch, with those that fill it up. None for an unknown number.
@@ -101,9 +101,10 @@ def new_place(
     words = _Words(name, ranks, world_size)
     if saved.size is not None and size is not None and all(position == saved.size for position in saved.positions):
         return NewPlace(size)
-    if division.rule != saved.division.rule and not (division.rule == DEALT and ranks == 1):
+    before = saved.division.rule
+    if division.rule != before and not (division.rule == DEALT and (before, ranks) == (OWN, 1)):
         raise words.refusal(
-            f"the data was {_PASSIVE[saved.division.rule]} then, and is {_PASSIVE[division.rule]} now",
+            f"the data was {_PASSIVE[before]} then, and is {_PASSIVE[division.rule]} now",
             "Use the sampler of that run",
         )
     if division.rule == OWN:
@@ -115,7 +116,12 @@ def new_place(
     return _dealt_place(saved, words, rank=rank, division=division, batches_per_step=batches_per_step)
 
 
-_PASSIVE = {GLOBAL: "in batches of all ranks", DEALT: "dealt out from one order", OWN: "gone through by each rank"}
+_PASSIVE = {
+    GLOBAL: "in batches of all ranks",
+    DEALT: "dealt out from one order",
+    OWN: "gone through by each rank",
+    UNKNOWN: "divided in a way that an older version did not save",
+}
 
 
 @dataclass(frozen=True)
@@ -182,6 +188,6 @@ def saved_place(loaders: Sequence[Mapping[str, Any]]) -> SavedPlace:
     return SavedPlace(
         positions=tuple(loader["position"] for loader in loaders),
         size=first["size"],
-        division=Division(**first["division"]),
+        division=Division(**first.get("division", {"rule": UNKNOWN})),
         digests=tuple(loader["source"]["digest"] for loader in loaders),
     )

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 
 from spotkeep import GlobalBatches, ResumableTraining, UsageError  # noqa: E402
 from spotkeep.loops import global_batches  # noqa: E402
+from tests.pages.every_block import placed_blocks  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.enable_socket]
 LENGTH = 48
@@ -261,6 +262,48 @@ def test_one_order_that_is_dealt_out_goes_on_in_the_same_batches(tmp_path, caplo
     assert not caplog.records
 
 
+def of_accelerate(batch_of, *, split_batches=False, shuffle=True):
+    """Give what `accelerator.prepare` gives a rank."""
+    from accelerate.data_loader import prepare_data_loader
+
+    def make(rank, ranks):
+        loader = DataLoader(range(LENGTH), batch_of[ranks], shuffle=shuffle)
+        return prepare_data_loader(
+            loader, num_processes=ranks, process_index=rank, split_batches=split_batches, put_on_device=False,
+            use_seedable_sampler=True, data_seed=3,
+        )  # fmt: skip
+
+    return make
+
+
+def of_fabric(rank, ranks):
+    from lightning.fabric.wrappers import _FabricDataLoader
+
+    return _FabricDataLoader(dealt({1: 12, 2: 6, 3: 4})(rank, ranks))
+
+
+LOADERS_OF_LIBRARIES = {
+    "accelerate": lambda: of_accelerate({1: 12, 2: 6, 3: 4}),
+    "accelerate, split": lambda: of_accelerate({1: 12, 2: 12, 3: 12}, split_batches=True),
+    "fabric": lambda: of_fabric,
+}
+
+
+@pytest.mark.parametrize("name", LOADERS_OF_LIBRARIES)
+def test_loaders_of_libraries_deal_out_one_order(tmp_path, name):
+    pytest.importorskip("lightning" if name == "fabric" else "accelerate")
+    make = LOADERS_OF_LIBRARIES[name]()
+    alone = [(epoch, sorted(rows)) for epoch, rows in together(World(tmp_path / "alone", make, 1).go())]
+    parts = interrupted(tmp_path, make, (2, (0, 1)), (3, (0, 2)), (1, (1, 0)), (2, None))
+    assert [(epoch, sorted(rows)) for epoch, rows in together(*parts)] == alone
+
+
+def test_an_order_of_accelerate_by_another_seed_is_refused(tmp_path):
+    states = World(tmp_path / "before", of_accelerate({2: 6}), 2).go((0, 1)).states
+    with pytest.raises(UsageError, match="on 3 ranks in place of 2 does not give the batches that were trained on"):
+        World(tmp_path / "after", of_accelerate({3: 4}, shuffle=False), 3, states).go()
+
+
 def test_other_batches_of_one_order_are_remarked_on_and_each_sample_comes_once(tmp_path, caplog):
     parts = interrupted(tmp_path, dealt({2: 6, 3: 2}), (2, (0, 1)), (3, None))
     times = Counter((epoch, row) for epoch, rows in together(*parts) for row in rows)
@@ -346,6 +389,19 @@ def test_what_is_divided_in_another_way_is_refused_before_the_first_batch(tmp_pa
         with pytest.raises(UsageError, match=problem):
             world.go()
         assert not any(world.batches)
+
+
+def test_the_page_shows_the_refusal(tmp_path):
+    """The block of exact-data.md is the message of such a training."""
+    states = World(tmp_path / "before", dealt({2: 4}), 2).go((0, 1)).states
+    with pytest.raises(UsageError) as refused:
+        World(tmp_path / "after", dealt({3: 4}), 3, states).go()
+    (block,) = (
+        placed.block
+        for placed in placed_blocks()
+        if placed.block.test == "tests/spotkeep/loops/test_global_batches_on_other_ranks.py"
+    )
+    assert block.content.split() == f"spotkeep.errors.UsageError: {refused.value}".split()
 
 
 def test_a_script_that_shuffles_in_another_way_on_one_rank_is_refused(tmp_path):
