@@ -404,14 +404,20 @@ def batches_of_all_ranks(*runs):
     ]
 
 
-def test_other_ranks_and_workers_go_on_in_the_batches_of_one_rank_that_was_left_alone(train, tmp_path):
+@pytest.mark.parametrize("seed", range(3))
+def test_drawn_ranks_and_workers_go_on_in_the_batches_of_one_rank_that_was_left_alone(train, tmp_path, seed):
+    draw = random.Random(seed)  # noqa: S311
     options = {"kind": "samples", "global_batch": 12}
-    alone = train(tmp_path / "alone", world_size=1, workers=0, **options)
+    alone = train(tmp_path / "alone", world_size=1, workers=draw.randint(0, 2), **options)
     assert alone.codes == [0], alone.output
     runs = []
-    for ranks, workers, notice in [(2, 1, [0, 1, 1]), (3, 0, [0, 2, 0]), (4, 1, [1, 1, 3]), (1, 2, None)]:
-        runs.append(train(tmp_path / "c", world_size=ranks, workers=workers, notice=notice, **options))
-        assert runs[-1].codes == [0 if notice is None else 75] * ranks, runs[-1].output
+    for notice in [*sorted([draw.randint(0, 1), draw.randint(0, 3)] for _ in range(3)), None]:
+        ranks = draw.randint(1, 4)
+        place = None if notice is None else [*notice, draw.randrange(ranks)]
+        workers = draw.randint(0, 2)
+        runs.append(train(tmp_path / "c", world_size=ranks, workers=workers, notice=place, **options))
+        # A place that is behind the ranks already is none.
+        assert set(runs[-1].codes) <= {0, 75}, runs[-1].output
     assert batches_of_all_ranks(*runs) == batches_of_all_ranks(alone)
 
 
