@@ -309,7 +309,7 @@ class _CheckpointCallback(TrainerCallback):
             # A stream gets its key when a pass begins, and so do the workers that begin then.
             vars(inner).update(dataset=stream, collate_fn=stream.collate, persistent_workers=False)
         elif inner.batch_sampler is not None:
-            self._progress.batches = KeyedBatches(inner.batch_sampler, self._key)
+            self._progress.batches = KeyedBatches(inner.batch_sampler, self._key, self._progress.pass_begins)
             vars(inner).update(
                 batch_sampler=self._progress.batches,
                 collate_fn=KeyedCollate(inner.dataset, inner.collate_fn),

@@ -213,28 +213,18 @@ class TorchBatches(BatchSource):
         again = int(self._loader is not self._inner)
         over = _PassOver(position - again, saved["asked"], ended=saved["ended"], digest=self.digest)
         place = saved.get("as_of")
-        self._indices.next_pass(start, over, None if place is None else lambda: self._require_order_of(place, saved))
+
+        def check() -> None:
+            if place is not None:
+                require_order_of(place, self._sampler, self.memory, name=self.name + saved["ranks"])
+
+        self._indices.next_pass(start, over, check)
         batches: Iterator[Any] = iter(self._loader)
         if again:
             self.given(next(batches, None))
         elif self._indices.this_pass is not None:
             self._indices.this_pass.arrive()
         return batches
-
-    def _require_order_of(self, place: SavedPlace, saved: Mapping[str, Any]) -> None:
-        """Compare the batches of rank 0 of another number of ranks with those that the order gives it now.
-
-        Raises:
-            UsageError: They are others.
-        """
-        memory, random_states = self.memory.capture(large=True), capture_random_states(devices=False)
-        digest = PassDigest()
-        for index in islice(_batches_of_rank_0(self._sampler, place.division), place.positions[0]):
-            digest.add(index_bytes(index))
-        self.memory.put_back(memory)
-        restore_random_states(random_states)
-        require_count(digest.count, place.positions[0])
-        digest.require_same(place.digests[0] or {}, name=self.name + saved["ranks"])
 
     @property
     def iterated(self) -> Any:
@@ -259,6 +249,28 @@ class TorchBatches(BatchSource):
 def _each(sampler: Any) -> Any:
     """Give the sampler of single samples in a batch sampler of torch."""
     return sampler.sampler if type(sampler) is BatchSampler else sampler
+
+
+def require_order_of(place: SavedPlace, sampler: Any, memory: OrderMemory, *, name: str) -> None:
+    """Compare the batches of rank 0 of another number of ranks with those that the order gives it now.
+
+    Args:
+        place: The place of those ranks.
+        sampler: The sampler of batches, at the beginning of the pass.
+        memory: The state that decides its order beside global random numbers.
+        name: The loader, for the message.
+
+    Raises:
+        UsageError: They are others.
+    """
+    kept, random_states, count = memory.capture(large=True), capture_random_states(devices=False), place.positions[0]
+    digest = PassDigest()
+    for index in islice(_batches_of_rank_0(sampler, place.division), count):
+        digest.add(index_bytes(index))
+    memory.put_back(kept)
+    restore_random_states(random_states)
+    require_count(digest.count, count)
+    digest.require_same(place.digests[0] or {}, name=name)
 
 
 def _batches_of_rank_0(sampler: Any, before: Division) -> Iterator[Any]:
