@@ -11,7 +11,7 @@ import torchmetrics
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
 from spotkeep.integrations.lightning import fit_resumably
-from tests.forking import do_each_kind, say
+from tests.forking import do_each_kind, run_on_ranks, say
 from tests.spotkeep.integrations.other_ranks import (
     EPOCHS,
     ROWS,
@@ -20,6 +20,7 @@ from tests.spotkeep.integrations.other_ranks import (
     facts_of,
     go_on_with_as_many,
     go_on_with_others,
+    interrupted,
 )
 
 BATCH = 2
@@ -97,6 +98,7 @@ def train(kind, folder, notice_at):
     watch, measured = Watch(folder, notice_at), Measured()
     strategies = {
         "ddp": pl.strategies.DDPStrategy,
+        "one device": lambda: "auto",
         "fsdp": OlderFSDP,
         "model parallel": partial(
             pl.strategies.ModelParallelStrategy, data_parallel_size=watch.ranks, tensor_parallel_size=1
@@ -121,6 +123,11 @@ def main(folder, kind):
     facts, sum_of_rows = facts_of(folder / "others"), sum(range(ROWS))
     if facts != {"step": steps, "measured": [{"mean row": sum_of_rows / ROWS, "seen": sum_of_rows}] * EPOCHS}:
         say(f"on other ranks it ends with {facts}, and should after {steps} steps")
+    if kind == "ddp":
+        # Lightning deals out one order with this strategy, and lets torch shuffle by itself without one.
+        interrupted(folder / "shuffled", (partial(train, kind), 2, 2))
+        if run_on_ranks(1, partial(train, "one device", folder / "shuffled", None)) != [1]:
+            say("another order on one device is not refused")
     say(f"{kind} is through")
 
 

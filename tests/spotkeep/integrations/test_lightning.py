@@ -544,6 +544,7 @@ def test_it_goes_on_with_as_many_ranks_and_with_others(said_on_other_ranks, kind
     lines = [line for line in said[kind] if line and not line.startswith("spotkeep-event")]
     assert lines == [f"{kind} is through"], errors[-3000:]
     assert "other settings" not in errors
+    assert "with another number of ranks than 2, does not give the batches" in errors
 
 
 def test_processes_that_begin_in_the_middle_of_the_script_are_refused(tmp_path):

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from spotkeep.loops.places_of_ranks import DEALT, Division, SavedPlace
 from spotkeep.state.rank_states import state_of_rank
 
 from .callback_states import all_alike, state_of_ranks
@@ -56,8 +57,19 @@ def state_for_rank(trainer: Any, states: Sequence[dict[str, Any]], *, rank: int,
         "epoch_random": state_of_rank([state["epoch_random"] for state in states], rank=rank),
         "metrics": metrics_of_ranks(trainer, [state["metrics"] for state in states], share=share),
         "logged": logged_of_ranks([state["logged"] for state in states], share=share),
-        "orders": [{**order, "digest": None, "ranks_changed": True} for order in first["orders"]],
+        "orders": [
+            {**order, "digest": None, "ranks_changed": True, "place": _place_in(order, first) if rank == 0 else None}
+            for order in first["orders"]
+        ],
     }
+
+
+def _place_in(order: Mapping[str, Any], saved: Mapping[str, Any]) -> SavedPlace | None:
+    """Give the place of the ranks that saved it in the pass of a loader. None at its beginning."""
+    if order["digest"] is None or order["batch_size"] is None:
+        return None
+    division = Division(DEALT, order["batch_size"], int(saved["replicas"]))
+    return SavedPlace((order["position"],), None, division, (order["digest"],))
 
 
 def _batches(trainer: Any, saved: Mapping[str, Any], *, ended: bool, world_size: int) -> int:

@@ -233,7 +233,7 @@ class TrainerProgress(TakesEffectLater):
 def _place_in(saved: dict[str, Any], *, samples: int) -> SavedPlace:
     """Give the place of the ranks that have trained on so many samples of an epoch."""
     count, batch = saved["count"], saved["batch"]
-    division = Division(DEALT, batch, samples // (count * batch))
+    division = Division(DEALT, batch, samples // (count * batch), turns="batches")
     return SavedPlace((count,), None, division, (saved["digest"],))
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from spotkeep.errors import UsageError
 
@@ -29,14 +29,14 @@ class Division:
         batch: Number of samples in a rank's batch. None for an unknown number.
         replicas: Number of ranks, or groups of ranks, with data of their own.
         total: Number of samples that are dealt out in an epoch, with those that fill it up. None for an unknown number.
-        split: Each rank has a slice of one batch, and not whole batches in turn.
+        turns: The ranks take turns at samples, or at batches, or each has a slice of a batch.
     """
 
     rule: str
     batch: int | None = None
     replicas: int = 1
     total: int | None = None
-    split: bool = False
+    turns: Literal["samples", "batches", "slices"] = "samples"
 
 
 @dataclass(frozen=True)

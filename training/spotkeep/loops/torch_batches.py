@@ -177,10 +177,10 @@ class TorchBatches(BatchSource):
         if _name_of(sampler) == _SHARD:
             ranks = sampler.num_processes
             if sampler.split_batches:
-                return Division(DEALT, sampler.batch_size // ranks, ranks, split=True)
-            return Division(DEALT, batch, ranks)
+                return Division(DEALT, sampler.batch_size // ranks, ranks, turns="slices")
+            return Division(DEALT, batch, ranks, turns="batches")
         if type(sampler) is BatchSampler and hasattr(self._loader, "base_dataloader"):
-            return Division(DEALT, batch)
+            return Division(DEALT, batch, turns="batches")
         if self._inner.batch_sampler is None:
             batch = 1
         dealing = _each(sampler)
@@ -283,12 +283,15 @@ def _batches_of_rank_0(sampler: Any, before: Division) -> Iterator[Any]:
         )
         dealing.set_epoch(each.epoch)
         return iter(dealing if common is each else BatchSampler(dealing, before.batch or 1, drop_last=False))
+    split = before.turns == "slices"
     if type(common) is BatchSampler:
-        size = (before.batch or 1) * (before.replicas if before.split else 1)
+        size = (before.batch or 1) * (before.replicas if split else 1)
+        if before.turns == "samples":
+            each = islice(each, 0, None, before.replicas)
         common = BatchSampler(each, size, common.drop_last)
-    if before.replicas == 1:
+    if before.turns == "samples" or before.replicas == 1:
         return iter(common)
-    return iter(sys.modules["accelerate.data_loader"].BatchSamplerShard(common, before.replicas, 0, before.split))
+    return iter(sys.modules["accelerate.data_loader"].BatchSamplerShard(common, before.replicas, 0, split))
 
 
 @dataclass(frozen=True)
