@@ -46,13 +46,7 @@ class Epoch:
 
 
 class KeyedBatches:
-    """Stands for a batch sampler, and gives each batch of indices a key for its random numbers.
-
-    Args:
-        batches: The batch sampler.
-        key: Gives the key of a pass.
-        begins: Is called with the batch sampler where a pass begins.
-    """
+    """Stands for a batch sampler, and gives each batch of indices a key for its random numbers."""
 
     def __init__(self, batches: Any, key: Callable[[], bytes], begins: Callable[[Any], None]) -> None:
         self._batches = batches
@@ -132,14 +126,7 @@ class TrainerProgress(TakesEffectLater):
                 digest.require_same(saved["digest"], name="loader of the training data")
 
     def pass_begins(self, batches: Any) -> None:
-        """Compare the order with that of another number of ranks, where this is their pass.
-
-        Args:
-            batches: The batch sampler.
-
-        Raises:
-            UsageError: It is another one.
-        """
+        """Compare the order of a batch sampler with that of another number of ranks, where this is their pass."""
         place, self._place_of_others = self._place_of_others, None
         if place is not None and not getattr(batches, "split_batches", False):
             name = f"loader of the training data, with another number of ranks than {place.division.replicas},"

@@ -87,20 +87,11 @@ class GlobalBatches:
         return self.batches(0 if self.epoch is None else self.epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of the next pass. `ResumableTraining` counts the passes where this is not called.
-
-        Args:
-            epoch: Number of the epoch.
-        """
+        """Choose the order of the next pass. `ResumableTraining` counts the passes where this is not called."""
         self.epoch = epoch
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[list[int]]:
-        """Give this rank's slices of an epoch, from any batch on.
-
-        Args:
-            epoch: Number of the epoch.
-            first: Number of the first batch.
-        """
+        """Give this rank's slices of an epoch, from batch number `first` on."""
         order = _Order(self.length, seed=self.seed, epoch=epoch) if self.shuffle else range(self.length)
         for number in range(first, len(self)):
             start, stop = self._slice(number)
@@ -109,11 +100,8 @@ class GlobalBatches:
     def weight(self, number: int) -> float:
         """Give the factor for this rank's loss, a mean over its slice, where ranks average their gradients.
 
-        Args:
-            number: Number of the batch in its epoch.
-
-        Returns:
-            The share of this rank in the batch, times the number of ranks. 1.0 for an even division.
+        It is the share of this rank in the batch with that number in its epoch, times the number of ranks. An even
+        division gives 1.0.
         """
         start, stop = self._slice(number)
         return (stop - start) * self.world_size / self._size(number)
@@ -128,11 +116,7 @@ class GlobalBatches:
         return {"rule": _RULE, **{name: getattr(self, name) for name in names}}
 
     def require_facts(self, saved: dict[str, Any] | None) -> None:
-        """Check that the batches are those of a checkpoint.
-
-        Raises:
-            UsageError: Another order was saved. The message names each difference.
-        """
+        """Refuse another order than that of a checkpoint, with each difference."""
         if saved is None:
             raise UsageError(
                 "the checkpoint was made in the middle of a pass in another order than that of GlobalBatches; go on "
@@ -160,11 +144,7 @@ class GlobalBatches:
         return start, start + share + (self.rank < more)
 
     def _require_division(self, *, uneven: bool) -> None:
-        """Check that each rank has a slice of each batch, and as many samples as the others.
-
-        Raises:
-            UsageError: It has not.
-        """
+        """Refuse a rank without a slice of each batch, or with fewer samples than the others."""
         ranks, last = self.world_size, self.length % self.batch_size
         sizes = [("batch_size", self.batch_size)] if len(self) and self.length >= self.batch_size else []
         sizes += [("the last batch of an epoch", last)] if last and not self.drop_last else []
@@ -197,10 +177,6 @@ class GlobalBatches:
 def refuse_global_batches(loader: Any, framework: str) -> None:
     """Refuse these batches in a framework that counts places and divides loaders in its own way.
 
-    Args:
-        loader: Its loader.
-        framework: Its name, for the message.
-
     Raises:
         UsageError: The loader has them.
     """
@@ -218,11 +194,6 @@ class _Order:
 
     It is a Feistel network over two factors whose product is the length or little more. A number beyond the length goes
     through the network again (a walk along its cycle).
-
-    Args:
-        length: Number of samples.
-        seed: Seed of the run.
-        epoch: Number of the epoch.
     """
 
     def __init__(self, length: int, *, seed: int, epoch: int) -> None:

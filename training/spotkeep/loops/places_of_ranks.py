@@ -85,14 +85,7 @@ def new_place(
 ) -> NewPlace:
     """Give the place of a rank of another number of ranks.
 
-    Args:
-        saved: The place of the ranks of the checkpoint.
-        name: The loader, for messages.
-        rank: The number of the rank.
-        world_size: The number of ranks now.
-        size: The number of batches of a rank's pass now.
-        division: How the ranks divide the data now.
-        batches_per_step: Number of batches whose gradients are added up for a step.
+    The other arguments describe the loader of this rank and its ranks as they are now.
 
     Raises:
         UsageError: The place cannot be taken over exactly.

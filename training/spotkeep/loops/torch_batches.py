@@ -254,11 +254,7 @@ def _each(sampler: Any) -> Any:
 def require_order_of(place: SavedPlace, sampler: Any, memory: OrderMemory, *, name: str) -> None:
     """Compare the batches of rank 0 of another number of ranks with those that the order gives it now.
 
-    Args:
-        place: The place of those ranks.
-        sampler: The sampler of batches, at the beginning of the pass.
-        memory: The state that decides its order beside global random numbers.
-        name: The loader, for the message.
+    The sampler is at the beginning of the pass. Memory and global random numbers stay unchanged.
 
     Raises:
         UsageError: They are others.
@@ -357,13 +353,7 @@ class _IndexPasses:
     def next_pass(
         self, start: PassStart, over: _PassOver | None = None, check: Callable[[], None] | None = None
     ) -> None:
-        """Get ready for a pass over the loader.
-
-        Args:
-            start: The facts that decide its batches.
-            over: The batches to pass over in it.
-            check: Is called before the sampler is asked.
-        """
+        """Get ready for a pass over the loader, and for a check before its sampler is asked."""
         self._next, self._check, self.this_pass = (start, over), check, None
 
 
