@@ -34,7 +34,7 @@ def test_the_exported_names_are_these_and_all_exist():
             "SaveError",
         ),
         *("OtherRankError", "RankLostError", "WorldSizeError"),
-        *("Best", "InterruptionOutlook"),
+        *("Best", "GlobalBatches", "InterruptionOutlook"),
     }
     assert all(hasattr(spotkeep, name) for name in spotkeep.__all__)
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         WorldSizeError,
     )
     from .events import report_progress, report_resumed, report_saved
+    from .loops.global_batches import GlobalBatches
     from .loops.resumable_training import ResumableLoader, ResumableTraining
     from .notices.notice import EXIT_INTERRUPTED
     from .schedule.save_schedule import InterruptionOutlook
@@ -45,6 +46,7 @@ _HOMES = {
     "checkpointer": ("Checkpointer", "Epoch"),
     "disk.retention": ("Best",),
     "events": ("report_progress", "report_resumed", "report_saved"),
+    "loops.global_batches": ("GlobalBatches",),
     "loops.resumable_training": ("ResumableLoader", "ResumableTraining"),
     "notices.notice": ("EXIT_INTERRUPTED",),
     "schedule.save_schedule": ("InterruptionOutlook",),
@@ -58,6 +60,7 @@ __all__ = [
     "Checkpointer",
     "DamagedCheckpointError",
     "Epoch",
+    "GlobalBatches",
     "InterruptionOutlook",
     "MissingCheckpointError",
     "MissingLibraryError",

@@ -1,6 +1,6 @@
 """A training on some ranks, interrupted by notices to one of them, and gone on with on others.
 
-It has two epochs of 48 rows in batches of four. Two ranks have six steps an epoch, three have four, and one has twelve.
+It has two epochs of 48 rows. A step has twelve rows on one, two and three ranks, and five ranks cannot have as many.
 The scripts beside this one say how a framework trains. They print what is not as promised.
 """
 
@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 
 from tests.forking import run_on_ranks, say
 
-ROWS, BATCH, EPOCHS = 48, 4, 2
+ROWS, STEP, EPOCHS = 48, 12, 2
 
 
 class Rows(torch.utils.data.Dataset):
@@ -45,6 +45,7 @@ class Watch:
     def __init__(self, folder, notice_at=None):
         self.folder, self.notice_at = folder, notice_at
         self.rank, self.ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        self.share = STEP // self.ranks
         folder.mkdir(parents=True, exist_ok=True)
 
     def batch(self, epoch, rows):
@@ -132,7 +133,7 @@ def go_on_with_as_many(train, folder):
     """Two ranks end as two ranks do that were left alone."""
     alone, again = folder / "alone", folder / "again"
     interrupted(alone, (train, 2, None))
-    interrupted(again, (train, 2, 3), (train, 2, 7), (train, 2, None))
+    interrupted(again, (train, 2, 2), (train, 2, 5), (train, 2, None))
     if any(not torch.equal(value, ended(again)[name]) for name, value in ended(alone).items()):
         say("on as many ranks it ends with other values")
     if facts_of(again) != facts_of(alone):
@@ -140,14 +141,14 @@ def go_on_with_as_many(train, folder):
 
 
 def go_on_with_others(train, folder, *, last=None):
-    """Three ranks go on where two were, and one where three were. Return the steps of all."""
+    """Three ranks go on where two were, and one where three were. Five are refused. Give the steps of each part."""
     others = folder / "others"
-    interrupted(others, (train, 2, 3), (train, 3, 7), (train if last is None else last, 1, None))
-    first, second, *_ = (step for step in saved_steps(others) if step in (3, 4, 7, 8))
-    done = first * 2 * BATCH
-    again = done % (3 * BATCH)  # a whole step of three ranks begins before
-    in_second_epoch = second - first - (ROWS - done + again) // (3 * BATCH)
+    interrupted(others, (train, 2, 2))
+    if set(run_on_ranks(5, partial(train, others, None))) != {1} or len(saved_steps(others)) != 1:
+        say("five ranks are not refused")
+    interrupted(others, (train, 3, 5), (train if last is None else last, 1, None))
     rows = rows_of_epochs(others)
-    if [*dict.fromkeys(rows[0])] != [*range(ROWS)] or len(rows[0]) != ROWS + again or rows[1] != [*range(ROWS)]:
-        say(f"after {first} steps of two ranks and {second} with three the epochs have the rows {rows}")
-    return second + (ROWS - in_second_epoch * 3 * BATCH) // BATCH
+    if rows != [[*range(ROWS)]] * EPOCHS:
+        say(f"on other ranks the epochs have the rows {rows}")
+    first, second = (step for step in saved_steps(others) if step in (2, 3, 5, 6))
+    return first, second - first, EPOCHS * ROWS // STEP - second

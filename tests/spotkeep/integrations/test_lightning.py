@@ -6,6 +6,7 @@ import functools
 import importlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,7 @@ pytest.importorskip("lightning")
 import lightning.pytorch as pl  # noqa: E402
 import torchmetrics  # noqa: E402
 
-from spotkeep import UsageError  # noqa: E402
+from spotkeep import GlobalBatches, UsageError  # noqa: E402
 from spotkeep.events import EVENT_PREFIX  # noqa: E402
 from spotkeep.integrations.lightning import fit_resumably  # noqa: E402
 from spotkeep.notices.notice import all_are_done  # noqa: E402
@@ -499,6 +500,12 @@ def test_a_training_that_was_done_before_says_that_it_is_done(tmp_path, monkeypa
         assert all_are_done(tmp_path / start), start
 
 
+def test_global_batches_are_refused_because_lightning_divides_a_loader(tmp_path):
+    batches = GlobalBatches(8, batch_size=4)
+    with pytest.raises(UsageError, match="Lightning divides the batches of its loaders among the ranks"):
+        run(tmp_path, loaders=torch.utils.data.DataLoader(Digits(), batch_sampler=batches))
+
+
 def test_data_without_indices_is_refused(tmp_path):
     class Stream(torch.utils.data.IterableDataset):
         def __iter__(self):
@@ -537,7 +544,9 @@ def test_it_goes_on_with_as_many_ranks_and_with_others(said_on_other_ranks, kind
     said, errors = said_on_other_ranks
     lines = [line for line in said[kind] if line and not line.startswith("spotkeep-event")]
     assert lines == [f"{kind} is through"], errors[-3000:]
-    assert "other settings" not in errors
+    # The script keeps the samples of a step by it.
+    assert {*re.findall(r"^ +- (.+) was .+ and is", errors, re.MULTILINE)} == {"accumulate_grad_batches"}
+    assert "with another number of ranks than 2, does not give the batches" in errors
 
 
 def test_processes_that_begin_in_the_middle_of_the_script_are_refused(tmp_path):

@@ -9,7 +9,13 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from spotkeep.integrations.trainer_progress import TrainerProgress  # noqa: E402
+from accelerate.data_loader import BatchSamplerShard, SeedableRandomSampler  # noqa: E402
+from torch.utils.data import BatchSampler  # noqa: E402
+
+from spotkeep import UsageError  # noqa: E402
+from spotkeep.integrations.trainer_progress import KeyedBatches, TrainerProgress  # noqa: E402
+from spotkeep.loops.order_memory import OrderMemory  # noqa: E402
+from spotkeep.loops.pass_digest import PassDigest, index_bytes  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.long]
 
@@ -73,17 +79,40 @@ def test_a_place_is_counted_in_the_samples_of_all_ranks(tmp_path, caplog):
     assert one.steps_changed
     assert float(one.restored["loss"]) == 3
     assert one.callbacks.state_dict()[-1][1]["count"] == 4
-    assert not caplog.messages
+    assert caplog.messages == ["a step had 24 samples, and has 8 with 1 ranks from here on"]
 
 
-def test_a_place_within_a_step_is_rounded_down_and_said(tmp_path, caplog):
+def test_a_place_within_a_step_is_refused_with_what_to_do(tmp_path):
     one = progress(tmp_path, Counts())
     states = states_of_ranks(one, losses=[1.0, 1.0], counts=[4, 4], samples_a_step=BATCH + 4, steps=3)
+    with pytest.raises(
+        ValueError, match=r"36 samples of epoch 1 are done, and steps of 8 on 1 .* step have 12 samples"
+    ):
+        one.load_rank_states(states, rank=0, world_size=1)
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_the_order_of_other_ranks_is_compared_where_the_pass_begins(tmp_path, seed):
+    def order_of(seed):
+        return SeedableRandomSampler(range(64), data_seed=seed)
+
+    of_two = iter(BatchSamplerShard(BatchSampler(order_of(3), BATCH // 2, drop_last=False), 2, 0))
+    digest = PassDigest()
+    for _ in range(3):
+        digest.add(index_bytes(next(of_two)))
+    one = progress(tmp_path, Counts())
+    states = states_of_ranks(one, losses=[1.0, 1.0], counts=[4, 4], samples_a_step=BATCH, steps=3)
+    for state in states:
+        state["batches"] = {"count": 3, "digest": digest.state_dict(), "batch": BATCH // 2}
     one.load_rank_states(states, rank=0, world_size=1)
-    assert one.epoch.first_step == 5 - 4
-    assert caplog.messages == [
-        "4 samples of epoch 1 are trained on once more: 36 were done, and 1 ranks do 8 a step"
-    ]  # fmt: skip
+    batches = BatchSampler(order_of(seed), BATCH, drop_last=False)
+    one.order = OrderMemory({"sampler": batches})
+    keyed = iter(KeyedBatches(batches, lambda: b"", one.pass_begins))
+    if seed == 3:
+        assert [batch.index for batch in keyed] == [*BatchSampler(order_of(3), BATCH, drop_last=False)]
+    else:
+        with pytest.raises(UsageError, match="with another number of ranks than 2, does not give the batches"):
+            next(keyed)
 
 
 def test_as_many_samples_a_step_change_no_schedule(tmp_path):

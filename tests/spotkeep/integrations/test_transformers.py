@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,7 @@ transformers = pytest.importorskip("transformers")
 accelerate = pytest.importorskip("accelerate")
 trainer_jit_checkpoint = pytest.importorskip("transformers.trainer_jit_checkpoint")
 
-from spotkeep import StateMismatchError, UsageError  # noqa: E402
+from spotkeep import GlobalBatches, StateMismatchError, UsageError  # noqa: E402
 from spotkeep.disk import checkpoint_directory  # noqa: E402
 from spotkeep.disk.chunked_files import read_data_file  # noqa: E402
 from spotkeep.integrations.transformers import train_resumably  # noqa: E402
@@ -563,7 +564,8 @@ def test_it_goes_on_with_as_many_ranks_and_with_others(said_on_other_ranks, kind
     said, errors = said_on_other_ranks
     lines = [line for line in said[kind] if line and not line.startswith(("{", "spotkeep-event"))]
     assert lines == [f"{kind} is through"], errors[-3000:]
-    assert "other settings" not in errors
+    # The script keeps the samples of a step by it.
+    assert {*re.findall(r"^ +- (.+) was .+ and is", errors, re.MULTILINE)} == {"per_device_train_batch_size"}
 
 
 def test_a_checkpoint_of_another_model_is_refused_by_name(tmp_path):
@@ -592,6 +594,14 @@ def test_fsdp_of_version_1_is_refused_with_the_way_to_version_2(tmp_path):
             train_resumably(unfit, directory=tmp_path)
     finally:
         unfit.accelerator.state.fsdp_plugin = None
+
+
+def test_global_batches_are_refused_because_accelerate_divides_a_loader(tmp_path):
+    divided = trainer(tmp_path)
+    batches = GlobalBatches(IMAGES, batch_size=BATCH, drop_last=True)
+    divided.get_train_dataloader = lambda: torch.utils.data.DataLoader(Digits(), batch_sampler=batches)
+    with pytest.raises(UsageError, match=r"Trainer divides the batches .* give Trainer a DataLoader with a batch_size"):
+        train_resumably(divided, directory=tmp_path / "kept")
 
 
 def test_a_second_training_of_the_process_has_a_name_or_is_refused(tmp_path, new_process, caplog):

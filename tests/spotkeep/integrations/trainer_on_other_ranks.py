@@ -15,7 +15,6 @@ from accelerate.state import DistributedType, PartialState
 from spotkeep.integrations.transformers import train_resumably
 from tests.forking import do_each_kind, say
 from tests.spotkeep.integrations.other_ranks import (
-    BATCH,
     EPOCHS,
     ROWS,
     Watch,
@@ -54,18 +53,18 @@ class Watches(transformers.TrainerCallback):
 
 
 def train(kind, folder, notice_at):
+    watch = Watch(folder, notice_at)
     transformers.set_seed(5)
     config = transformers.BertConfig(
         vocab_size=20, hidden_size=18, num_hidden_layers=2, num_attention_heads=2, intermediate_size=10, num_labels=ROWS
     )
     args = transformers.TrainingArguments(
-        output_dir=str(folder / "trainer"), per_device_train_batch_size=BATCH, num_train_epochs=EPOCHS,
+        output_dir=str(folder / "trainer"), per_device_train_batch_size=watch.share, num_train_epochs=EPOCHS,
         learning_rate=0.01, save_strategy="no", logging_steps=1, report_to=[], use_cpu=True, disable_tqdm=True,
         seed=5, ddp_backend="gloo", **OPTIONS[kind],
     )  # fmt: skip
     if kind == "fsdp":
         PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
-    watch = Watch(folder, notice_at)
     trainer = Trainer(
         model=transformers.BertForSequenceClassification(config),
         args=args,
@@ -83,7 +82,7 @@ def main(folder, kind):
     go_on_with_as_many(partial(train, kind), folder)
     # The last rank divides the model where the others do not, and the other way around.
     other = "ddp" if kind == "fsdp" else "fsdp"
-    steps = go_on_with_others(partial(train, kind), folder, last=partial(train, other))
+    steps = sum(go_on_with_others(partial(train, kind), folder, last=partial(train, other)))
     if facts_of(folder / "others") != {"step": steps, "of": steps, "rate": 0}:
         say(f"on other ranks it ends with {facts_of(folder / 'others')}, and should after {steps} steps")
     say(f"{kind} is through")

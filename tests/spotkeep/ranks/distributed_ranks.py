@@ -227,24 +227,40 @@ def train_epochs(rank: int, job: dict, port: int) -> None:
 
 
 def go_through_samples(rank: int, job: dict, port: int) -> None:
-    """Go through the samples of two epochs, of which a sampler gives each rank its part, and print their numbers."""
+    """Go through the samples of two epochs, of which a sampler gives each rank its part, and print their numbers.
+
+    A batch size for all ranks makes GlobalBatches, and one for a rank DistributedSampler.
+    """
     import torch
     import torch.distributed as dist
     from torch.utils.data import DataLoader, DistributedSampler
 
-    from spotkeep import ResumableTraining
+    from spotkeep import GlobalBatches, ResumableTraining
+
+    class Rows(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return 48
+
+        def __getitem__(self, index: int) -> tuple[int, float]:
+            return index, float(torch.rand(()))
 
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="stdout")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
-    sampler = DistributedSampler(range(48), seed=3)
+    torch.manual_seed(rank)
     model = torch.nn.Linear(1, 1)
     training = ResumableTraining({"model": model}, directory=job["directory"], every_steps=1)
-    loader = training.loader(DataLoader(range(48), batch_size=job["batch_size"], sampler=sampler))
+    if "global_batch" in job:
+        batches = GlobalBatches(48, batch_size=job["global_batch"], seed=3)
+        made = DataLoader(Rows(), batch_sampler=batches, num_workers=job["workers"])
+    else:
+        made = DataLoader(Rows(), job["batch_size"], sampler=DistributedSampler(range(48), seed=3))
+    loader = training.loader(made)
     for epoch in training.epochs(2):
-        sampler.set_epoch(epoch)
-        for number, batch in enumerate(loader, loader.start):
-            print("samples", json.dumps([epoch, batch.tolist()]), flush=True)
+        if "global_batch" not in job:
+            made.sampler.set_epoch(epoch)
+        for number, (rows, drawn) in enumerate(loader, loader.start):
+            print("samples", json.dumps([epoch, number, rank, rows.tolist(), drawn.tolist()]), flush=True)
             if [epoch, number, rank] == job.get("notice"):
                 os.kill(os.getpid(), signal.SIGTERM)
     dist.destroy_process_group()

@@ -6,7 +6,6 @@ I2, whole or invisible, and I3, little is lost, hold for a data-parallel trainin
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import os
 import random
@@ -14,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter, defaultdict
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -389,36 +389,68 @@ def test_loops_over_each_ranks_part_of_the_data_go_on_in_the_middle(train, tmp_p
     assert again.state == whole.state
 
 
+def batches_of_all_ranks(*runs):
+    """Give the batches in the order of epochs and numbers: the samples with the numbers that were drawn for them."""
+    found = defaultdict(list)
+    for run in runs:
+        for output in run.output:
+            for line in output.splitlines():
+                if line.startswith("samples "):
+                    epoch, number, rank, rows, drawn = json.loads(line[8:])
+                    found[epoch, number].append((rank, list(zip(rows, drawn, strict=True))))
+    return [
+        (epoch, [sample for _, samples in sorted(found[epoch, number]) for sample in samples])
+        for epoch, number in sorted(found)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_drawn_ranks_and_workers_go_on_in_the_batches_of_one_rank_that_was_left_alone(train, tmp_path, seed):
+    draw = random.Random(seed)  # noqa: S311
+    options = {"kind": "samples", "global_batch": 12}
+    alone = train(tmp_path / "alone", world_size=1, workers=draw.randint(0, 2), **options)
+    assert alone.codes == [0], alone.output
+    runs = []
+    for notice in [*sorted([draw.randint(0, 1), draw.randint(0, 3)] for _ in range(3)), None]:
+        ranks = draw.randint(1, 4)
+        place = None if notice is None else [*notice, draw.randrange(ranks)]
+        workers = draw.randint(0, 2)
+        runs.append(train(tmp_path / "c", world_size=ranks, workers=workers, notice=place, **options))
+        # A place that is behind the ranks already is none.
+        assert set(runs[-1].codes) <= {0, 75}, runs[-1].output
+    assert batches_of_all_ranks(*runs) == batches_of_all_ranks(alone)
+
+
 @pytest.mark.parametrize(
-    ("ranks", "batch", "stopped_at", "ranks_after", "batch_after", "again"),
+    ("ranks", "batch", "stopped_at", "ranks_after", "batch_after"),
     [
-        (2, 4, 3, 3, 4, 8),  # after 4 batches of 2 ranks: 32 samples, of which 2 batches of 3 ranks are 24
-        (3, 4, 1, 2, 4, 0),  # 24 samples are 3 batches of 2 ranks
-        (2, 4, 0, 1, 3, 2),  # 8 samples, of which 2 batches of 3 are 6
-        (1, 4, 0, 3, 4, 4),  # less than one batch of all ranks: the pass begins anew
-        (2, 4, 5, 4, 3, 0),  # a pass that was over stays over
+        (2, 6, 1, 3, 4),  # as many samples a step
+        (3, 4, 1, 2, 4),  # 24 samples are 3 batches of 2 ranks
+        (2, 4, 5, 4, 3),  # a pass that was over stays over
     ],
 )
 def test_another_number_of_ranks_goes_on_after_the_samples_that_all_ranks_have_passed(
-    train, tmp_path, ranks, batch, stopped_at, ranks_after, batch_after, again
+    train, tmp_path, ranks, batch, stopped_at, ranks_after, batch_after
 ):
-    def samples(run):
-        lines = [line for output in run.output for line in output.splitlines() if line.startswith("samples ")]
-        return [(epoch, one) for line in lines for epoch, ones in [json.loads(line[8:])] for one in ones]
-
-    options = {"kind": "samples", "batch_size": batch, "notice": [0, stopped_at, ranks - 1]}
-    before = train(tmp_path / "c", world_size=ranks, **options)
+    before = train(
+        tmp_path / "c", kind="samples", world_size=ranks, batch_size=batch, notice=[0, stopped_at, ranks - 1]
+    )
     assert before.codes == [75] * ranks, before.output
     after = train(tmp_path / "c", kind="samples", batch_size=batch_after, world_size=ranks_after)
+    times = Counter(
+        (epoch, row) for run in (before, after) for epoch, samples in batches_of_all_ranks(run) for row, _ in samples
+    )
     assert after.codes == [0] * ranks_after, after.output
-    seen = sorted(samples(before) + samples(after))
-    twice = [one for one, following in itertools.pairwise(seen) if one == following]
-    assert sorted(set(seen)) == [(epoch, one) for epoch in range(2) for one in range(48)]
-    assert len(twice) == again
-    assert {epoch for epoch, _ in twice} <= {0}
-    assert [f"{again} samples of this pass come once more" in output for output in after.output] == [
-        bool(again) and rank == 0 for rank in range(ranks_after)
-    ]
+    assert times == {(epoch, row): 1 for epoch in range(2) for row in range(48)}
+
+
+def test_a_place_that_other_ranks_cannot_take_over_is_refused_before_the_first_step(train, tmp_path):
+    before = train(tmp_path / "c", kind="samples", world_size=2, batch_size=4, notice=[0, 3, 1])
+    after = train(tmp_path / "c", kind="samples", world_size=5, batch_size=4)
+    assert before.codes == [75] * 2, before.output
+    assert 0 not in after.codes
+    assert batches_of_all_ranks(after) == []
+    assert all("samples of the pass are done, and steps of 20 do not end there" in one for one in after.output)
 
 
 def test_what_differs_from_rank_to_rank_comes_back_on_each_though_the_script_passed_it_as_common(train, tmp_path):

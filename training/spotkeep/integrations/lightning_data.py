@@ -14,9 +14,17 @@ import torch
 
 from spotkeep.errors import UsageError
 from spotkeep.loops.batch_passes import require_count
+from spotkeep.loops.global_batches import refuse_global_batches
 from spotkeep.loops.order_memory import OrderMemory
 from spotkeep.loops.pass_digest import PassDigest, index_bytes
-from spotkeep.loops.torch_batches import KeyedCollate, KeyedDataset, KeyedIndex, copy_loader, loader_generators
+from spotkeep.loops.torch_batches import (
+    KeyedCollate,
+    KeyedDataset,
+    KeyedIndex,
+    copy_loader,
+    loader_generators,
+    require_order_of,
+)
 from spotkeep.state.random_states import RandomLane, seeded_random_numbers, seeded_random_states
 
 
@@ -38,6 +46,7 @@ class EpochLoader:
         rank: int | None = None,
         restored: dict[str, Any] | None = None,
     ) -> None:
+        refuse_global_batches(loader, "Lightning")
         self._loader = loader
         self._next_pass = next_pass
         self._restored = restored
@@ -80,7 +89,14 @@ class EpochLoader:
             self._begins.clear()
         restored, self._restored = self._restored, None
         self._begins[number] = self._memory.capture(large=True)
-        self._order.begin(key, number, position, None if restored is None else restored["digest"])
+        place = (restored or {}).get("place")
+
+        def check(sampler: Any) -> None:
+            if place is not None:
+                name = f"loader of the training data, with another number of ranks than {place.division.replicas},"
+                require_order_of(place, sampler, self._memory, name=name)
+
+        self._order.begin(key, number, position, None if restored is None else restored["digest"], check)
         with seeded_random_numbers(key):
             for generator in self._generators:
                 generator.manual_seed(int.from_bytes(key[:7], "little"))
@@ -93,6 +109,7 @@ class EpochLoader:
         begin = self._begins.get(number)
         return {
             "begin": self._memory.capture(large=True) if begin is None else begin,
+            "position": position,
             "digest": self._order.digest(number, position),
             "batch_size": self._loader.batch_size,
             "ranks_changed": False,
@@ -128,10 +145,13 @@ class _KeyedOrder:
         self._key = b""
         self._number = self._position = 0
         self._expected: dict[str, Any] | None = None
+        self._check: Callable[[Any], None] = lambda _: None
         self._digest = PassDigest()
         self._ahead: deque[bytes] = deque()
 
-    def begin(self, key: bytes, number: int, position: int, expected: dict[str, Any] | None) -> None:
+    def begin(
+        self, key: bytes, number: int, position: int, expected: dict[str, Any] | None, check: Callable[[Any], None]
+    ) -> None:
         """Get ready for a pass.
 
         Args:
@@ -139,7 +159,9 @@ class _KeyedOrder:
             number: Its number in the epoch.
             position: Its first batch.
             expected: The digest of the batches before it, if that is known.
+            check: Is called with the sampler where the pass begins, with the random numbers of its order.
         """
+        self._check = check
         self._key, self._number, self._position, self._expected = key, number, position, expected
         self._digest = PassDigest()
         self._ahead.clear()
@@ -161,6 +183,8 @@ class _KeyedOrder:
     def __iter__(self) -> Iterator[KeyedIndex]:
         key, position = self._key, self._position
         lane = RandomLane(seeded_random_states(key))
+        with lane:
+            self._check(self._sampler)
         indices = iter(self._sampler)
         with lane:
             for index in islice(indices, position):

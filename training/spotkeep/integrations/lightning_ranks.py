@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from spotkeep.loops.places_of_ranks import DEALT, Division, SavedPlace
 from spotkeep.state.rank_states import state_of_rank
 
 from .callback_states import all_alike, state_of_ranks
@@ -46,7 +47,7 @@ def state_for_rank(trainer: Any, states: Sequence[dict[str, Any]], *, rank: int,
         for name in checkpoints[0]
     }
     progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
-    batches = _batches(trainer, first, ended=progress["is_last_batch"], rank=rank, world_size=world_size)
+    batches = _batches(trainer, first, ended=progress["is_last_batch"], world_size=world_size)
     progress["current"].update(dict.fromkeys(progress["current"], batches))
     share = (rank, world_size)
     return {
@@ -56,24 +57,38 @@ def state_for_rank(trainer: Any, states: Sequence[dict[str, Any]], *, rank: int,
         "epoch_random": state_of_rank([state["epoch_random"] for state in states], rank=rank),
         "metrics": metrics_of_ranks(trainer, [state["metrics"] for state in states], share=share),
         "logged": logged_of_ranks([state["logged"] for state in states], share=share),
-        "orders": [{**order, "digest": None, "ranks_changed": True} for order in first["orders"]],
+        "orders": [
+            {**order, "digest": None, "ranks_changed": True, "place": _place_in(order, first) if rank == 0 else None}
+            for order in first["orders"]
+        ],
     }
 
 
-def _batches(trainer: Any, saved: Mapping[str, Any], *, ended: bool, rank: int, world_size: int) -> int:
-    """Give the batches of the epoch that each rank has behind it."""
+def _place_in(order: Mapping[str, Any], saved: Mapping[str, Any]) -> SavedPlace | None:
+    """Give the place of the ranks that saved it in the pass of a loader. None at its beginning."""
+    if order["digest"] is None or order["batch_size"] is None:
+        return None
+    division = Division(DEALT, order["batch_size"], int(saved["replicas"]))
+    return SavedPlace((order["position"],), None, division, (order["digest"],))
+
+
+def _batches(trainer: Any, saved: Mapping[str, Any], *, ended: bool, world_size: int) -> int:
+    """Give the batches of the epoch that each rank has behind it.
+
+    Raises:
+        ValueError: No step of these ranks ends there.
+    """
     done, replicas = int(saved["batches"]) * int(saved["replicas"]), replicas_of(trainer)
     if ended:
         return -(-done // replicas)  # at least as many as the epoch has
-    batches = done // replicas
-    batches -= batches % int(trainer.accumulate_grad_batches)
-    again = done - batches * replicas
-    if again and rank == 0:
-        _logger.warning(
-            "%d batches of epoch %d are trained on once more: %d were done, and %d ranks do %d a step",
-            *(again, saved["epoch"], done, world_size, replicas * trainer.accumulate_grad_batches),
+    a_step = replicas * int(trainer.accumulate_grad_batches)
+    if done % a_step:
+        raise ValueError(
+            f"{done} batches of epoch {saved['epoch']} are done, and steps of {a_step} on {world_size} ranks do not "
+            "end there, so samples would come twice. Start as many ranks as saved it, or let a step have as many "
+            "batches of all ranks, by accumulate_grad_batches (`spotkeep help exact-data`)"
         )
-    return batches
+    return done // replicas
 
 
 def _part(trainer: Any, name: str, parts: Sequence[Any], *, rank: int, world_size: int) -> Any:

@@ -19,7 +19,8 @@ from transformers.trainer_callback import ExportableState
 
 from spotkeep.loops.order_memory import OrderMemory
 from spotkeep.loops.pass_digest import PassDigest, index_bytes
-from spotkeep.loops.torch_batches import KeyedIndex
+from spotkeep.loops.places_of_ranks import DEALT, Division, SavedPlace
+from spotkeep.loops.torch_batches import KeyedIndex, require_order_of
 from spotkeep.state.restoring import TakesEffectLater
 
 from .callback_states import has_state, state_of_ranks, warn_of
@@ -47,9 +48,10 @@ class Epoch:
 class KeyedBatches:
     """Stands for a batch sampler, and gives each batch of indices a key for its random numbers."""
 
-    def __init__(self, batches: Any, key: Callable[[], bytes]) -> None:
+    def __init__(self, batches: Any, key: Callable[[], bytes], begins: Callable[[Any], None]) -> None:
         self._batches = batches
         self._key = key
+        self._begins = begins
         self._digest = PassDigest()
         self._ahead: deque[bytes] = deque()
 
@@ -67,6 +69,7 @@ class KeyedBatches:
 
     def __iter__(self) -> Iterator[KeyedIndex]:
         key = self._key()
+        self._begins(self._batches)
         self._digest = PassDigest()
         self._ahead.clear()
         for number, index in enumerate(self._batches):
@@ -105,6 +108,7 @@ class TrainerProgress(TakesEffectLater):
         self.steps_changed = False
         self.restored: dict[str, Any] | None = None
         self._passed_over: dict[str, Any] | None = None
+        self._place_of_others: SavedPlace | None = None
 
     def put_back(self) -> None:
         """Put back what Trainer and other callbacks have set anew since the restore, as the training begins."""
@@ -121,13 +125,21 @@ class TrainerProgress(TakesEffectLater):
             if digest.count == saved["count"]:  # else there was none left in the epoch, and nothing was passed over
                 digest.require_same(saved["digest"], name="loader of the training data")
 
+    def pass_begins(self, batches: Any) -> None:
+        """Compare the order of a batch sampler with that of another number of ranks, where this is their pass."""
+        place, self._place_of_others = self._place_of_others, None
+        if place is not None and not getattr(batches, "split_batches", False):
+            name = f"loader of the training data, with another number of ranks than {place.division.replicas},"
+            require_order_of(place, batches, self.order, name=name)
+
     def _digest(self) -> dict[str, Any] | None:
         if self.batches is None or self.epoch_is_over:
             return None
         trainer = self._trainer
         steps = trainer.state.global_step - self.epoch.first_step
         digest = self.batches.digest(steps * trainer.args.gradient_accumulation_steps)
-        return {"count": digest.count, "digest": digest.state_dict()} if digest.count else None
+        batch = trainer.args.train_batch_size
+        return {"count": digest.count, "digest": digest.state_dict(), "batch": batch} if digest.count else None
 
     def state_dict(self) -> dict[str, Any]:
         """Give the positions, and the facts that another number of ranks needs to go on."""
@@ -166,18 +178,27 @@ class TrainerProgress(TakesEffectLater):
         takes the states of all itself.
 
         Raises:
-            ValueError: A callback's state differs from rank to rank.
+            ValueError: No step of these ranks ends at the position, or a callback's state differs from rank to rank.
         """
         first = states[0]
         epoch = Epoch(**first["epoch"])
         steps = json.loads(first["state"])["global_step"]
         samples = (steps - epoch.first_step) * first["samples_a_step"]
-        done, again = divmod(samples, self._samples_a_step())
-        if again and rank == 0:
-            _logger.warning(
-                "%d samples of epoch %d are trained on once more: %d were done, and %d ranks do %d a step",
-                *(again, epoch.number, samples, world_size, self._samples_a_step()),
+        done, more = divmod(samples, self._samples_a_step())
+        if more:
+            raise ValueError(
+                f"{samples} samples of epoch {epoch.number} are done, and steps of {self._samples_a_step()} on "
+                f"{world_size} ranks do not end there, so samples would come twice. Start {len(states)} ranks, or let "
+                f"a step have {first['samples_a_step']} samples as before, by per_device_train_batch_size and "
+                "gradient_accumulation_steps (`spotkeep help exact-data`)"
             )
+        if first["samples_a_step"] != self._samples_a_step() and rank == 0:
+            _logger.warning(
+                "a step had %d samples, and has %d with %d ranks from here on",
+                *(first["samples_a_step"], self._samples_a_step(), world_size),
+            )
+        if rank == 0 and first["batches"] is not None:
+            self._place_of_others = _place_in(first["batches"], samples=samples)
         self.load_state_dict(
             {
                 **first,
@@ -194,6 +215,13 @@ class TrainerProgress(TakesEffectLater):
     def _samples_a_step(self) -> int:
         samples: int = self._trainer.get_total_train_batch_size(self._trainer.args)
         return samples
+
+
+def _place_in(saved: dict[str, Any], *, samples: int) -> SavedPlace:
+    """Give the place of the ranks that have trained on so many samples of an epoch."""
+    count, batch = saved["count"], saved["batch"]
+    division = Division(DEALT, batch, samples // (count * batch), turns="batches")
+    return SavedPlace((count,), None, division, (saved["digest"],))
 
 
 class _CallbackStates:

@@ -26,6 +26,7 @@ from typing import Any, Callable
 
 from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
+from spotkeep.loops.global_batches import refuse_global_batches
 from spotkeep.loops.order_memory import OrderMemory
 from spotkeep.state.encoding import object_state
 from spotkeep.state.random_states import (
@@ -299,6 +300,7 @@ class _CheckpointCallback(TrainerCallback):
         """Make the content of a batch depend on the epoch and its number alone, however far ahead it is loaded."""
         loader = original()
         inner = getattr(loader, "base_dataloader", loader)
+        refuse_global_batches(inner, "Trainer")
         parts = {name: getattr(inner, name) for name in ("generator", "sampler", "batch_sampler", "dataset")}
         self._progress.order = OrderMemory(parts)
         if isinstance(inner.dataset, IterableDataset):
@@ -307,7 +309,7 @@ class _CheckpointCallback(TrainerCallback):
             # A stream gets its key when a pass begins, and so do the workers that begin then.
             vars(inner).update(dataset=stream, collate_fn=stream.collate, persistent_workers=False)
         elif inner.batch_sampler is not None:
-            self._progress.batches = KeyedBatches(inner.batch_sampler, self._key)
+            self._progress.batches = KeyedBatches(inner.batch_sampler, self._key, self._progress.pass_begins)
             vars(inner).update(
                 batch_sampler=self._progress.batches,
                 collate_fn=KeyedCollate(inner.dataset, inner.collate_fn),

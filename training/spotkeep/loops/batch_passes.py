@@ -20,8 +20,10 @@ from typing import Any
 from spotkeep.errors import UsageError
 from spotkeep.state.random_states import RandomLane, capture_random_states, restore_random_states, seeded_random_states
 
+from .global_batches import GlobalBatches
 from .order_memory import OrderMemory
 from .pass_digest import PassDigest, content_bytes
+from .places_of_ranks import OWN, Division
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -49,46 +51,6 @@ class PassStart:
         return hashlib.blake2b(b"%s %d %s" % (purpose.encode(), self.number, words), digest_size=16).digest()
 
 
-@dataclass(frozen=True)
-class PlaceOfRanks:
-    """The place of several ranks in a pass.
-
-    Attributes:
-        positions: The number of batches that each rank has given.
-        size: The number of batches of a rank's pass. None when that is not known for sure.
-        samples: The number of samples in a batch. None when that is not known.
-    """
-
-    positions: tuple[int, ...]
-    size: int | None
-    samples: int | None
-
-    def of_other_ranks(self, world_size: int, *, size: int | None, samples: int | None) -> tuple[int, int]:
-        """Give the place of another number of ranks. It is counted in the samples of all ranks, in whole batches.
-
-        A pass is the same for any number of ranks where each one goes through all of the data. Then the place of a rank
-        counts.
-
-        Args:
-            world_size: The number of ranks.
-            size: The number of batches of a rank's pass there.
-            samples: The number of samples in a batch there.
-
-        Returns:
-            The number of batches to pass over on each rank, and the number of samples that come once more.
-        """
-        before, now = (self.samples, samples) if self.samples and samples else (1, 1)
-        if self.size is not None and all(position == self.size for position in self.positions) and size is not None:
-            return size, 0
-        ranks, given = world_size, sum(self.positions) * before
-        if self.size is not None and size is not None and self.size * before == size * now:
-            ranks, given = 1, min(self.positions) * before
-        position = given // (ranks * now)
-        if size is not None:
-            position = min(position, size)
-        return position, max(given - position * ranks * now, 0)
-
-
 class BatchSource(ABC):
     """Batches for passes.
 
@@ -103,6 +65,9 @@ class BatchSource(ABC):
     loads_again = True
     """True if the batches that are passed over are loaded again."""
 
+    order: GlobalBatches | None = None
+    """The order, where it is a function of a seed, the epoch and the position."""
+
     def __init__(self, name: str, memory: OrderMemory) -> None:
         self.name = name
         self.memory = memory
@@ -111,6 +76,10 @@ class BatchSource(ABC):
     @abstractmethod
     def size(self) -> int | None:
         """Return the batches of a pass. None when that is not known for sure."""
+
+    @abstractmethod
+    def division(self) -> Division:
+        """Return how ranks divide the data."""
 
     def begin(self, start: PassStart) -> Iterator[Any]:
         """Begin a pass and note in `start` the facts that decide its batches."""
@@ -125,11 +94,18 @@ class BatchSource(ABC):
         Args:
             start: The facts that decide its batches.
             position: Batches to pass over.
-            saved: The state that `state_dict` gave there. Its digest is None where other ranks had given the batches.
+            saved: The state that `state_dict` gave there. Its digest is None where there is none to compare with.
 
         Raises:
             UsageError: The passed batches differ from those that the pass had given.
         """
+        if self.order is not None:
+            self.order.require_facts(saved.get("order"))
+        elif saved.get("order") is not None:
+            raise UsageError(
+                f"the checkpoint was made in the middle of a pass over GlobalBatches, and the {self.name} has another "
+                "sampler; go on with GlobalBatches, or change it between two epochs"
+            )
         outside = capture_random_states()
         restore_random_states(start.random)
         self.memory.put_back(start.memory)
@@ -139,7 +115,7 @@ class BatchSource(ABC):
         finally:
             restore_random_states(outside)
         if saved["digest"] is not None:
-            self.digest.require_same(saved["digest"], name=self.name)
+            self.digest.require_same(saved["digest"], name=self.name + saved.get("ranks", ""))
         self.memory.put_back(saved["memory"], positions=False)
         return batches
 
@@ -149,7 +125,11 @@ class BatchSource(ABC):
 
     def state_dict(self, *, in_pass: bool) -> dict[str, Any]:
         """Give the position of the pass, and the facts that decide the next one."""
-        return {"memory": self.memory.capture(large=not in_pass), "digest": self.digest.state_dict()}
+        return {
+            "memory": self.memory.capture(large=not in_pass),
+            "digest": self.digest.state_dict() if self.order is None else None,
+            "order": None if self.order is None else self.order.facts(),
+        }
 
     @property
     @abstractmethod
@@ -184,6 +164,10 @@ class PlainBatches(BatchSource):
         """Return the batches of a pass. None when that is not known for sure."""
         return len(self._batches) if isinstance(self._batches, Sequence) else None
 
+    def division(self) -> Division:
+        """Return how ranks divide the data, which is not known of these."""
+        return Division(OWN, samples_in_a_batch(self._batches))
+
     @property
     def iterated(self) -> Any:
         """The object that is iterated over."""
@@ -207,6 +191,15 @@ class PlainBatches(BatchSource):
                 _logger.info("%s: passed over %d of %d batches in %.0f s", self.name, number, position, said_at - began)
         require_count(self.digest.count, position)
         return batches
+
+
+def samples_in_a_batch(batches: Any) -> int | None:
+    """Give the number of samples in a batch of a loader or a sampler. None for an unknown number."""
+    for holder in (batches, getattr(batches, "batch_sampler", None)):
+        size = getattr(holder, "batch_size", None)
+        if type(size) is int and size > 0:
+            return size
+    return None
 
 
 def drawn_apart(items: Iterator[Any], start: PassStart) -> Iterator[Any]:

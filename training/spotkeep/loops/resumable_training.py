@@ -27,8 +27,9 @@ from spotkeep.state.rank_states import state_of_rank
 from spotkeep.state.restoring import TakesEffectLater
 from spotkeep.training_description import array_text
 
-from .batch_passes import BatchSource, PassStart, PlaceOfRanks, PlainBatches
+from .batch_passes import BatchSource, PassStart, PlainBatches
 from .order_memory import OrderMemory
+from .places_of_ranks import new_place, saved_place
 
 _logger = logging.getLogger("spotkeep")
 
@@ -259,7 +260,7 @@ class ResumableLoader:
             "passes_before": self._passes_before,
             "position": self._position,
             "size": self.size(),
-            "samples": _samples_in_a_batch(self._batches),
+            "division": vars(self._source.division()),
             "start": vars(self._start) if in_pass else None,
             "source": self._source.state_dict(in_pass=in_pass),
         }
@@ -275,23 +276,27 @@ class ResumableLoader:
         ranks = saved.get("ranks")
         if ranks is None:
             return saved
-        place = PlaceOfRanks(ranks["positions"], saved["size"], saved.get("samples"))
-        size = self.size()
-        position, again = place.of_other_ranks(
-            ranks["world_size"], size=size, samples=_samples_in_a_batch(self._batches)
+        size, world_size, rank = self.size(), ranks["world_size"], ranks["rank"]
+        place = new_place(
+            saved_place(ranks["loaders"]),
+            name=self._source.name,
+            rank=rank,
+            world_size=world_size,
+            size=size,
+            division=self._source.division(),
+            batches_per_step=self._loop.batches_per_step,
         )
-        if again and ranks["rank"] == 0:
-            _logger.warning(
-                "%s: %d ranks were in the middle of a pass, and %d ranks go on with whole batches: %d %s of this pass "
-                "come once more",
-                self._source.name,
-                len(place.positions),
-                ranks["world_size"],
-                again,
-                "samples" if place.samples else "batches",
-            )
-        source = {**saved["source"], "digest": None, "asked": position, "ended": False}
-        return {**saved, "position": position, "size": size, "source": source}
+        for remark in place.remarks if rank == 0 else ():
+            _logger.warning("%s, from here on %d ranks: %s", self._source.name, world_size, remark)
+        source = {
+            **saved["source"],
+            "digest": place.digest,
+            "as_of": place.as_of,
+            "ranks": f" on {world_size} ranks in place of {len(ranks['loaders'])}",
+        }
+        if place.digest is None:
+            source.update(asked=place.position, ended=False)
+        return {**saved, "position": place.position, "size": size, "source": source}
 
     def end_epoch(self) -> None:
         """Count the passes of the next epoch from zero."""
@@ -396,7 +401,7 @@ class _Loop:
         self.progress = progress
         self.running = False
         self._checkpointer = checkpointer
-        self._batches_per_step = batches_per_step
+        self.batches_per_step = batches_per_step
         self._batches_in_step = 0
         self._order = _OrderOfPasses()
         self._total_epochs: int | None = None
@@ -464,7 +469,7 @@ class _Loop:
         if not self._order.batch_done(loader_index):
             return
         self._batches_in_step += 1
-        if self._batches_in_step < self._batches_per_step and not whole_pass:
+        if self._batches_in_step < self.batches_per_step and not whole_pass:
             return
         self._complete_step()
         self.progress.active = loader_index
@@ -517,7 +522,7 @@ class _Loop:
         size = loaders[0].size() if len(loaders) == 1 else None
         if size is None or self._total_epochs is None:
             return None
-        return self._total_epochs * -(-size // self._batches_per_step)
+        return self._total_epochs * -(-size // self.batches_per_step)
 
 
 class _OrderOfPasses:
@@ -669,23 +674,14 @@ class _Progress(TakesEffectLater):
         state = state_of_rank(states, rank=rank)
         loaders = []
         for index, saved in enumerate(state["loaders"]):
-            positions = tuple(one["loaders"][index]["position"] for one in states)
-            ranks = {"positions": positions, "rank": rank, "world_size": world_size}
-            loaders.append({**saved, "ranks": ranks} if any(positions) else saved)
+            of_all = [one["loaders"][index] for one in states]
+            ranks = {"loaders": of_all, "rank": rank, "world_size": world_size}
+            loaders.append({**saved, "ranks": ranks} if any(one["position"] for one in of_all) else saved)
         self.load_state_dict({**state, "loaders": loaders})
 
 
 def _passes(state: Mapping[str, Any]) -> list[tuple[int, int]]:
     return [(loader["passes"], loader["passes_before"]) for loader in state["loaders"]]
-
-
-def _samples_in_a_batch(batches: Any) -> int | None:
-    """Give the number of samples in a batch of a loader. None where it is not known."""
-    for holder in (batches, getattr(batches, "batch_sampler", None)):
-        size = getattr(holder, "batch_size", None)
-        if type(size) is int and size > 0:
-            return size
-    return None
 
 
 def _frame_of_loop(frame: FrameType) -> FrameType:

@@ -12,11 +12,12 @@ earlier batches are loaded again. The loaders of accelerate and Fabric give the 
 from __future__ import annotations
 
 import logging
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Callable
 
 from torch import Generator
 from torch.utils.data import (
@@ -32,11 +33,18 @@ from torch.utils.data import (
 
 from spotkeep.errors import UsageError
 from spotkeep.state.encoding import with_article
-from spotkeep.state.random_states import seeded_random_numbers
+from spotkeep.state.random_states import (
+    capture_random_states,
+    restore_random_states,
+    seed_random_numbers,
+    seeded_random_numbers,
+)
 
-from .batch_passes import BatchSource, PassStart, PlainBatches, drawn_apart, require_count
+from .batch_passes import BatchSource, PassStart, PlainBatches, drawn_apart, require_count, samples_in_a_batch
+from .global_batches import GlobalBatches, refuse_global_batches
 from .order_memory import OrderMemory, generators_in, seeded_generators
 from .pass_digest import PassDigest, index_bytes
+from .places_of_ranks import DEALT, GLOBAL, OWN, Division, SavedPlace
 
 _logger = logging.getLogger("spotkeep")
 
@@ -48,6 +56,7 @@ _AROUND_ONE = {
     "lightning.fabric.wrappers._FabricDataLoader": "_dataloader",
     "lightning_fabric.wrappers._FabricDataLoader": "_dataloader",
 }
+_SHARD = "accelerate.data_loader.BatchSamplerShard"
 _LOADERS = ("torch.utils.data.dataloader", "torchdata.stateful_dataloader.stateful_dataloader")
 """The modules with the `__iter__` of a DataLoader and of torchdata's StatefulDataLoader."""
 
@@ -80,6 +89,8 @@ def torch_batches(loader: Any, named: Sequence[Any] = ()) -> BatchSource:
             "the DataLoader has in_order=False, so no two passes give the same batches in the same order and a resumed "
             "run would differ; leave it out"
         )
+    if _name_of(inner.batch_sampler) == _SHARD:
+        refuse_global_batches(inner, "accelerate")
     stream = isinstance(inner.dataset, IterableDataset)
     if inner.num_workers and inner.persistent_workers:
         _warn_of_workers_that_stay(inner.dataset, stream=stream)
@@ -92,7 +103,11 @@ def torch_batches(loader: Any, named: Sequence[Any] = ()) -> BatchSource:
 
 
 def _inner_name(loader: Any) -> str | None:
-    return _AROUND_ONE.get(f"{type(loader).__module__}.{type(loader).__name__}")
+    return _AROUND_ONE.get(_name_of(loader))
+
+
+def _name_of(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__name__}"
 
 
 def _roots(inner: Any, alike: Any) -> dict[str, Any]:
@@ -133,8 +148,10 @@ class TorchBatches(BatchSource):
         batched = inner.batch_sampler is not None
         # A loader around another one asks for a batch before it gives the one before: what is drawn while that is
         # loaded comes at another time than in a training that goes on there.
-        keyed = inner.num_workers > 0 or inner_name is not None
-        self._indices = _IndexPasses(inner.batch_sampler if batched else inner.sampler, keyed=keyed)
+        self._sampler = inner.batch_sampler if batched else inner.sampler
+        self.order = self._sampler if isinstance(self._sampler, GlobalBatches) else None
+        keyed = inner.num_workers > 0 or inner_name is not None or self.order is not None
+        self._indices = _IndexPasses(self._sampler, keyed=keyed)
         replaced: dict[str, Any] = {"batch_sampler" if batched else "sampler": self._indices}
         if keyed:
             replaced["dataset"] = KeyedDataset(inner.dataset)
@@ -151,6 +168,25 @@ class TorchBatches(BatchSource):
             return len(self._loader)
         except TypeError:  # a sampler without a length
             return None
+
+    def division(self) -> Division:
+        """Return how ranks divide the data. A loader of accelerate deals out batches, on one rank, too."""
+        sampler, batch = self._sampler, samples_in_a_batch(self._sampler)
+        if self.order is not None:
+            return Division(GLOBAL, batch)
+        if _name_of(sampler) == _SHARD:
+            ranks = sampler.num_processes
+            if sampler.split_batches:
+                return Division(DEALT, sampler.batch_size // ranks, ranks, turns="slices")
+            return Division(DEALT, batch, ranks, turns="batches")
+        if type(sampler) is BatchSampler and hasattr(self._loader, "base_dataloader"):
+            return Division(DEALT, batch, turns="batches")
+        if self._inner.batch_sampler is None:
+            batch = 1
+        dealing = _each(sampler)
+        if type(dealing).__iter__ is DistributedSampler.__iter__:
+            return Division(DEALT, batch, dealing.num_replicas, dealing.total_size)
+        return Division(OWN, batch)
 
     def given(self, batch: Any) -> None:  # noqa: ARG002 - its indices are known
         """Take note of a batch that the pass gives."""
@@ -176,7 +212,13 @@ class TorchBatches(BatchSource):
         # gives the last of the batches that were given once more.
         again = int(self._loader is not self._inner)
         over = _PassOver(position - again, saved["asked"], ended=saved["ended"], digest=self.digest)
-        self._indices.next_pass(start, over)
+        place = saved.get("as_of")
+
+        def check() -> None:
+            if place is not None:
+                require_order_of(place, self._sampler, self.memory, name=self.name + saved["ranks"])
+
+        self._indices.next_pass(start, over, check)
         batches: Iterator[Any] = iter(self._loader)
         if again:
             self.given(next(batches, None))
@@ -202,6 +244,50 @@ class TorchBatches(BatchSource):
             return type(inner)._get_iterator(inner)
         finally:
             vars(inner)["generator"] = own
+
+
+def _each(sampler: Any) -> Any:
+    """Give the sampler of single samples in a batch sampler of torch."""
+    return sampler.sampler if type(sampler) is BatchSampler else sampler
+
+
+def require_order_of(place: SavedPlace, sampler: Any, memory: OrderMemory, *, name: str) -> None:
+    """Compare the batches of rank 0 of another number of ranks with those that the order gives it now.
+
+    The sampler is at the beginning of the pass. Memory and global random numbers stay unchanged.
+
+    Raises:
+        UsageError: They are others.
+    """
+    kept, random_states, count = memory.capture(large=True), capture_random_states(devices=False), place.positions[0]
+    digest = PassDigest()
+    for index in islice(_batches_of_rank_0(sampler, place.division), count):
+        digest.add(index_bytes(index))
+    memory.put_back(kept)
+    restore_random_states(random_states)
+    require_count(digest.count, count)
+    digest.require_same(place.digests[0] or {}, name=name)
+
+
+def _batches_of_rank_0(sampler: Any, before: Division) -> Iterator[Any]:
+    """Give the batches of indices that rank 0 has where ranks divide the sampler's order as before."""
+    common = sampler.batch_sampler if _name_of(sampler) == _SHARD else sampler
+    each = _each(common)
+    if type(each).__iter__ is DistributedSampler.__iter__:
+        dealing = DistributedSampler(
+            each.dataset, before.replicas, 0, shuffle=each.shuffle, seed=each.seed, drop_last=each.drop_last
+        )
+        dealing.set_epoch(each.epoch)
+        return iter(dealing if common is each else BatchSampler(dealing, before.batch or 1, drop_last=False))
+    split = before.turns == "slices"
+    if type(common) is BatchSampler:
+        size = (before.batch or 1) * (before.replicas if split else 1)
+        if before.turns == "samples":
+            each = islice(each, 0, None, before.replicas)
+        common = BatchSampler(each, size, common.drop_last)
+    if before.turns == "samples" or before.replicas == 1:
+        return iter(common)
+    return iter(sys.modules["accelerate.data_loader"].BatchSamplerShard(common, before.replicas, 0, split))
 
 
 @dataclass(frozen=True)
@@ -235,10 +321,10 @@ class _IndexPasses:
     def __init__(self, sampler: Any, *, keyed: bool) -> None:
         self.this_pass: _IndexPass | None = None
         self._next: tuple[PassStart, _PassOver | None] | None = None
+        self._check: Callable[[], None] | None = None
         self._sampler = sampler
         self._keyed = keyed
-        samplers = [sampler.sampler] if type(sampler) is BatchSampler else [sampler]
-        self._draws_at_once = type(samplers[0]) in _DRAW_AT_ONCE
+        self._draws_at_once = type(_each(sampler)) in _DRAW_AT_ONCE
 
     def __len__(self) -> int:
         return len(self._sampler)
@@ -254,28 +340,40 @@ class _IndexPasses:
         if self._next is None or (self.this_pass is not None and self.this_pass.arrived):
             return indices
         start, over = self._next
+        if isinstance(self._sampler, GlobalBatches):
+            self.this_pass = _global_pass(self._sampler, start, 0 if over is None else over.position)
+            return self.this_pass
+        if self._check is not None:
+            self._check()
         if not self._draws_at_once:
             indices = drawn_apart(indices, start)
         self.this_pass = _IndexPass(indices, key=start.key("batch") if self._keyed else None, over=over)
         return self.this_pass
 
-    def next_pass(self, start: PassStart, over: _PassOver | None = None) -> None:
-        """Get ready for a pass over the loader.
+    def next_pass(
+        self, start: PassStart, over: _PassOver | None = None, check: Callable[[], None] | None = None
+    ) -> None:
+        """Get ready for a pass over the loader, and for a check before its sampler is asked."""
+        self._next, self._check, self.this_pass = (start, over), check, None
 
-        Args:
-            start: The facts that decide its batches.
-            over: The batches to pass over in it.
-        """
-        self._next, self.this_pass = (start, over), None
+
+def _global_pass(sampler: GlobalBatches, start: PassStart, first: int) -> _IndexPass:
+    """Give a pass that begins at any batch. Nothing is passed over."""
+    epoch = start.number if sampler.epoch is None else sampler.epoch
+    key = sampler.order_key(epoch)
+    own = b"%s of %d" % (key, sampler.rank)
+    return _IndexPass(sampler.batches(epoch, first), key=own, over=None, first=first, samples=key)
 
 
 class _IndexPass:
     """The batches of indices of a pass.
 
     Args:
-        indices: The batches, from the beginning.
+        indices: The batches, from the first one that is not left out.
         key: The source of their keys. None without keys.
         over: The batches to pass over.
+        first: The number of batches that are left out.
+        samples: The source of keys for samples. None without keys for them.
 
     Attributes:
         arrived: All batches to pass over are passed over.
@@ -284,7 +382,15 @@ class _IndexPass:
         ahead: For the digest, the batches that it gave and the loader did not yet.
     """
 
-    def __init__(self, indices: Iterator[Any], *, key: bytes | None, over: _PassOver | None) -> None:
+    def __init__(
+        self,
+        indices: Iterator[Any],
+        *,
+        key: bytes | None,
+        over: _PassOver | None,
+        first: int = 0,
+        samples: bytes | None = None,
+    ) -> None:
         self.arrived = False
         self.asked = 0
         self.ended = False
@@ -292,7 +398,8 @@ class _IndexPass:
         self._indices = indices
         self._key = key
         self._over = over
-        self._number = 0 if over is None else over.position
+        self._samples = samples
+        self._number = first if over is None else over.position
         self._kept: deque[Any] = deque()
 
     def __iter__(self) -> Iterator[Any]:
@@ -303,7 +410,9 @@ class _IndexPass:
         index = self._kept.popleft() if self._kept else self._ask()
         self.ahead.append(index_bytes(index))
         self._number += 1
-        return index if self._key is None else KeyedIndex(key=b"%s %d" % (self._key, self._number - 1), index=index)
+        if self._key is None:
+            return index
+        return KeyedIndex(key=b"%s %d" % (self._key, self._number - 1), index=index, samples=self._samples)
 
     def arrive(self) -> None:
         """Ask the sampler again for the earlier batches, and keep those that the loader has not given yet."""
@@ -336,10 +445,17 @@ class _IndexPass:
 
 @dataclass(frozen=True)
 class KeyedIndex:
-    """The index to load for a batch, and the key of the random numbers that are drawn while it is loaded."""
+    """The index to load for a batch, and the key of the random numbers that are drawn while it is loaded.
+
+    Attributes:
+        key: The key of the batch.
+        index: The index, or a list of indices.
+        samples: With the index of a sample the key of its own random numbers. None where a batch has one key.
+    """
 
     key: bytes
     index: Any
+    samples: bytes | None = None
 
 
 class KeyedDataset:
@@ -391,15 +507,25 @@ class KeyedCollate:
 
     def __call__(self, keyed: KeyedIndex) -> Any:
         """Load the items of these indices."""
-        with seeded_random_numbers(keyed.key), seeded_generators(generators_in(self.dataset), keyed.key):
+        generators = generators_in(self.dataset)
+        with seeded_random_numbers(keyed.key), seeded_generators(generators, keyed.key):
             at_once = getattr(self.dataset, "__getitems__", None)
-            if not self.batched:
+            if keyed.samples is not None:
+                items = [self._sample(keyed.samples, index, generators) for index in keyed.index]
+                seed_random_numbers(keyed.key)
+            elif not self.batched:
                 items = self.dataset[keyed.index]
             elif at_once:
                 items = at_once(keyed.index)
             else:
                 items = [self.dataset[index] for index in keyed.index]
             return self.collate(items)
+
+    def _sample(self, key: bytes, index: int, generators: Sequence[Any]) -> Any:
+        own, at_once = b"%s %d" % (key, index), getattr(self.dataset, "__getitems__", None)
+        seed_random_numbers(own)
+        with seeded_generators(generators, own):
+            return at_once([index])[0] if at_once else self.dataset[index]
 
 
 def copy_loader(loader: Any, **replaced: Any) -> Any:

@@ -171,7 +171,7 @@ def seeded_random_numbers(key: bytes, *, gpu: int | None = None) -> Iterator[Non
     generator = None if gpu is None else torch.cuda.default_generators[gpu]
     of_gpu = None if generator is None else generator.get_state()
     try:
-        _seed(key)
+        seed_random_numbers(key)
         if generator is not None:
             generator.manual_seed(torch.default_generator.initial_seed())
         yield
@@ -187,7 +187,8 @@ def seeded_random_states(key: bytes) -> dict[str, Any]:
         return capture_random_states(devices=False)
 
 
-def _seed(key: bytes) -> None:
+def seed_random_numbers(key: bytes) -> None:
+    """Set the global random states to some that follow from any bytes."""
     digest = hashlib.blake2b(key, digest_size=64).digest()
     random.seed(digest[:16])
     numpy_random = loaded("numpy.random")
