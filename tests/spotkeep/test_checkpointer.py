@@ -865,6 +865,33 @@ class TestWritersOfARun:
             assert resumed.step == 12
         assert [event["step"] for event in job_events() if event["event"] == "save-failed"] == [10]
 
+    def test_a_disk_that_takes_no_note_does_not_end_the_training_and_a_later_save_begins(
+        self, tmp_path, monkeypatch, job_events, caplog
+    ):
+        write, full = LocalStorage.write, [True]
+
+        def refuse(storage, path, raw):
+            if full and path.name.startswith("writers-"):
+                raise OSError(28, "No space left on device")
+            return write(storage, path, raw)
+
+        monkeypatch.setattr(LocalStorage, "write", refuse)
+        with self.attempt(tmp_path, monkeypatch, 1) as checkpointer:
+            assert "no checkpoint can be saved yet: the note of the writer 1.0.1" in caplog.text
+            for step in checkpointer.steps(15):
+                if step == 7:
+                    full.clear()
+        assert checkpointer.all_steps() == [10, 15]
+        assert [event["step"] for event in job_events() if event["event"] == "save-failed"] == [5]
+
+    def test_saving_by_hand_tells_of_a_disk_that_takes_no_note(self, tmp_path, monkeypatch):
+        def refuse(storage, path, raw):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(LocalStorage, "write", refuse)
+        with pytest.raises(SaveError, match=r"the note of the writer 1\.0\.1 cannot be written"):
+            self.attempt(tmp_path, monkeypatch, 1).save(5)
+
     def test_an_earlier_attempt_does_not_begin_again(self, tmp_path, monkeypatch):
         with self.attempt(tmp_path, monkeypatch, 2) as checkpointer:
             list(checkpointer.steps(5))

@@ -231,7 +231,7 @@ class Checkpointer:
             session = self._join()
             session.enter()
             session.restore()
-            session.begin_writing()
+            session.take_over()
             session.begin_questions()
         except BaseException:
             if self._session is not None:

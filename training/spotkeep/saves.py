@@ -528,7 +528,7 @@ class Saves:
         except (StateError, OtherRankError):
             raise  # no later save would succeed
         except CheckpointError as error:
-            self._report_failure(step, error)
+            self.report_failure(step, error)
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait for the running save. Gives false if it still runs after `seconds`.
@@ -579,7 +579,7 @@ class Saves:
         if save is not None and save.problem is not None:
             if not isinstance(save.problem, CheckpointError):
                 raise save.problem
-            self._report_failure(save.step, save.problem, makes_room=not save.copied_late)
+            self.report_failure(save.step, save.problem, makes_room=not save.copied_late)
 
     def _encode(self) -> EncodedState | EncodedShare:
         try:
@@ -615,7 +615,17 @@ class Saves:
         )
         return save
 
-    def _report_failure(self, step: int, problem: CheckpointError, *, makes_room: bool = True) -> None:
+    def report_failure(self, step: int, problem: CheckpointError, *, makes_room: bool = True) -> None:
+        """Report that there is no checkpoint of a step, and make room for the next one.
+
+        Args:
+            step: The step.
+            problem: The reason.
+            makes_room: True to keep fewer checkpoints, because a full disk is the usual reason.
+
+        Raises:
+            LockLostError: If that is the problem.
+        """
         _logger.error("no checkpoint of step %d: %s", step, problem)
         self._events.emit("save-failed", step=step, problem=str(problem))
         if isinstance(problem, LockLostError):

@@ -16,7 +16,15 @@ from functools import partial
 from typing import Callable, NoReturn
 
 from .disk.retention import Retention
-from .errors import MissingCheckpointError, RankLostError, SaveError, UsageError
+from .errors import (
+    CheckpointError,
+    LockLostError,
+    MissingCheckpointError,
+    RankLostError,
+    RemoteError,
+    SaveError,
+    UsageError,
+)
 from .events import TrainingEvents
 from .leaving import AFTER_A_STEP, LAST_STEP, Leaving
 from .notices.notice import EXIT_INTERRUPTED, NoticeWatch
@@ -169,6 +177,16 @@ class Session:
         self.ranks.directory.begin(self._setup.lock, step=step, claim=None if remote is None else remote.claim)
         self._writes = True
 
+    def take_over(self) -> None:
+        """Begin to write before the first step. A disk that refuses does not end a training, and each save tries again.
+
+        Raises:
+            LockLostError: If a later writer of the run has begun.
+        """
+        problem = self._try_to_begin_writing()
+        if problem is not None:
+            _logger.error("no checkpoint can be saved yet: %s", problem)
+
     def begin_questions(self) -> None:
         """Let the ranks agree beside the training from now on, until `end_questions`. All of them have restored.
 
@@ -294,8 +312,13 @@ class Session:
             UsageError: If newer checkpoints would be restored in its place.
         """
         self._require_newest()
-        self.begin_writing()
-        self.saves.try_to_begin(self._progress.step, reason=reason, progress=self._progress.as_saved(self.made_by))
+        step = self._progress.step
+        problem = self._try_to_begin_writing()
+        if problem is not None:
+            self._setup.schedule.tried(step, time.monotonic())
+            self.saves.report_failure(step, problem)
+            return
+        self.saves.try_to_begin(step, reason=reason, progress=self._progress.as_saved(self.made_by))
 
     def save_when_due(self, *, last: bool) -> bool:
         """Save if that is due. Gives true if the script has to leave then.
@@ -437,6 +460,20 @@ class Session:
     @property
     def _saved(self) -> SavedCheckpoints:
         return SavedCheckpoints(self.ranks.directory, remote=self.tier.remote if self.ranks.is_first else None)
+
+    def _try_to_begin_writing(self) -> CheckpointError | None:
+        """Begin to write as `begin_writing` does. Gives the problem where the disk or S3 refuses, on every rank.
+
+        Raises:
+            LockLostError: If a later writer of the run has begun.
+        """
+        try:
+            self.begin_writing()
+        except LockLostError:
+            raise
+        except (SaveError, RemoteError) as error:
+            return error
+        return None
 
     def _require_lock(self) -> None:
         """Refuse to go on from the checkpoints of a run that has a later writer, here or in S3."""

@@ -305,3 +305,25 @@ def test_hosts_with_own_disks_leave_the_same_note(world, tmp_path):
     notes = [(tmp_path / f"host-{host}" / "writers-1.0.1.json").read_bytes() for host in range(2)]
     assert notes[0] == notes[1]
     assert list((tmp_path / "host-1" / "step-7-1.0.1").glob("data-*"))
+
+
+@pytest.mark.parametrize("refusing", [0, 1])
+def test_a_disk_that_takes_no_note_is_named_on_every_rank(world, tmp_path, monkeypatch, refusing):
+    def act(ranks):
+        directory = SharedDirectory(tmp_path / f"host-{ranks.rank}", ranks=ranks, uploads=SAGEMAKER)
+        if ranks.rank == refusing:
+            monkeypatch.setattr(directory._storage, "write", refuse)
+        directory.begin((1, 0), step=None)
+
+    def refuse(path, raw):
+        raise OSError(28, "No space left on device")
+
+    assert [type(error) for error in world(2).run(act)] == [SaveError, SaveError]
+    monkeypatch.undo()
+    assert world(2).run(lambda ranks: begin_anew(ranks, tmp_path)) == ["1.0.2" if refusing else "1.0.1"] * 2
+
+
+def begin_anew(ranks, path):
+    directory = SharedDirectory(path / f"host-{ranks.rank}", ranks=ranks, uploads=SAGEMAKER)
+    directory.begin((1, 0), step=None)
+    return str(directory.writer_notes.token)

@@ -28,7 +28,7 @@ from spotkeep.disk.staged_state import FileImage
 from spotkeep.disk.storage import LocalStorage
 from spotkeep.disk.upload_markers import UploadWatch
 from spotkeep.disk.writers import Token, Writers
-from spotkeep.errors import OtherRankError, RankLostError, SaveError, UsageError
+from spotkeep.errors import LockLostError, OtherRankError, RankLostError, RemoteError, SaveError, UsageError
 from spotkeep.state.encoding import Json
 
 from .distributed import Ranks, together
@@ -104,24 +104,43 @@ class SharedDirectory(CheckpointDirectory):
     def begin(
         self, lock: tuple[int, int] | None, *, step: int | None, claim: Callable[[Token, Writers], bool] | None = None
     ) -> None:
-        """Begin to write, as `WriterNotes.begin` does. Every rank must call it. Rank 0 takes the token."""
+        """Begin to write, as `WriterNotes.begin` does. Every rank must call it. Rank 0 takes the token.
+
+        Raises:
+            LockLostError: If a later writer of the run has begun. Other ranks may get it as OtherRankError.
+            SaveError: If the disk of a rank refuses, or S3, on every rank.
+        """
 
         def lead() -> Json:
             if self._ranks.rank != 0:
-                return None
-            self.writer_notes.begin(lock, step=step, claim=claim)
-            return None if self.writer_notes.token is None else self.writer_notes.writers().to_bytes().decode("ascii")
+                return [None, None]
+            try:
+                self.writer_notes.begin(lock, step=step, claim=claim)
+            except LockLostError:
+                raise
+            except (SaveError, RemoteError) as error:
+                return [None, str(error)]
+            writers = None if self.writer_notes.token is None else self.writer_notes.writers()
+            return [None if writers is None else writers.to_bytes().decode("ascii"), None]
 
-        note = together(self._ranks, lead)[0]
+        note, problem = together(self._ranks, lead)[0]
+        if problem is not None:
+            raise SaveError(problem)
 
-        def follow() -> None:
+        def follow() -> Json:
             if note is not None and self._ranks.rank != 0:
                 writers = Writers.parse(note.encode("ascii"))
-                if self.leads:
-                    self.writer_notes.learn(writers)
                 self.writer_notes.token = writers.newest
+                try:
+                    if self.leads:
+                        self.writer_notes.learn(writers)
+                except SaveError as error:
+                    return str(error)
+            return None
 
-        together(self._ranks, follow)
+        problems = [problem for problem in together(self._ranks, follow) if problem is not None]
+        if problems:
+            raise SaveError(problems[0])
 
     def decline(self, problem: Exception) -> None:
         """Take part in a save that this rank cannot write, in place of `write_images`. No rank saves then.
