@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -460,6 +461,31 @@ class TestWritersOfARun:
         assert "passing over the note writers-1.0.1.json" in caplog.text
         assert str(second.writer_notes.token) == "1.0.2"
         assert second.steps() == [5]
+
+    def test_a_note_that_cannot_be_read_is_named_once(self, checkpoints, caplog):
+        first = writer(checkpoints, 1)
+        (first.path / "writers-1.0.1.json").write_bytes(b"")
+        second = writer(checkpoints, 1, step=None)
+        caplog.clear()
+        notes = checkpoints().writer_notes
+        for _ in range(3):
+            notes.writers()
+        assert caplog.text.count("passing over the note writers-1.0.1.json") == 1
+        assert str(second.writer_notes.token) == "1.0.2"
+
+    def test_a_full_disk_leaves_no_part_of_a_note(self, checkpoints, monkeypatch):
+        directory = checkpoints()
+
+        def full(descriptor, raw, offset):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalStorage, "write_some", lambda _, *arguments: full(*arguments))
+            with pytest.raises(SaveError, match="No space left"):
+                directory.begin((1, 0), step=None)
+        assert not [name for name in names(directory) if name.startswith("writers")]
+        directory.begin((1, 0), step=None)
+        assert str(directory.writer_notes.token) == "1.0.1"
 
     def test_an_earlier_lock_is_refused_before_anything_is_read(self, checkpoints):
         writer(checkpoints, 2)

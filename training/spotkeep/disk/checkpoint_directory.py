@@ -441,7 +441,7 @@ class CheckpointDirectory:
         if self.writer_notes.token is None:
             return
         for name in self.writer_notes.writers().unread(self._checkpoints(), by=self.writer_notes.token):
-            _logger.info("removing %s, which a replaced writer saved after this one had begun", name)
+            _logger.info("removing %s, because a later writer went on from an older checkpoint", name)
             self._try_to_clear(self.path / name)
         self.writer_notes.remove_old()
 

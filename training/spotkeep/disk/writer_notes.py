@@ -34,6 +34,7 @@ class WriterNotes:
         self._storage = storage
         self._lost: LockLostError | None = None
         self._read: dict[str, Writers] = {}
+        self._passed_over: set[str] = set()
 
     def writers(self) -> Writers:
         """Read the notes of the writers so far.
@@ -135,7 +136,9 @@ class WriterNotes:
         try:
             return Writers.parse(bytes(self._storage.read(self._path / name, max_bytes=MAX_NOTE_BYTES)))
         except (OSError, ValueError) as error:
-            _logger.warning("passing over the note %s in %s: %s", name, self._path, error)
+            if name not in self._passed_over:
+                self._passed_over.add(name)
+                _logger.warning("passing over the note %s in %s: %s", name, self._path, error)
             return None
 
     def _write_note(self, writers: Writers) -> None:
@@ -148,7 +151,7 @@ class WriterNotes:
         token = max(writers.began)
         try:
             self._storage.make_directory(self._path)
-            self._storage.write(self._path / note_name(token), writers.to_bytes())
+            self._write_whole(self._path / note_name(token), writers.to_bytes())
             self._storage.sync_directory(self._path)
         except FileExistsError:
             raise
@@ -157,3 +160,14 @@ class WriterNotes:
                 f"the note of the writer {token} cannot be written to {self._path}: {error.strerror or error}; give "
                 "the job a larger volume, or a folder that it may write to"
             ) from error
+
+    def _write_whole(self, path: Path, raw: bytes) -> None:
+        """Write a new file, and leave no part of one where the disk refuses."""
+        with self._storage.create(path) as descriptor:
+            try:
+                self._storage.write_at(descriptor, memoryview(raw), 0)
+                self._storage.sync(descriptor)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self._storage.remove_file(path)
+                raise
