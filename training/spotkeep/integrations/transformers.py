@@ -108,7 +108,7 @@ def train_resumably(
     common, own = dict(state or {}), dict(options.pop("per_rank", None) or {})
     warn_of_taken_names([*common, *own], taken=(*_COMMON, *_OWN))
     with ExitStack() as stack:
-        checkpointer = Checkpointer(common, directory, per_rank=own, **options)
+        checkpointer = Checkpointer(common, directory=directory, per_rank=own, **options)
         checkpointer.describe(samples=_samples(trainer), **{name: getattr(trainer.args, name) for name in _DESCRIBED})
         callback = _CheckpointCallback(trainer, checkpointer, state=(common, own), stack=stack)
         trainer.add_callback(callback)

@@ -91,7 +91,7 @@ class ResumableTraining:
         # Every rank has random numbers and a place in the data of its own.
         own.update({_RANDOM: RandomStates(), _LOOP: progress})
         self._states = (state, own)
-        self._checkpointer = Checkpointer(state, directory, per_rank=own, **options)
+        self._checkpointer = Checkpointer(state, directory=directory, per_rank=own, **options)
         self._loop = _Loop(self._checkpointer, progress, batches_per_step=batches_per_step)
 
     @property
