@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from spotkeep.loaded import loaded
 
 _FIRST_WARNING = 3
+_IN_A_ROW = 2
+"""Steps of an optimizer, one after the other, with gradients from an earlier batch. A gradient scaler skips one step
+now and then, and the next step may have them too."""
+_MOST_WATCHED = 8
 
 _logger = logging.getLogger("spotkeep")
 
@@ -16,6 +21,7 @@ _logger = logging.getLogger("spotkeep")
 # parameters. Counted from the first time on that there was an optimizer in a state.
 _steps: dict[int, int] = {}
 _counting: list[Any] = []
+_all: weakref.WeakSet[OpenGradients] = weakref.WeakSet()
 
 
 class OpenGradients:
@@ -34,12 +40,19 @@ class OpenGradients:
         self._begun = False
         self._lost = 0
         self._skipping_is_said = False
+        self._loss_is_said = False
+        self._earlier: dict[int, list[Any]] = {}  # gradients of earlier batches, until the optimizer's next step
+        self._in_a_row: dict[int, int] = {}
 
     def begin_batch(self) -> None:
         """Take note that a batch begins. Steps are counted from here on."""
         self._begun = True
         if loaded("torch") is not None:
             _count_steps()
+            _all.add(self)
+            idle = [key for key, count in _steps.items() if self._before.get(key) == count]
+            if idle and not self._loss_is_said:
+                self._remember(idle)
             self._before = dict(_steps)
 
     def state_dict(self) -> dict[str, Any]:
@@ -53,23 +66,45 @@ class OpenGradients:
                 parameter.grad = None if gradient is None else gradient.to(parameter.device)
 
     def warn_if_lost(self) -> None:
-        """Warn once when saves leave out open gradients.
+        """Warn once when saves leave out open gradients, of an optimizer that adds them up or at the third such save.
 
         Not at the first, because a gradient scaler skips steps, the first ones above all. Not in a loop that only calls
         `save`, because it does not say where a batch begins.
         """
-        if self._begun and self._lost < _FIRST_WARNING:
-            optimizers = list(self._optimizers())
-            idle = [optimizer for optimizer in optimizers if not self._has_stepped(optimizer)]
-            with_gradients = any(parameter.grad is not None for one in idle for parameter in _parameters(one))
-            self._lost += bool(optimizers) and len(idle) == len(optimizers) and with_gradients
-            if self._lost == _FIRST_WARNING:
-                _logger.warning(
-                    "the state was saved %d times where no optimizer had done a step with the gradients that were "
-                    "there. Gradients that are added up over several steps are not in a checkpoint, and a resume would "
-                    "lose them: count a step when the optimizer does one, or use ResumableTraining, which saves them",
-                    self._lost,
-                )
+        if not self._begun or self._loss_is_said:
+            return
+        optimizers = list(self._optimizers())
+        idle = [optimizer for optimizer in optimizers if not self._has_stepped(optimizer)]
+        losing = [optimizer for optimizer in idle if any(one.grad is not None for one in _parameters(optimizer))]
+        self._lost += bool(losing) and len(idle) == len(optimizers)
+        if self._lost == _FIRST_WARNING or any(self._in_a_row.get(_key(optimizer)) for optimizer in losing):
+            self._say_loss()
+
+    def _remember(self, idle: list[int]) -> None:
+        """Remember the gradients of optimizers that did no step in the last batch."""
+        for optimizer in self._optimizers():
+            key = _key(optimizer)
+            if key in idle and key not in self._earlier:
+                gradients = [parameter.grad for parameter in _parameters(optimizer) if parameter.grad is not None]
+                self._earlier[key] = list(map(weakref.ref, gradients[:_MOST_WATCHED]))
+
+    def _see_step(self, optimizer: Any) -> None:
+        """Find out if a step has used gradients that were there before its batch began."""
+        key = _key(optimizer)
+        earlier = {id(gradient()) for gradient in self._earlier.pop(key, ()) if gradient() is not None}
+        used = bool(earlier) and any(id(parameter.grad) in earlier for parameter in _parameters(optimizer))
+        self._in_a_row[key] = self._in_a_row.get(key, 0) + 1 if used else 0
+        if self._in_a_row[key] == _IN_A_ROW:
+            self._say_loss()
+
+    def _say_loss(self) -> None:
+        if not self._loss_is_said:
+            self._loss_is_said = True
+            _logger.warning(
+                "an optimizer adds up gradients over several steps of this loop. They are not in a checkpoint, so a "
+                "resume between two steps of the optimizer loses them, and ends with other bits: count a step when the "
+                "optimizer does one, or use ResumableTraining, which saves them"
+            )
 
     def _open(self, optimizer: Any) -> list[Any] | None:
         if self._has_stepped(optimizer):
@@ -118,6 +153,8 @@ def _count_steps() -> None:
 def _stepped(optimizer: Any, *_: Any) -> None:
     key = _key(optimizer)
     _steps[key] = _steps.get(key, 0) + 1
+    for gradients in list(_all):
+        gradients._see_step(optimizer)
 
 
 def _key(optimizer: Any) -> int:
