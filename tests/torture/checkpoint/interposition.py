@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-KINDS = ("kill", "kill-midway", "eio", "enospc", "short", "no-rename", "kill-message", "stop")
+OF_ONE_PROCESS = ("kill", "kill-midway", "eio", "enospc", "short", "no-rename")
+KINDS = (*OF_ONE_PROCESS, "kill-message", "stop")
 """What can happen at a call.
 
 `kill` ends the process before it, `kill-midway` after half of a write. `eio` fails it once. `enospc` fails it and every

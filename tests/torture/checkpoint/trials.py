@@ -169,7 +169,7 @@ class Recording:
         return [
             DiskFault(kind=kind, call=number)
             for number, call in enumerate(self.changes)
-            for kind in interposition.KINDS
+            for kind in interposition.OF_ONE_PROCESS
             if interposition.applies(kind, call)
         ]
 

@@ -459,6 +459,9 @@ def restore_after_power_cut(
 def _fail_sync(trial: RankTrial, judge: RankJudge, forge: RankForge, scratch: Path) -> None:
     """Let one fsync of one rank fail, then cut the power whenever a rank calls something durable: it must be there."""
     failed = RankRecording(forge, scratch, fault=f"eio:{trial.call}", rank=trial.rank)
+    if all(_is_refused(end) for end in failed.ends):
+        judge.count(**{"refused on entering": 1})
+        return
     judge.see(failed.ends, total_steps=STEPS)
     announced = 0
     for point, call in enumerate(failed.calls):
