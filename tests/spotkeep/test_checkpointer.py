@@ -868,14 +868,14 @@ class TestWritersOfARun:
     def test_a_disk_that_takes_no_note_does_not_end_the_training_and_a_later_save_begins(
         self, tmp_path, monkeypatch, job_events, caplog
     ):
-        write, full = LocalStorage.write, [True]
+        create, full = LocalStorage.create, [True]
 
-        def refuse(storage, path, raw):
+        def refuse(storage, path, **options):
             if full and path.name.startswith("writers-"):
                 raise OSError(28, "No space left on device")
-            return write(storage, path, raw)
+            return create(storage, path, **options)
 
-        monkeypatch.setattr(LocalStorage, "write", refuse)
+        monkeypatch.setattr(LocalStorage, "create", refuse)
         with self.attempt(tmp_path, monkeypatch, 1) as checkpointer:
             assert "no checkpoint can be saved yet: the note of the writer 1.0.1" in caplog.text
             for step in checkpointer.steps(15):
@@ -885,10 +885,10 @@ class TestWritersOfARun:
         assert [event["step"] for event in job_events() if event["event"] == "save-failed"] == [5]
 
     def test_saving_by_hand_tells_of_a_disk_that_takes_no_note(self, tmp_path, monkeypatch):
-        def refuse(storage, path, raw):
+        def refuse(storage, path, **options):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(LocalStorage, "write", refuse)
+        monkeypatch.setattr(LocalStorage, "create", refuse)
         with pytest.raises(SaveError, match=r"the note of the writer 1\.0\.1 cannot be written"):
             self.attempt(tmp_path, monkeypatch, 1).save(5)
 

@@ -312,10 +312,10 @@ def test_a_disk_that_takes_no_note_is_named_on_every_rank(world, tmp_path, monke
     def act(ranks):
         directory = SharedDirectory(tmp_path / f"host-{ranks.rank}", ranks=ranks, uploads=SAGEMAKER)
         if ranks.rank == refusing:
-            monkeypatch.setattr(directory._storage, "write", refuse)
+            monkeypatch.setattr(directory._storage, "create", refuse)
         directory.begin((1, 0), step=None)
 
-    def refuse(path, raw):
+    def refuse(path, **options):
         raise OSError(28, "No space left on device")
 
     assert [type(error) for error in world(2).run(act)] == [SaveError, SaveError]
