@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Sequence
@@ -109,6 +110,8 @@ class PlacedLoss:
         notice: True if SIGTERM comes first.
         in_life: True if the seconds count from the start of the life.
         writes: The number of checkpoint files written in this life after which it comes. None for one by another count.
+        at_the_latest: With `writes`, seconds since the start of the life after which it comes once one file was
+            written. On a busy machine the rehearsal misses a file that the next one replaced.
     """
 
     position: int | None
@@ -116,6 +119,19 @@ class PlacedLoss:
     notice: bool
     in_life: bool = False
     writes: int | None = None
+    at_the_latest: float = math.inf
+
+    def is_due_by_writes(self, written: Sequence[float], *, seconds: float) -> bool:
+        """Return True once it comes. For a loss with `writes`.
+
+        Args:
+            written: The times of the checkpoint files written in this life, in seconds since its start.
+            seconds: The time now.
+        """
+        if self.writes is None or not written:
+            return False
+        counted = len(written) >= self.writes and seconds >= written[self.writes - 1] + self.seconds
+        return counted or seconds >= max(self.at_the_latest, written[0] + self.seconds)
 
 
 def place(
@@ -156,8 +172,14 @@ def place(
         share = (loss.at_fraction if loss.at_fraction is not None else 0.5) - fraction_before
         if len(writes) >= _FEWEST_WRITES:
             number = _between_saves(writes, max(1, min(int(share * len(writes)), len(writes) - 2)))
-            after = max(0.0, writes[number] - writes[number - 1])
-            return PlacedLoss(position=None, seconds=after / 2, notice=loss.notice, in_life=True, writes=number)
+            return PlacedLoss(
+                position=None,
+                seconds=max(0.0, writes[number] - writes[number - 1]) / 2,
+                notice=loss.notice,
+                in_life=True,
+                writes=number,
+                at_the_latest=writes[number],
+            )
         least = 0.0 if first_save_seconds is None else min(1.2 * first_save_seconds, 0.9 * seconds)
         return PlacedLoss(position=None, seconds=max(share * seconds, least), notice=loss.notice, in_life=True)
     if loss.at_fraction is not None:

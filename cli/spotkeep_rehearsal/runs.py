@@ -324,7 +324,7 @@ def _is_over(limit: float | None, seconds: float) -> bool:
 def _is_due(loss: PlacedLoss, steps: Steps, watched: Watched, seconds: float, trained: float) -> bool:
     if loss.writes is not None:
         written = [write.seconds for write in watched.writes if not is_log(write.name)]
-        return len(written) >= loss.writes and seconds >= written[loss.writes - 1] + loss.seconds
+        return loss.is_due_by_writes(written, seconds=seconds)
     if loss.position is None:
         return seconds + (0.0 if loss.in_life else trained) >= loss.seconds
     return steps.position is not None and steps.position >= loss.position and seconds >= steps.reached_at + loss.seconds

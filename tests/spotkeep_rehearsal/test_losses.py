@@ -89,6 +89,20 @@ def test_where_nothing_is_printed_the_checkpoints_that_are_written_count_and_els
     assert (by_time.position, by_time.seconds, by_time.in_life) == (None, 4.8, True)
 
 
+@given(seen=st.lists(st.floats(0.1, 20), min_size=1, max_size=10).map(sorted), share=st.floats(0.1, 0.9))
+def test_a_loss_comes_though_the_rehearsal_missed_files_and_never_before_the_first_one(
+    seen: list[float], share: float
+) -> None:
+    loss = place(PlannedLoss(at_fraction=share), times=[], seconds=11, first_save_seconds=1, writes=TIMES)
+    assert loss is not None
+    assert loss.writes is not None
+    assert not loss.is_due_by_writes([], seconds=1_000)
+    assert not loss.is_due_by_writes(seen[:1], seconds=seen[0] + loss.seconds / 2)
+    assert loss.is_due_by_writes(seen[:1], seconds=max(TIMES[loss.writes], seen[0] + loss.seconds))
+    if len(seen) >= loss.writes:
+        assert loss.is_due_by_writes(seen, seconds=seen[loss.writes - 1] + loss.seconds)
+
+
 @given(st.floats(0, 100_000))
 def test_the_time_of_a_notice_is_a_part_of_the_run_within_bounds(seconds: float) -> None:
     assert 3 <= notice_seconds_of(seconds) <= 10
