@@ -217,6 +217,7 @@ class _Spotkeep:
         os.environ["SPOTKEEP_EVENTS"] = "stdout"
         self._directory = directory
         self._step = 0
+        self._saved_step = 0
         self._called_at = 0.0
         self._events = _Events(sys.stdout)
         sys.stdout = self._events
@@ -224,19 +225,25 @@ class _Spotkeep:
         self._checkpointer.__enter__()
 
     def save(self) -> None:
-        self._step += 1
         self._events.saved_seconds = None
         self._called_at = time.perf_counter()
-        self._checkpointer.complete_step()
+        self._complete_step()
+        self._saved_step = self._step
         self._checkpointer.save_if_due()
 
     def durable_at(self) -> float | None:
+        if self._step == self._saved_step:
+            self._complete_step()  # the first question comes after the next step
         # To be asked makes it say so; the event has the seconds that the save really took.
-        if self._checkpointer.durable_step == self._step and self._events.saved_seconds is not None:
+        if self._checkpointer.durable_step == self._saved_step and self._events.saved_seconds is not None:
             return self._called_at + self._events.saved_seconds
         if self._events.failure is not None:
             raise OSError(self._events.failure)
         return None
+
+    def _complete_step(self) -> None:
+        self._step += 1
+        self._checkpointer.complete_step()
 
     def clear(self) -> None:
         """Do nothing, since the library removes old checkpoints itself."""

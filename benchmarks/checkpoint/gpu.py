@@ -21,7 +21,7 @@ from benchmarks.paired import paired_ratio
 from benchmarks.report import STATE
 from spotkeep import Checkpointer
 from spotkeep.disk.late_copy import LateCopy
-from spotkeep.schedule.late_copying import COMPARED_SAVES
+from spotkeep.schedule.late_copying import COMPARED_SAVES, TRIED_SAVES
 
 _TARGET = 1.01
 """The time with saves, as a ratio to that without."""
@@ -123,7 +123,7 @@ def measure(options: argparse.Namespace, *, width: int) -> dict[str, Any]:
     saves = 0
     without, with_saves = [], []
     steps = options.saves * _EVERY_STEPS
-    first = (COMPARED_SAVES + 2) * _EVERY_STEPS
+    first = (COMPARED_SAVES + 2 * TRIED_SAVES + 2) * _EVERY_STEPS
     with Checkpointer(training.state, options.directory, every_steps=_EVERY_STEPS, keep_last=2) as checkpointer:
         row = checkpointer.steps(first + options.rounds * steps)
         training.seconds(next(row) for _ in range(first))

@@ -6,6 +6,7 @@ No checkpoint may hold bytes of two moments, whatever the script does (I2), and 
 from __future__ import annotations
 
 import copy
+import logging
 import threading
 
 import pytest
@@ -14,8 +15,9 @@ from spotkeep import Checkpointer
 from spotkeep.disk.late_copy import LateCopy
 from spotkeep.disk.staged_state import RestOfCopy
 from spotkeep.native.written_pages import WrittenPages
-from spotkeep.schedule.late_copying import COMPARED_EVERY, COMPARED_SAVES
+from spotkeep.schedule.late_copying import COMPARED_EVERY, COMPARED_SAVES, TRIED_SAVES, CopyWay, LateCopying
 
+MEDIANS = LateCopying.medians
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
@@ -31,6 +33,12 @@ def _watched():
         WrittenPages()
     except OSError as error:
         pytest.skip(f"this system notes no written pages, so nothing is copied late: {error}")
+
+
+@pytest.fixture(autouse=True)
+def late_is_faster(monkeypatch):
+    """Copy late on every machine."""
+    monkeypatch.setattr(LateCopying, "medians", {CopyWay.LATE: 1.0, CopyWay.AT_ONCE: 2.0})
 
 
 @pytest.fixture(params=["nothing", "some", "as it comes"])
@@ -230,6 +238,29 @@ def test_a_change_in_a_compared_save_turns_late_copies_off_and_costs_no_checkpoi
     assert ways.late == 0
     assert "from now on, because state[" in caplog.text
     assert "no checkpoint" not in caplog.text
+
+
+@pytest.mark.parametrize("late_takes", [0.5, 2.0])
+def test_both_ways_are_tried_and_the_faster_one_stays(tmp_path, monkeypatch, caplog, late_takes):
+    caplog.set_level(logging.INFO, "spotkeep")
+    monkeypatch.setattr(LateCopying, "medians", MEDIANS)
+    ways = Ways(monkeypatch)
+    measured = []
+
+    def took(choice, way, seconds):
+        assert 0 < seconds < 600
+        measured.append(way)
+        really_took(choice, way, late_takes if way is CopyWay.LATE else 1.0)
+
+    really_took = LateCopying.took
+    monkeypatch.setattr(LateCopying, "took", took)
+    tried = COMPARED_SAVES + 2 * TRIED_SAVES
+    states, saved = train(tmp_path, steps=tried + 4)
+    assert saved == list(range(1, tried + 5))
+    assert measured == [CopyWay.COMPARED] * COMPARED_SAVES + [CopyWay.LATE, CopyWay.AT_ONCE] * TRIED_SAVES
+    assert ways.late == TRIED_SAVES + (3 if late_takes < 1 else 0)
+    require_true_checkpoints(tmp_path, states, saved)
+    assert f"saves copy the state {'beside the next step' if late_takes < 1 else 'at once'} from now on" in caplog.text
 
 
 def test_one_save_in_a_hundred_is_compared(tmp_path, monkeypatch):

@@ -467,12 +467,16 @@ class Saves:
             self._open_gradients.warn_if_lost()
         try:
             encoded = self._encode()
-            way, updated = self._late_copies.next_way(goes_on=goes_on)
+            way, updated = self._late_copies.next_way(goes_on=goes_on, began=began)
             self._writer.start(encoded, step=step, reason=reason, progress=progress, way=way, updated=updated)
         except MemoryError as error:
             raise SaveError(f"the checkpoint of step {step} needs a copy of the state in memory: {error}") from error
         finally:
             self._schedule.extra_time.call(time.monotonic() - began)
+
+    def end_step(self) -> None:
+        """Learn from the time that the save before this step took, now that the step has ended."""
+        self._late_copies.end_step()
 
     def finish_copy(self) -> None:
         """Copy what of the state is not copied yet, because the script may change it from here on."""
@@ -660,16 +664,37 @@ class LateCopies:
         self._writer = writer
         self._choice = LateCopying()
         self._steps = OptimizerSteps(before=writer.finish_copy)
+        self._tried: tuple[CopyWay, float] | None = None  # the way of the save before this step, and when it began
 
-    def next_way(self, *, goes_on: bool) -> tuple[CopyWay, UpdatedMemory]:
+    def next_way(self, *, goes_on: bool, began: float) -> tuple[CopyWay, UpdatedMemory]:
         """Give the way of the next save, and the memory that it may copy late.
 
         Args:
             goes_on: The training goes on with another step in the same loop.
+            began: The time at which the save began, in seconds of the monotonic clock.
         """
         self._steps.begin()
         updated = self._steps.take_updated()
-        return self._choice.next_way(goes_on=goes_on, stepped=bool(updated)), updated
+        way = self._choice.next_way(goes_on=goes_on, stepped=bool(updated))
+        self._tried = (way, began) if goes_on and updated else None
+        return way, updated
+
+    def end_step(self) -> None:
+        """Learn the time from the beginning of a save to the end of the step after it."""
+        if self._tried is None or self._choice.medians is not None:
+            return
+        way, began = self._tried
+        self._tried = None
+        self._choice.took(way, time.monotonic() - began)
+        medians = self._choice.medians
+        if medians is not None:
+            late, at_once = medians[CopyWay.LATE], medians[CopyWay.AT_ONCE]
+            _logger.info(
+                "saves copy the state %s from now on: with the next step they took %s s so, and %s s otherwise",
+                "beside the next step" if late < at_once else "at once",
+                rounded(min(late, at_once)),
+                rounded(max(late, at_once)),
+            )
 
     def learn(self, *, failed: bool = False) -> None:
         """Copy nothing late any more after a change of the state, or where nothing shows one. The log says why.

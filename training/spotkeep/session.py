@@ -280,6 +280,7 @@ class Session:
         if seconds is not None:
             beside_save = progress.began_beside_save or self.saves.saving
             self._setup.schedule.extra_time.step(seconds, while_saving=beside_save)
+        self.saves.end_step()
         self.saves.settle()
         self.tier.warn_when_late()
         self._events.report_progress(step=progress.step, total_steps=total_steps, metrics=progress.take_metrics())

@@ -14,7 +14,7 @@ from functools import partial
 
 from spotkeep import Checkpointer
 from spotkeep.disk.late_copy import LateCopy
-from spotkeep.schedule.late_copying import COMPARED_SAVES
+from spotkeep.schedule.late_copying import COMPARED_SAVES, CopyWay, LateCopying
 from tests.forking import fork
 
 WIDTH = 800
@@ -46,6 +46,7 @@ def train(rank, port, directory, kind, changing):
         really_copy(one)
 
     LateCopy.copy = note
+    LateCopying.medians = {CopyWay.LATE: 1.0, CopyWay.AT_ONCE: 2.0}  # late on every machine
     LateCopy._copy_beside = lambda one: None  # nothing is copied before the step of the optimizer
     state = made(kind)
     model, optimizer = state["model"], state["optimizer"]

@@ -3,16 +3,22 @@
 A late copy is right where the tensors of an optimizer change in its steps alone. A script may also change them in other
 ways, for example by `weight.data.clamp_()` before a forward pass. So the first saves copy all at once, and compare the
 copy with the state before the next step of an optimizer. A difference turns late copies off.
+
+A late copy takes memory bandwidth and processors from the training. It is worth that where processors are idle, for
+example while a GPU trains. So a number of saves try both ways in turn, and the faster one stays.
 """
 
 from __future__ import annotations
 
 import enum
+import statistics
 
 COMPARED_SAVES = 3
 """So many first saves are compared."""
 COMPARED_EVERY = 100
 """One of so many later saves is compared."""
+TRIED_SAVES = 5
+"""So many saves try each of the two ways."""
 
 
 class CopyWay(enum.Enum):
@@ -40,6 +46,14 @@ class LateCopying:
         self.why_off: str | None = None
         self._compared = 0
         self._since = 0
+        self._seconds: dict[CopyWay, list[float]] = {CopyWay.LATE: [], CopyWay.AT_ONCE: []}
+
+    @property
+    def medians(self) -> dict[CopyWay, float] | None:
+        """The seconds that saves of each way took, as for `took`. None until both ways were tried."""
+        if any(len(tried) < TRIED_SAVES for tried in self._seconds.values()):
+            return None
+        return {way: statistics.median(tried) for way, tried in self._seconds.items()}
 
     def next_way(self, *, goes_on: bool, stepped: bool) -> CopyWay:
         """Choose the way of the next save.
@@ -50,11 +64,26 @@ class LateCopying:
         """
         if self.why_off is not None or not goes_on or not stepped:
             return CopyWay.AT_ONCE
+        medians = self.medians
+        if medians is not None and medians[CopyWay.LATE] >= medians[CopyWay.AT_ONCE]:
+            return CopyWay.AT_ONCE
         if self._compared < COMPARED_SAVES or self._since + 1 >= COMPARED_EVERY:
             self._compared, self._since = self._compared + 1, 0
             return CopyWay.COMPARED
         self._since += 1
-        return CopyWay.LATE
+        late, at_once = (len(self._seconds[way]) for way in (CopyWay.LATE, CopyWay.AT_ONCE))
+        return CopyWay.AT_ONCE if medians is None and late > at_once else CopyWay.LATE
+
+    def took(self, way: CopyWay, seconds: float) -> None:
+        """Learn from a save that ended its copy.
+
+        Args:
+            way: Its way.
+            seconds: From the beginning of the save to the end of the step after it.
+        """
+        tried = self._seconds.get(way)
+        if tried is not None and len(tried) < TRIED_SAVES:
+            tried.append(seconds)
 
     def turn_off(self, why: str) -> None:
         """Copy all at once from now on.
