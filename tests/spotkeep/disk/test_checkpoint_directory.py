@@ -55,6 +55,33 @@ def test_what_was_written_is_read(checkpoints):
     assert size == sum(path.stat().st_size for path in (directory.path / "step-3").iterdir())
 
 
+class ListedFolders(LocalStorage):
+    """A disk that notes the folders of checkpoints that are listed."""
+
+    def __init__(self):
+        self.listed = []
+
+    def names(self, path):
+        self.listed.append(path.name)
+        return super().names(path)
+
+
+def test_the_steps_are_found_with_one_listing_of_each_folder(checkpoints):
+    write(checkpoints(), 3, 5)
+    (checkpoints().path / "step-8").mkdir()
+    storage = ListedFolders()
+    assert checkpoints(storage=storage).steps() == [5, 3]
+    assert sorted(name for name in storage.listed if name.startswith("step-")) == ["step-3", "step-5", "step-8"]
+
+
+def test_a_step_that_is_not_whole_is_looked_for_once(checkpoints):
+    (checkpoints().path / "step-8").mkdir(parents=True)
+    storage = ListedFolders()
+    with pytest.raises(DamagedCheckpointError):
+        checkpoints(storage=storage).read_manifest(8)
+    assert storage.listed.count("step-8") == 1
+
+
 def test_steps_are_numbers_and_the_newest_comes_first(checkpoints):
     directory = checkpoints()
     write(directory, 999, 1000, 5)

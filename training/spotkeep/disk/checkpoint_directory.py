@@ -165,8 +165,8 @@ class CheckpointDirectory:
 
     def steps(self) -> list[int]:
         """List the steps that have a directory with a manifest, newest first. Nothing is verified."""
-        chosen = self.writer_notes.writers().chosen(self._checkpoints(), is_whole=self._has_manifest)
-        self._folders = {step: name for step, name in chosen.items() if self._has_manifest(name)}
+        whole = set(filter(self._has_manifest, self._checkpoints()))
+        self._folders = self.writer_notes.writers().chosen(whole, is_whole=whole.__contains__)
         return list(self._folders)
 
     def begin(
@@ -243,7 +243,7 @@ class CheckpointDirectory:
         """
         name = f"{self.name(step)}/{MANIFEST_NAME}"
         try:
-            raw = self._storage.read(self._at(step) / MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
+            raw = self._storage.read(self.path / name, max_bytes=MAX_MANIFEST_BYTES)
             manifest = parse_manifest(bytes(raw))
         except (OSError, ValueError) as error:
             raise _damage(name, error) from error
