@@ -393,8 +393,20 @@ def writer(checkpoints, attempt, *, step=None):
     return directory
 
 
+def without_note(checkpoints, faulty_storage, attempt):
+    """A writer of a run on a full disk, which has refused its note."""
+    directory = checkpoints(storage=faulty_storage(free_bytes=0))
+    with pytest.raises(SaveError):
+        directory.begin((attempt, 0), step=None)
+    return directory
+
+
 def names(directory):
     return sorted(path.name for path in directory.path.iterdir())
+
+
+def folders(directory):
+    return [name for name in names(directory) if name.startswith("step-")]
 
 
 class TestWritersOfARun:
@@ -538,6 +550,32 @@ class TestWritersOfARun:
     def test_a_full_disk_names_the_note_and_the_way_out(self, checkpoints, faulty_storage):
         with pytest.raises(SaveError, match=r"the note of the writer 1\.0\.1 cannot be written .* No space left"):
             checkpoints(storage=faulty_storage(free_bytes=0)).begin((1, 0), step=None)
+
+    @pytest.mark.parametrize("attempt", [1, 2])
+    def test_a_writer_without_a_note_makes_room_from_those_before_it(self, checkpoints, faulty_storage, attempt):
+        write(writer(checkpoints, 1), 5, 10, 15)
+        refused = without_note(checkpoints, faulty_storage, attempt)
+        assert refused.prune(Retention(last=2)) == [5]
+        assert folders(refused) == ["step-10-1.0.1", "step-15-1.0.1"]
+
+    @pytest.mark.parametrize("attempt", [1, 2])
+    @pytest.mark.parametrize("later", [1, 2, 3])
+    def test_a_writer_without_a_note_removes_nothing_once_another_one_has_begun(
+        self, checkpoints, faulty_storage, attempt, later
+    ):
+        write(writer(checkpoints, 1), 5, 10, 15)
+        refused = without_note(checkpoints, faulty_storage, attempt)
+        write(writer(checkpoints, max(attempt, later), step=15), 20, 25)
+        before = names(refused)
+        assert refused.prune(Retention(last=2)) == []
+        assert names(refused) == before
+
+    def test_a_writer_without_a_note_leaves_the_folders_of_its_token_to_its_owner(self, checkpoints, faulty_storage):
+        write(writer(checkpoints, 1), 5, 10, 15)
+        refused = without_note(checkpoints, faulty_storage, 2)
+        shutil.copytree(refused.path / "step-5-1.0.1", refused.path / "step-5-2.0.1")
+        refused.prune(Retention(last=2))
+        assert folders(refused) == ["step-10-1.0.1", "step-15-1.0.1", "step-5-2.0.1"]
 
     def test_wherever_the_process_dies_the_next_writer_goes_on_from_what_was_durable(
         self, tmp_path, checkpoints, faulty_storage, crash

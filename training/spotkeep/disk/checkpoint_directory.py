@@ -339,9 +339,10 @@ class CheckpointDirectory:
 
         The newest good ones stay, at least two, and everything newer than the oldest one of them. Of the older ones
         those stay that `Retention` spares. SageMaker copies the directory and mirrors deletions. There nothing is
-        removed before two of the kept ones have been copied. A writer that has lost its lock removes nothing.
+        removed before two of the kept ones have been copied. A writer that has lost its lock removes nothing. One whose
+        note the disk has refused removes those of the writers before it, because a full disk is the usual reason.
         """
-        if self.writer_notes.later_writer() is not None:
+        if not self.writer_notes.may_remove():
             return []
         kept: list[int] = []
         candidates = iter(self._step_directories())
@@ -447,7 +448,7 @@ class CheckpointDirectory:
 
     def _folders_of(self, step: int) -> list[Path]:
         """List the directories of a step, except for those of later writers."""
-        names = folders_to_remove(self._storage.names(self.path), step=step, by=self.writer_notes.token)
+        names = folders_to_remove(self._storage.names(self.path), step=step, by=self.writer_notes.removes_up_to)
         return [self.path / name for name in names]
 
     def _try_to_clear(self, target: Path) -> bool:

@@ -108,29 +108,34 @@ class SharedDirectory(CheckpointDirectory):
 
         Raises:
             LockLostError: If a later writer of the run has begun. Other ranks may get it as OtherRankError.
-            SaveError: If the disk of a rank refuses, or S3, on every rank.
+            RemoteError: If S3 refuses, on every rank.
+            SaveError: If the disk of a rank refuses, on every rank.
         """
 
         def lead() -> Json:
             if self._ranks.rank != 0:
-                return [None, None]
+                return [None, None, None]
             try:
                 self.writer_notes.begin(lock, step=step, claim=claim)
             except LockLostError:
                 raise
-            except (SaveError, RemoteError) as error:
-                return [None, str(error)]
+            except SaveError as error:
+                return [None, str(error), None]
+            except RemoteError as error:
+                return [None, None, str(error)]
             writers = None if self.writer_notes.token is None else self.writer_notes.writers()
-            return [None if writers is None else writers.to_bytes().decode("ascii"), None]
+            return [None if writers is None else writers.to_bytes().decode("ascii"), None, None]
 
-        note, problem = together(self._ranks, lead)[0]
-        if problem is not None:
-            raise SaveError(problem)
+        note, of_disk, of_s3 = together(self._ranks, lead)[0]
+        if of_disk is not None:
+            raise SaveError(of_disk)
+        if of_s3 is not None:
+            raise RemoteError(of_s3)
 
         def follow() -> Json:
             if note is not None and self._ranks.rank != 0:
                 writers = Writers.parse(note.encode("ascii"))
-                self.writer_notes.token = writers.newest
+                self.writer_notes.take(writers.newest)
                 try:
                     if self.leads:
                         self.writer_notes.learn(writers)
