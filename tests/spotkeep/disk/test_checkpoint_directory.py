@@ -217,6 +217,38 @@ def test_a_full_disk_is_reported_and_hurts_no_older_checkpoint(checkpoints, faul
     assert newest_good(checkpoints()) == 1
 
 
+REFUSALS = {
+    errno.ENOSPC: "give the job a larger volume",
+    errno.EDQUOT: "the quota is used up",
+    errno.EROFS: "the file system is read-only",
+    errno.EACCES: "this user may not write there",
+    errno.EPERM: "this user may not write there",
+    errno.EIO: "the device has failed",
+    errno.ENXIO: "name a folder on another disk",
+}
+
+
+@pytest.mark.parametrize("number", REFUSALS)
+@pytest.mark.parametrize("act", ["begin", "write", "remove"])
+def test_a_disk_that_refuses_is_named_with_what_helps_against_that(checkpoints, monkeypatch, number, act):
+    def refuse(*arguments, **options):
+        raise OSError(number, os.strerror(number))
+
+    directory = checkpoints()
+    write(directory, 1)
+    for operation in ("create", "remove_file"):
+        monkeypatch.setattr(directory._storage, operation, refuse)
+    acts = {
+        "begin": lambda: directory.begin((1, 0), step=None),
+        "write": lambda: write(directory, 2),
+        "remove": lambda: directory.remove(1),
+    }
+    with pytest.raises(SaveError) as refused:
+        acts[act]()
+    assert f": {os.strerror(number)}; " in str(refused.value)
+    assert [other for other in {*REFUSALS.values()} if other in str(refused.value)] == [REFUSALS[number]]
+
+
 def test_a_disk_that_takes_a_few_bytes_at_a_time_gets_all_of_them(checkpoints, faulty_storage):
     write(checkpoints(storage=faulty_storage(piece_bytes=300)), 1)
     assert newest_good(checkpoints()) == 1

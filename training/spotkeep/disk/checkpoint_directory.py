@@ -52,7 +52,7 @@ from .manifest import (
 )
 from .retention import Candidate, Retention
 from .staged_state import FileImage, StagedState
-from .storage import LocalStorage, ReadableFile
+from .storage import LocalStorage, ReadableFile, disk_advice
 from .upload_markers import UploadWatch
 from .writer_notes import WriterNotes
 from .writers import Token, Writers, folder_name, folders_to_remove, parse_folder
@@ -382,7 +382,8 @@ class CheckpointDirectory:
                 self._clear(folder)
         except OSError as error:
             raise SaveError(
-                f"{self.name(step)} in {self.path} could not be removed: {error.strerror or error}"
+                f"{self.name(step)} in {self.path} could not be removed: {error.strerror or error}; "
+                f"{disk_advice(error)}"
             ) from error
         self._folders.pop(step, None)
 
@@ -553,10 +554,10 @@ class CheckpointDirectory:
         return tuple(self._storage.fingerprint(self._at(step) / name) for name in names)
 
     def _refusal(self, step: int, error: OSError) -> str:
-        hint = "older checkpoints are as they were"
-        if error.errno == errno.ENOSPC:
-            hint = "the disk is full: give the job a larger volume (volume_size_gb) or keep fewer checkpoints"
-        return f"the checkpoint of step {step} could not be written to {self.path}: {error.strerror or error}; {hint}"
+        return (
+            f"the checkpoint of step {step} could not be written to {self.path}, and older ones are as they were: "
+            f"{error.strerror or error}; {disk_advice(error)}"
+        )
 
 
 class _Content:

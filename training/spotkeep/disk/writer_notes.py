@@ -9,7 +9,7 @@ from typing import Callable
 
 from spotkeep.errors import LockLostError, SaveError
 
-from .storage import LocalStorage
+from .storage import LocalStorage, disk_advice
 from .writers import MAX_NOTE_BYTES, NOTES_KEPT, Token, Writers, note_name, parse_note_name
 
 _MOST_CLAIMS = 20
@@ -174,8 +174,8 @@ class WriterNotes:
             raise
         except OSError as error:
             raise SaveError(
-                f"the note of the writer {token} cannot be written to {self._path}: {error.strerror or error}; give "
-                "the job a larger volume, or a folder that it may write to"
+                f"the note of the writer {token} cannot be written to {self._path}: {error.strerror or error}; "
+                f"{disk_advice(error)}"
             ) from error
 
     def _write_whole(self, path: Path, raw: bytes) -> None:

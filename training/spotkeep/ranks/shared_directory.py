@@ -25,7 +25,7 @@ from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.manifest import MANIFEST_NAME, DataFile, Progress
 from spotkeep.disk.retention import Retention
 from spotkeep.disk.staged_state import FileImage
-from spotkeep.disk.storage import LocalStorage
+from spotkeep.disk.storage import LocalStorage, disk_advice
 from spotkeep.disk.upload_markers import UploadWatch
 from spotkeep.disk.writers import Token, Writers
 from spotkeep.errors import LockLostError, OtherRankError, RankLostError, RemoteError, SaveError, UsageError
@@ -335,8 +335,7 @@ def _meet(path: Path, ranks: Ranks, storage: LocalStorage, *, platform_copies: b
             found = path.stat()
         except OSError as error:
             raise SaveError(
-                f"the folder {path} of the checkpoints cannot be made: {error.strerror or error}; start the training "
-                "again, or give it a folder on another disk"
+                f"the folder {path} of the checkpoints cannot be made: {error.strerror or error}; {disk_advice(error)}"
             ) from error
         return [_machine(), found.st_dev, found.st_ino, _is_on_a_disk_of_its_own(found.st_dev)]
 
