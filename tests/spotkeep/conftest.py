@@ -24,6 +24,7 @@ from spotkeep.disk.upload_markers import UploadWatch
 from spotkeep.disk.writers import ATTEMPT_VARIABLE, LEASE_VARIABLE
 from spotkeep.errors import RankLostError
 from spotkeep.training_folder import TRAININGS_HERE, TrainingsHere
+from tests.spotkeep.ranks.trainings import RankServer
 
 if TYPE_CHECKING:
     from spotkeep_local.lifecycle import LocalAws
@@ -382,6 +383,13 @@ class MetadataService:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+@pytest.fixture(scope="module")
+def rank_server() -> Iterator[RankServer]:
+    server = RankServer()
+    yield server
+    server.close()
 
 
 @pytest.fixture

@@ -884,6 +884,36 @@ class TestWritersOfARun:
         assert checkpointer.all_steps() == [10, 15]
         assert [event["step"] for event in job_events() if event["event"] == "save-failed"] == [5]
 
+    def test_a_full_disk_that_takes_no_note_makes_room_from_the_attempt_before(self, tmp_path, monkeypatch, job_events):
+        with self.attempt(tmp_path, monkeypatch, 1, every=1) as first:
+            list(first.steps(3))
+        create = LocalStorage.create
+
+        def only_beside_two(storage, path, **options):
+            if path.name.startswith("writers-") and len(list(tmp_path.glob("step-*"))) > 2:
+                raise OSError(28, "No space left on device")
+            return create(storage, path, **options)
+
+        monkeypatch.setattr(LocalStorage, "create", only_beside_two)
+        with self.attempt(tmp_path, monkeypatch, 2, every=2) as second:
+            list(second.steps(7))
+        assert [event["step"] for event in job_events() if event["event"] == "save-failed"] == [5]
+        assert second.all_steps() == [2, 3, 7]
+
+    def test_a_replaced_attempt_deletes_nothing(self, tmp_path, monkeypatch):
+        first = self.attempt(tmp_path, monkeypatch, 1)
+        first.save(5)
+        second = self.attempt(tmp_path, monkeypatch, 2)
+        second.save(10)
+        with pytest.raises(LockLostError, match="this process is attempt 1"):
+            first.delete(5)
+        third = self.attempt(tmp_path, monkeypatch, 2)
+        third.save(15)
+        with pytest.raises(LockLostError, match=r"this process is writer 2\.0\.1"):
+            second.delete(5)
+        third.delete(5)
+        assert third.all_steps() == [10, 15]
+
     def test_saving_by_hand_tells_of_a_disk_that_takes_no_note(self, tmp_path, monkeypatch):
         def refuse(storage, path, **options):
             raise OSError(28, "No space left on device")

@@ -38,9 +38,12 @@ def wait_for(terminal: Terminal, text: str) -> None:
 
 def test_at_a_terminal_a_run_has_its_time_and_its_last_line_and_nothing_stays_of_it() -> None:
     terminal = Terminal()
-    line = StatusLine(terminal, began=time.monotonic() - 12)
+    began = time.monotonic() - 12
+    line = StatusLine(terminal, began=began)
     with line.showing("left alone", expected_seconds=None):
-        wait_for(terminal, "12.0 s  left alone")
+        wait_for(terminal, " s  left alone")
+        seconds = float(terminal.getvalue().partition(" s  left alone")[0].removeprefix("\r\x1b[K"))
+        assert 12 <= seconds <= time.monotonic() - began + 0.05
         line.said("\x1b[2Jepoch 3: loss 0.4")
         line.said("  ")
         wait_for(terminal, r"left alone  \x1b[2Jepoch 3: loss 0.4")

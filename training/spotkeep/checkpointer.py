@@ -496,6 +496,7 @@ class Checkpointer:
 
         Raises:
             MissingCheckpointError: If there is no checkpoint of this step.
+            LockLostError: If a later writer of the run has begun, whose checkpoints these are now.
             SaveError: If the disk refuses.
             RemoteError: If S3 refuses.
             UsageError: If `step` is no number of steps.

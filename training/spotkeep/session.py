@@ -317,7 +317,7 @@ class Session:
         problem = self._try_to_begin_writing()
         if problem is not None:
             self._setup.schedule.tried(step, time.monotonic())
-            self.saves.report_failure(step, problem)
+            self.saves.report_failure(step, problem, makes_room=not isinstance(problem, RemoteError))
             return
         self.saves.try_to_begin(step, reason=reason, progress=self._progress.as_saved(self.made_by))
 
@@ -350,11 +350,13 @@ class Session:
 
         Raises:
             MissingCheckpointError: If there is none of this step.
+            LockLostError: If a later writer of the run has begun, whose checkpoints these are now.
             SaveError: If the disk refuses.
             RemoteError: If S3 refuses.
         """
         self.wait_until_over()
         self.tier.finish(lambda: self._setup.watch.seconds_left)
+        self.ranks.together(self._require_lock)
         self.ranks.together(partial(self._delete, step))
         if self.restored is not None:
             self.restored = replace(self.restored, newer_steps=self.restored.newer_steps - {step})
@@ -503,6 +505,7 @@ class Session:
         return chosen, [other for other in saved.steps() if other > chosen]
 
     def _delete(self, step: int) -> None:
+        self.ranks.directory.writer_notes.require_no_later_writer()
         if self.ranks.is_first:
             self._saved.require(step)
         self._saved.remove(step)

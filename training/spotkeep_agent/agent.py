@@ -331,7 +331,7 @@ class Agent:
             try:
                 put_spec(self._files, job.training)
             except OSError as error:
-                return Leaving(f"the volume cannot be written: {error}", failed=True)
+                return Leaving(f"the volume cannot be written: {with_hint(error)}", failed=True)
             try:
                 process = self._start(job)
             except OSError as error:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 
 class CheckpointState(StrEnum):
-    """The state of a checkpoint, as far as it is known before any data are read."""
+    """The state of a checkpoint. `SIZES_RIGHT` needs no reading of its data, and `WHOLE` says that all was verified."""
 
+    SIZES_RIGHT = "sizes right"
     WHOLE = "whole"
     UNFINISHED = "unfinished"
     DAMAGED = "damaged"
@@ -39,7 +40,7 @@ class CheckpointSummary:
 
     Attributes:
         step: Completed steps.
-        state: Its state.
+        state: `sizes right`, `unfinished`, `damaged` or `newer format`.
         problem: The problem with it, or empty for none.
         size: Bytes on the disk, without the platform's markers.
         files: Number of files, without the platform's markers.
@@ -90,7 +91,7 @@ def summaries(place: CheckpointPlace) -> list[CheckpointSummary]:
 def _summary(place: CheckpointPlace, step: int) -> CheckpointSummary:
     found = place.files(step)
     own = {name: size for name, size in found.items() if not name.endswith((UPLOADING_SUFFIX, UPLOADED_SUFFIX))}
-    manifest, state, problem = None, CheckpointState.WHOLE, ""
+    manifest, state, problem = None, CheckpointState.SIZES_RIGHT, ""
     if MANIFEST_NAME not in own:
         state, problem = CheckpointState.UNFINISHED, "no manifest, so no reader takes it"
     else:

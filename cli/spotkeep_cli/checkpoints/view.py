@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.checkpoints.listing import CheckpointSummary, VerifiedCheckpoint
 
 _STYLES = {
+    CheckpointState.SIZES_RIGHT: "",
     CheckpointState.WHOLE: "green",
     CheckpointState.UNFINISHED: "yellow",
     CheckpointState.DAMAGED: "bold red",

@@ -45,7 +45,7 @@ Step = Annotated[
 
 @app.command()
 def ls(context: typer.Context, target: Target, *, as_json: AsJson = False) -> None:
-    """List the checkpoints, newest first: sizes are compared, data are not read."""
+    """List the checkpoints, newest first: sizes are compared, checksums are not."""
     from spotkeep_cli.checkpoints.listing import summaries
     from spotkeep_cli.checkpoints.view import checkpoint_list
 
@@ -68,7 +68,7 @@ def ls(context: typer.Context, target: Target, *, as_json: AsJson = False) -> No
     if unread := inspection.place.unread:
         terminal.remark(f"Not read, because a later writer of the run had begun: {', '.join(sorted(unread))}")
     terminal.show_next(
-        NextStep(command=inspection.command("verify"), what="read every byte"),
+        NextStep(command=inspection.command("verify"), what="verify the checksums"),
         NextStep(command=inspection.command("show"), what="what is in the newest"),
         *others,
     )
@@ -156,7 +156,7 @@ def show(context: typer.Context, target: Target, step: Step = None, *, as_json: 
         return
     inspection.terminal.show(checkpoint_tree(manifest, entries, created=moment(created)))
     inspection.terminal.show_next(
-        NextStep(command=inspection.command("verify", str(number)), what="read every byte"),
+        NextStep(command=inspection.command("verify", str(number)), what="verify the checksums"),
         NextStep(
             command=inspection.command("export", str(number), "state.safetensors", "--format", "safetensors"),
             what="take it elsewhere",

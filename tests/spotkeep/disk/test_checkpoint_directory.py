@@ -55,6 +55,33 @@ def test_what_was_written_is_read(checkpoints):
     assert size == sum(path.stat().st_size for path in (directory.path / "step-3").iterdir())
 
 
+class ListedFolders(LocalStorage):
+    """A disk that notes the folders of checkpoints that are listed."""
+
+    def __init__(self):
+        self.listed = []
+
+    def names(self, path):
+        self.listed.append(path.name)
+        return super().names(path)
+
+
+def test_the_steps_are_found_with_one_listing_of_each_folder(checkpoints):
+    write(checkpoints(), 3, 5)
+    (checkpoints().path / "step-8").mkdir()
+    storage = ListedFolders()
+    assert checkpoints(storage=storage).steps() == [5, 3]
+    assert sorted(name for name in storage.listed if name.startswith("step-")) == ["step-3", "step-5", "step-8"]
+
+
+def test_a_step_that_is_not_whole_is_looked_for_once(checkpoints):
+    (checkpoints().path / "step-8").mkdir(parents=True)
+    storage = ListedFolders()
+    with pytest.raises(DamagedCheckpointError):
+        checkpoints(storage=storage).read_manifest(8)
+    assert storage.listed.count("step-8") == 1
+
+
 def test_steps_are_numbers_and_the_newest_comes_first(checkpoints):
     directory = checkpoints()
     write(directory, 999, 1000, 5)
@@ -188,6 +215,38 @@ def test_a_full_disk_is_reported_and_hurts_no_older_checkpoint(checkpoints, faul
             write(checkpoints(storage=faulty_storage(free_bytes=free_bytes)), 2)
         assert [path.name for path in checkpoints().path.iterdir()] == ["step-1"], "what was written of it is removed"
     assert newest_good(checkpoints()) == 1
+
+
+REFUSALS = {
+    errno.ENOSPC: "give the job a larger volume",
+    errno.EDQUOT: "the quota is used up",
+    errno.EROFS: "the file system is read-only",
+    errno.EACCES: "this user may not write there",
+    errno.EPERM: "this user may not write there",
+    errno.EIO: "the device has failed",
+    errno.ENXIO: "name a folder on another disk",
+}
+
+
+@pytest.mark.parametrize("number", REFUSALS)
+@pytest.mark.parametrize("act", ["begin", "write", "remove"])
+def test_a_disk_that_refuses_is_named_with_what_helps_against_that(checkpoints, monkeypatch, number, act):
+    def refuse(*arguments, **options):
+        raise OSError(number, os.strerror(number))
+
+    directory = checkpoints()
+    write(directory, 1)
+    for operation in ("create", "remove_file"):
+        monkeypatch.setattr(directory._storage, operation, refuse)
+    acts = {
+        "begin": lambda: directory.begin((1, 0), step=None),
+        "write": lambda: write(directory, 2),
+        "remove": lambda: directory.remove(1),
+    }
+    with pytest.raises(SaveError) as refused:
+        acts[act]()
+    assert f": {os.strerror(number)}; " in str(refused.value)
+    assert [other for other in {*REFUSALS.values()} if other in str(refused.value)] == [REFUSALS[number]]
 
 
 def test_a_disk_that_takes_a_few_bytes_at_a_time_gets_all_of_them(checkpoints, faulty_storage):
@@ -366,8 +425,20 @@ def writer(checkpoints, attempt, *, step=None):
     return directory
 
 
+def without_note(checkpoints, faulty_storage, attempt):
+    """A writer of a run on a full disk, which has refused its note."""
+    directory = checkpoints(storage=faulty_storage(free_bytes=0))
+    with pytest.raises(SaveError):
+        directory.begin((attempt, 0), step=None)
+    return directory
+
+
 def names(directory):
     return sorted(path.name for path in directory.path.iterdir())
+
+
+def folders(directory):
+    return [name for name in names(directory) if name.startswith("step-")]
 
 
 class TestWritersOfARun:
@@ -511,6 +582,32 @@ class TestWritersOfARun:
     def test_a_full_disk_names_the_note_and_the_way_out(self, checkpoints, faulty_storage):
         with pytest.raises(SaveError, match=r"the note of the writer 1\.0\.1 cannot be written .* No space left"):
             checkpoints(storage=faulty_storage(free_bytes=0)).begin((1, 0), step=None)
+
+    @pytest.mark.parametrize("attempt", [1, 2])
+    def test_a_writer_without_a_note_makes_room_from_those_before_it(self, checkpoints, faulty_storage, attempt):
+        write(writer(checkpoints, 1), 5, 10, 15)
+        refused = without_note(checkpoints, faulty_storage, attempt)
+        assert refused.prune(Retention(last=2)) == [5]
+        assert folders(refused) == ["step-10-1.0.1", "step-15-1.0.1"]
+
+    @pytest.mark.parametrize("attempt", [1, 2])
+    @pytest.mark.parametrize("later", [1, 2, 3])
+    def test_a_writer_without_a_note_removes_nothing_once_another_one_has_begun(
+        self, checkpoints, faulty_storage, attempt, later
+    ):
+        write(writer(checkpoints, 1), 5, 10, 15)
+        refused = without_note(checkpoints, faulty_storage, attempt)
+        write(writer(checkpoints, max(attempt, later), step=15), 20, 25)
+        before = names(refused)
+        assert refused.prune(Retention(last=2)) == []
+        assert names(refused) == before
+
+    def test_a_writer_without_a_note_leaves_the_folders_of_its_token_to_its_owner(self, checkpoints, faulty_storage):
+        write(writer(checkpoints, 1), 5, 10, 15)
+        refused = without_note(checkpoints, faulty_storage, 2)
+        shutil.copytree(refused.path / "step-5-1.0.1", refused.path / "step-5-2.0.1")
+        refused.prune(Retention(last=2))
+        assert folders(refused) == ["step-10-1.0.1", "step-15-1.0.1", "step-5-2.0.1"]
 
     def test_wherever_the_process_dies_the_next_writer_goes_on_from_what_was_durable(
         self, tmp_path, checkpoints, faulty_storage, crash

@@ -22,23 +22,16 @@ from spotkeep.integrations import virtual_ranks_refusals  # noqa: E402
 from spotkeep.integrations.virtual_ranks import VirtualRanks  # noqa: E402
 from spotkeep.integrations.virtual_ranks_gradients import norm_of, squares_on_grid  # noqa: E402
 from spotkeep.integrations.virtual_ranks_refusals import problems_of_training  # noqa: E402
-from tests.spotkeep.ranks.test_distributed_training import Server, Trainings  # noqa: E402
+from tests.spotkeep.ranks.trainings import Trainings  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.long]
 
 STEPS = 7
 
 
-@pytest.fixture(scope="module")
-def server():
-    server = Server()
-    yield server
-    server.close()
-
-
 @pytest.fixture
-def train(server, tmp_path):
-    trainings = Trainings(server, tmp_path)
+def train(rank_server, tmp_path):
+    trainings = Trainings(rank_server, tmp_path)
 
     def run(wrapper, world_size, *, directory="checkpoints", count=4, steps=STEPS, **job):
         return trainings.run(
@@ -55,7 +48,7 @@ def train(server, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def alone(server, tmp_path_factory):
+def alone(rank_server, tmp_path_factory):
     """Give the end of one process that was left alone, of each number of virtual ranks."""
     ends = {}
 
@@ -63,7 +56,7 @@ def alone(server, tmp_path_factory):
         key = (count, *job.items())
         if key not in ends:
             folder = tmp_path_factory.mktemp("alone")
-            run = Trainings(server, folder).run(
+            run = Trainings(rank_server, folder).run(
                 folder / "checkpoints", kind="virtual", wrapper="none", world_size=1, count=count, steps=STEPS, **job
             )
             assert run.codes == [0], run.output

@@ -20,6 +20,8 @@ import warnings
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spotkeep import ResumableTraining, UsageError
 
@@ -29,12 +31,21 @@ from torch.utils.data import (  # noqa: E402
     ChainDataset,
     DataLoader,
     Dataset,
+    DistributedSampler,
     IterableDataset,
     RandomSampler,
+    SequentialSampler,
 )
 
+from spotkeep.loops import torch_batches  # noqa: E402
 from spotkeep.loops.resumable_training import _described as described_loader  # noqa: E402
-from spotkeep.loops.torch_batches import KeyedCollate, KeyedDataset, KeyedIndex  # noqa: E402
+from spotkeep.loops.torch_batches import (  # noqa: E402
+    KeyedCollate,
+    KeyedDataset,
+    KeyedIndex,
+    batches_from,
+    order_facts,
+)
 
 pytestmark = pytest.mark.torch
 
@@ -535,6 +546,99 @@ def test_batches_that_were_seen_are_not_loaded_again(tmp_path):
     seen, loader = run(make, tmp_path)
     assert len(loader.dataset.loaded) == EPOCHS * COUNT - 9
     assert len(seen) == EPOCHS * COUNT / 3
+
+
+def dealt(*, seed=0, **options):
+    rows = Augmented()
+    sampler = DistributedSampler(rows, num_replicas=2, rank=1, seed=seed, shuffle=True)
+    return DataLoader(rows, sampler=sampler, **{"batch_size": 1, **options})
+
+
+# Each has six batches in an epoch.
+FAR_BEHIND = {
+    "in order": lambda: DataLoader(Augmented(), 2),
+    "in order, one by one": lambda: DataLoader(Augmented(), sampler=SequentialSampler(range(6)), batch_size=None),
+    "in order, the last left out": lambda: DataLoader(range(13), 2, drop_last=True),
+    "in order, workers": lambda: DataLoader(Augmented(), 2, num_workers=2),
+    "dealt out": dealt,
+    "dealt out, one by one": lambda: dealt(batch_size=None),
+    "dealt out, workers that stay": lambda: dealt(num_workers=1, persistent_workers=True),
+    "Fabric": lambda: fabric(DataLoader(Augmented(), 2)),
+}
+NOT_A_FUNCTION = {"shuffled": lambda: DataLoader(Augmented(), 2, shuffle=True)}
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The batches of indices that samplers were asked for."""
+    numbers = []
+    take = torch_batches.index_bytes
+    monkeypatch.setattr(torch_batches, "index_bytes", lambda index: numbers.append(index) or take(index))
+    return numbers
+
+
+@pytest.mark.parametrize(
+    ("name", "passed_over"),
+    [
+        *(pytest.param(name, 0, marks=pytest.mark.enable_socket if "workers" in name else []) for name in FAR_BEHIND),
+        ("shuffled", 4),
+    ],
+)
+def test_an_order_that_follows_from_its_numbers_is_gone_on_with_and_not_passed_over(tmp_path, asked, name, passed_over):
+    make = {**FAR_BEHIND, **NOT_A_FUNCTION}[name]
+    expected = run(make, tmp_path / "undisturbed")[0]
+    assert len(expected) == 6 * EPOCHS
+    assert run(make, tmp_path / "run", stop_after=4)[0] is None
+    asked.clear()
+    assert run(make, tmp_path / "run")[0] == expected
+    again = int(name == "Fabric")  # it loads the batch before once more
+    assert len(asked) == 6 * EPOCHS - 4 + passed_over + again
+
+
+@pytest.mark.parametrize("name", ["in order", "dealt out", "Fabric"])
+@pytest.mark.parametrize("unknown", ["then", "now"])
+def test_where_its_numbers_are_not_known_the_batches_are_compared(tmp_path, asked, name, unknown, monkeypatch):
+    make = FAR_BEHIND[name]
+    expected = run(make, tmp_path / "undisturbed")[0]
+    for moment, stop_after in (("then", 2), ("then", 3), ("now", None)):
+        with monkeypatch.context() as patched:
+            if moment == unknown:
+                patched.setattr(torch_batches, "order_facts", lambda sampler: None)
+            asked.clear()
+            seen = run(make, tmp_path / "run", stop_after=stop_after)[0]
+    assert seen == expected
+    assert len(asked) == 6 * EPOCHS
+
+
+def test_another_torch_may_deal_out_another_order(tmp_path, asked, monkeypatch):
+    assert run(dealt, tmp_path, stop_after=4)[0] is None
+    monkeypatch.setattr(torch_batches, "__version__", "9.0")
+    asked.clear()
+    run(dealt, tmp_path)
+    assert len(asked) == 6 * EPOCHS
+
+
+def test_another_seed_is_refused(tmp_path):
+    assert run(dealt, tmp_path, stop_after=4)[0] is None
+    with pytest.raises(UsageError, match="does not give the batches that were trained on"):
+        run(lambda: dealt(seed=1), tmp_path)
+
+
+@given(data=st.data(), length=st.integers(1, 40), size=st.integers(0, 7), drop_last=st.booleans())
+def test_the_batches_from_a_place_on_are_those_of_the_whole_pass(data, length, size, drop_last):
+    rows = range(length)
+    if data.draw(st.booleans()):
+        sampler = SequentialSampler(rows)
+    else:
+        ranks = data.draw(st.integers(1, 5))
+        shuffle, rank = data.draw(st.booleans()), data.draw(st.integers(0, ranks - 1))
+        sampler = DistributedSampler(rows, ranks, rank, shuffle, data.draw(st.integers(0, 9)), data.draw(st.booleans()))
+        sampler.set_epoch(data.draw(st.integers(0, 9)))
+    if size:
+        sampler = BatchSampler(sampler, size, drop_last)
+    first = data.draw(st.integers(0, len(sampler) + 1))
+    assert list(batches_from(sampler, first)) == list(sampler)[first:]
+    assert order_facts(sampler) is not None
 
 
 class Scaled(Augmented):

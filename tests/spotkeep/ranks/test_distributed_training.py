@@ -11,7 +11,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter, defaultdict
 from contextlib import suppress
@@ -21,109 +20,24 @@ from pathlib import Path
 import pytest
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
-from spotkeep.events import EVENT_PREFIX
 from spotkeep.ranks.rank_shares import differing_paths
-from tests.forking import environment_of_script
 from tests.spotkeep.ranks.distributed_ranks import parts_of
+from tests.spotkeep.ranks.trainings import STEPS, Trainings
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.long]
 
-STEPS = 14
-LIMIT_SECONDS = 40
-
-
-class Server:
-    """Runs the ranks of one training after another; see `distributed_ranks`."""
-
-    def __init__(self):
-        script = Path(__file__).parent / "distributed_ranks.py"
-        self._process = subprocess.Popen(
-            [sys.executable, script],
-            env=environment_of_script(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def start(self, job):
-        self._process.stdin.write(json.dumps(job) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
-
-    def ends(self):
-        return json.loads(self._process.stdout.readline())
-
-    def close(self):
-        self._process.stdin.close()
-        self._process.wait(LIMIT_SECONDS)
-        self._process.stdout.close()
-
-
-class Run:
-    """How one training ended."""
-
-    def __init__(self, out, codes):
-        self.codes = codes
-        self.out = out
-        self.output = [Path(f"{out}.{rank}").read_text() for rank in range(len(codes))]
-        self.results = [
-            json.loads(path.read_text()) if (path := Path(f"{out}.{rank}.json")).exists() else None
-            for rank in range(len(codes))
-        ]
-
-    def printed(self, rank=0):
-        lines = self.output[rank].splitlines()
-        return [json.loads(line.removeprefix(EVENT_PREFIX)) for line in lines if line.startswith(EVENT_PREFIX)]
-
-    def events(self, kind):
-        return [event for event in self.printed() if event["event"] == kind]
-
-    @property
-    def state(self):
-        """All that must be equal to the bit."""
-        return [(result["weights"], result["own"]) for result in self.results]
-
-    @property
-    def began(self):
-        return [result["began"] for result in self.results]
-
-
-class Trainings:
-    def __init__(self, server, folder):
-        self._server = server
-        self._folder = folder
-        self._count = 0
-
-    def run(self, directory, *, world_size=2, kill=None, **job):
-        """Run a training; `kill` gets the processes' numbers and rank 0's output while it runs."""
-        self._count += 1
-        out = self._folder / f"out-{self._count}"
-        directory = [str(one) for one in directory] if isinstance(directory, list) else str(directory)
-        whole = {"steps": STEPS, "limit_seconds": LIMIT_SECONDS, "world_size": world_size, "directory": directory}
-        pids = self._server.start({**whole, "out": str(out), **job})
-        if kill is not None:
-            kill(pids, Path(f"{out}.0"))
-        return Run(out, self._server.ends())
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = Server()
-    yield server
-    server.close()
-
 
 @pytest.fixture
-def train(server, tmp_path):
-    return Trainings(server, tmp_path).run
+def train(rank_server, tmp_path):
+    return Trainings(rank_server, tmp_path).run
 
 
 @pytest.fixture(scope="module")
-def undisturbed(server, tmp_path_factory):
+def undisturbed(rank_server, tmp_path_factory):
     """Gives the end of a training on so many ranks that nothing happened to, and its checkpoints."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    trainings = Trainings(server, folder)
+    trainings = Trainings(rank_server, folder)
 
     @functools.cache
     def train(world_size=2):

@@ -15,7 +15,7 @@ from spotkeep.disk.manifest import Progress
 from spotkeep.disk.retention import Retention
 from spotkeep.disk.staged_state import StagedState
 from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UploadWatch
-from spotkeep.errors import LockLostError, SaveError, UsageError
+from spotkeep.errors import LockLostError, RemoteError, SaveError, UsageError
 from spotkeep.ranks import shared_directory
 from spotkeep.ranks.rank_shares import encode_share, view_for
 from spotkeep.ranks.shared_directory import SharedDirectory
@@ -140,6 +140,16 @@ def test_a_rank_that_cannot_begin_lets_the_others_know(world, tmp_path):
     assert "rank 1: MemoryError: no room for a copy" in str(failed)
     assert CheckpointDirectory(tmp_path).steps() == []
     assert [path.name for path in tmp_path.iterdir()] == []
+
+
+def test_s3_that_refuses_the_note_is_no_full_disk_on_any_rank(world, tmp_path):
+    def claim(token, writers):
+        raise RemoteError("AccessDenied")
+
+    def act(ranks):
+        SharedDirectory(tmp_path, ranks=ranks).begin((1, 0), step=None, claim=claim)
+
+    assert [(type(one), str(one)) for one in world(2).run(act)] == [(RemoteError, "AccessDenied")] * 2
 
 
 def test_a_folder_that_one_rank_cannot_make_is_named_on_every_rank(world, tmp_path, faulty_storage):

@@ -16,7 +16,7 @@ from spotkeep.remote.remote_checkpoints import RemoteCheckpoints
 from spotkeep.remote.s3_objects import S3Place
 
 pytest.importorskip("torch")
-from tests.spotkeep.ranks.test_distributed_training import Server, Trainings
+from tests.spotkeep.ranks.trainings import Trainings
 
 pytestmark = [pytest.mark.torch, pytest.mark.long]
 
@@ -24,28 +24,21 @@ AWS = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SE
 HOSTS = 3
 
 
-@pytest.fixture(scope="module")
-def server():
-    server = Server()
-    yield server
-    server.close()
-
-
 @pytest.fixture
-def undisturbed(server, tmp_path):
-    run = Trainings(server, tmp_path / "undisturbed").run
+def undisturbed(rank_server, tmp_path):
+    run = Trainings(rank_server, tmp_path / "undisturbed").run
     (tmp_path / "undisturbed").mkdir()
     return run(tmp_path / "undisturbed" / "all", world_size=HOSTS)
 
 
 @pytest.fixture
-def train(server, tmp_path, bucket, network):
+def train(rank_server, tmp_path, bucket, network):
     environment = {name: os.environ[name] for name in AWS if name in os.environ}
     environment["SPOTKEEP_CHECKPOINT_URI"] = f"s3://{bucket.name}/run"
 
     def run(directories=None, **job):
         directories = directories or disks(tmp_path)
-        return Trainings(server, tmp_path).run(directories, environment=environment, world_size=HOSTS, **job)
+        return Trainings(rank_server, tmp_path).run(directories, environment=environment, world_size=HOSTS, **job)
 
     return run
 

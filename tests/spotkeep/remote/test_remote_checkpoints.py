@@ -472,7 +472,7 @@ def test_a_disk_that_is_too_small_is_reported_before_anything_is_fetched(machine
     monkeypatch.setattr(
         "spotkeep.remote.remote_checkpoints.shutil.disk_usage", lambda path: type("", (), {"free": 100})
     )
-    with pytest.raises(SaveError, match="is the disk large enough"):
+    with pytest.raises(SaveError, match="that much is not free; the disk is full: give the job a larger volume"):
         remote.fetch(3, cancelled=NEVER)
 
 

@@ -212,6 +212,16 @@ def test_a_failing_upload_is_reported_and_does_not_end_the_training(tmp_path, re
     assert "the newest checkpoint in S3 is none" in failed[-1]["problem"]
 
 
+def test_a_place_that_takes_no_note_costs_no_older_checkpoint_of_this_machine(tmp_path, remote, network, monkeypatch):
+    with Checkpointer({"n": 0}, tmp_path, every_steps=1, keep_last=4) as outside:
+        list(outside.steps(4))
+    monkeypatch.setenv("SPOTKEEP_ATTEMPT", "1")
+    network.fault = lambda request: 403 if request.startswith("PUT") else None
+    with Checkpointer({"n": 0}, tmp_path, every_steps=1, remote=remote) as checkpointer:
+        list(checkpointer.steps(6))
+    assert checkpointer.all_steps() == [1, 2, 3, 4]
+
+
 def test_a_pause_waits_until_its_checkpoint_is_in_s3(tmp_path, remote, job_events, monkeypatch):
     monkeypatch.setenv("SPOTKEEP_PAUSE_AT_STEP", "3")
     assert train(tmp_path / "first", 7, remote=remote) == ([0, 1, 2], 0)

@@ -251,13 +251,25 @@ def test_trainings_with_a_folder_of_their_own_are_named(saved: Path, spotkeep: A
     assert "A resume takes step 100." in spotkeep("checkpoints", "verify", "folds/fold-2").output
 
 
+def test_a_list_calls_no_checkpoint_whole_whose_data_it_has_not_read(saved: Path, spotkeep: Any) -> None:
+    flip(saved / "step-300" / "data-00000.bin", 100)
+    listed = spotkeep("checkpoints", "ls", "checkpoints")
+    assert [one["state"] for one in json.loads(spotkeep("checkpoints", "ls", "checkpoints", "--json").stdout)] == [
+        "sizes right"
+    ] * 3
+    assert "whole" not in listed.output
+    assert "spotkeep checkpoints verify checkpoints  verify the checksums" in listed.output
+    verified = json.loads(spotkeep("checkpoints", "verify", "checkpoints", "--json").stdout)["checkpoints"]
+    assert [(one["step"], one["state"]) for one in verified] == [(300, "damaged"), (200, "whole")]
+
+
 def test_what_is_unfinished_or_newer_is_said(saved: Path, spotkeep: Any) -> None:
     (saved / "step-300" / "manifest.json").unlink()
     newer = b'{"format":99,"library":"spotkeep 9.0.0"}'
     digest = hashlib.sha256(newer).hexdigest().encode()
     (saved / "step-200" / "manifest.json").write_bytes(b'{"sha256":"' + digest + b'","manifest":' + newer + b"}\n")
     listed = json.loads(spotkeep("checkpoints", "ls", "checkpoints", "--json").stdout)
-    assert [one["state"] for one in listed] == ["unfinished", "newer format", "whole"]
+    assert [one["state"] for one in listed] == ["unfinished", "newer format", "sizes right"]
     result = spotkeep("checkpoints", "verify", "checkpoints")
     assert "A resume stops at step 200: it needs the newer version." in result.output
     assert result.exit_code == ExitCode.USAGE

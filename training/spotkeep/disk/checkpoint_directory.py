@@ -52,7 +52,7 @@ from .manifest import (
 )
 from .retention import Candidate, Retention
 from .staged_state import FileImage, StagedState
-from .storage import LocalStorage, ReadableFile
+from .storage import LocalStorage, ReadableFile, disk_advice
 from .upload_markers import UploadWatch
 from .writer_notes import WriterNotes
 from .writers import Token, Writers, folder_name, folders_to_remove, parse_folder
@@ -165,8 +165,8 @@ class CheckpointDirectory:
 
     def steps(self) -> list[int]:
         """List the steps that have a directory with a manifest, newest first. Nothing is verified."""
-        chosen = self.writer_notes.writers().chosen(self._checkpoints(), is_whole=self._has_manifest)
-        self._folders = {step: name for step, name in chosen.items() if self._has_manifest(name)}
+        whole = set(filter(self._has_manifest, self._checkpoints()))
+        self._folders = self.writer_notes.writers().chosen(whole, is_whole=whole.__contains__)
         return list(self._folders)
 
     def begin(
@@ -243,7 +243,7 @@ class CheckpointDirectory:
         """
         name = f"{self.name(step)}/{MANIFEST_NAME}"
         try:
-            raw = self._storage.read(self._at(step) / MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
+            raw = self._storage.read(self.path / name, max_bytes=MAX_MANIFEST_BYTES)
             manifest = parse_manifest(bytes(raw))
         except (OSError, ValueError) as error:
             raise _damage(name, error) from error
@@ -339,9 +339,10 @@ class CheckpointDirectory:
 
         The newest good ones stay, at least two, and everything newer than the oldest one of them. Of the older ones
         those stay that `Retention` spares. SageMaker copies the directory and mirrors deletions. There nothing is
-        removed before two of the kept ones have been copied. A writer that has lost its lock removes nothing.
+        removed before two of the kept ones have been copied. A writer that has lost its lock removes nothing. One whose
+        note the disk has refused removes those of the writers before it, because a full disk is the usual reason.
         """
-        if self.writer_notes.later_writer() is not None:
+        if not self.writer_notes.may_remove():
             return []
         kept: list[int] = []
         candidates = iter(self._step_directories())
@@ -381,7 +382,8 @@ class CheckpointDirectory:
                 self._clear(folder)
         except OSError as error:
             raise SaveError(
-                f"{self.name(step)} in {self.path} could not be removed: {error.strerror or error}"
+                f"{self.name(step)} in {self.path} could not be removed: {error.strerror or error}; "
+                f"{disk_advice(error)}"
             ) from error
         self._folders.pop(step, None)
 
@@ -447,7 +449,7 @@ class CheckpointDirectory:
 
     def _folders_of(self, step: int) -> list[Path]:
         """List the directories of a step, except for those of later writers."""
-        names = folders_to_remove(self._storage.names(self.path), step=step, by=self.writer_notes.token)
+        names = folders_to_remove(self._storage.names(self.path), step=step, by=self.writer_notes.removes_up_to)
         return [self.path / name for name in names]
 
     def _try_to_clear(self, target: Path) -> bool:
@@ -552,10 +554,10 @@ class CheckpointDirectory:
         return tuple(self._storage.fingerprint(self._at(step) / name) for name in names)
 
     def _refusal(self, step: int, error: OSError) -> str:
-        hint = "older checkpoints are as they were"
-        if error.errno == errno.ENOSPC:
-            hint = "the disk is full: give the job a larger volume (volume_size_gb) or keep fewer checkpoints"
-        return f"the checkpoint of step {step} could not be written to {self.path}: {error.strerror or error}; {hint}"
+        return (
+            f"the checkpoint of step {step} could not be written to {self.path}, and older ones are as they were: "
+            f"{error.strerror or error}; {disk_advice(error)}"
+        )
 
 
 class _Content:

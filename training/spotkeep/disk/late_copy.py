@@ -1,8 +1,8 @@
 """The part of a copy that goes on while the training does, and the proof that the state did not change meanwhile.
 
-Linux notes writes to the memory that waits (`WrittenPages`), and a GPU adds up its tensors when the save begins. A
-checkpoint gets its manifest only when all is copied and nothing has changed. So bytes of two steps never get valid
-checksums.
+Linux notes writes to the memory that is not copied yet (`WrittenPages`), and a GPU adds up its tensors when the save
+begins. A checkpoint gets its manifest only when all is copied and nothing has changed. So bytes of two steps never get
+valid checksums.
 """
 
 from __future__ import annotations

@@ -40,6 +40,38 @@ _WRITE_FLAGS = os.O_WRONLY | _CLOEXEC
 _FILL_FLAGS = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | _CLOEXEC
 
 
+_LARGER_VOLUME = (
+    "give the job a larger volume (volume_size_gb, on EC2 volume: {size_gb: ...}), or keep fewer checkpoints"
+)
+_MAY_NOT = "this user may not write there: give it the right to, or name a folder where it has that"
+_IN_THE_WAY = "a file is where a folder has to be: move it away, or name another folder"
+_ADVICE = {
+    errno.EDQUOT: "the quota is used up: ask for a larger one, keep fewer checkpoints, or name a folder elsewhere",
+    errno.EROFS: "the file system is read-only, because it is mounted so or its device has failed (dmesg names that): "
+    "name a folder on another one",
+    errno.EACCES: _MAY_NOT,
+    errno.EPERM: _MAY_NOT,
+    errno.EIO: "the device has failed, and dmesg names the fault: name a folder on another one",
+    errno.ESTALE: "the server of this file system does not know it any more: mount it again",
+    errno.EEXIST: _IN_THE_WAY,
+    errno.ENOTDIR: _IN_THE_WAY,
+    errno.EFBIG: "a file of this size is not allowed: raise the limit (ulimit -f), or name a folder elsewhere",
+    errno.EMFILE: "this process has too many files open: raise the limit (ulimit -n)",
+}
+
+
+def disk_advice(error: OSError, *, when_full: str = _LARGER_VOLUME) -> str:
+    """Say what a user can do about a disk that refuses.
+
+    Args:
+        error: The refusal.
+        when_full: The way out of a full disk.
+    """
+    if error.errno == errno.ENOSPC:
+        return f"the disk is full: {when_full}"
+    return _ADVICE.get(error.errno or 0, "start again, or name a folder on another disk")
+
+
 class NotARegularFileError(OSError):
     """A link, a directory, a device or a pipe stands where a plain file is expected."""
 

@@ -9,7 +9,7 @@ from typing import Callable
 
 from spotkeep.errors import LockLostError, SaveError
 
-from .storage import LocalStorage
+from .storage import LocalStorage, disk_advice
 from .writers import MAX_NOTE_BYTES, NOTES_KEPT, Token, Writers, note_name, parse_note_name
 
 _MOST_CLAIMS = 20
@@ -22,6 +22,8 @@ class WriterNotes:
 
     Attributes:
         token: The token of this writer. None before it has begun, and for a writer that needs none.
+        removes_up_to: The last token whose checkpoints this process may remove. It is its own one, and before the disk
+            has taken its note the one before that. None for a process outside of any run, which may remove all.
 
     Args:
         path: The folder.
@@ -30,6 +32,7 @@ class WriterNotes:
 
     def __init__(self, path: Path, *, storage: LocalStorage) -> None:
         self.token: Token | None = None
+        self.removes_up_to: Token | None = None
         self._path = path
         self._storage = storage
         self._lost: LockLostError | None = None
@@ -95,13 +98,19 @@ class WriterNotes:
             if begun is None:
                 return
             token, writers = begun
+            # A full disk may refuse the note, and those before this writer are what makes room for it.
+            self.removes_up_to = token.predecessor
             if claim is not None and not claim(token, writers):
                 continue
             with contextlib.suppress(FileExistsError):  # another writer has just taken it
                 self._write_note(writers)
-                self.token = token
+                self.take(token)
                 return
         raise SaveError(f"{_MOST_CLAIMS} other writers have begun in {self._path} meanwhile; end them, and start again")
+
+    def take(self, token: Token | None) -> None:
+        """Write with this token from now on, which a note gives to this process or to rank 0 of its training."""
+        self.token = self.removes_up_to = token
 
     def lose(self, error: LockLostError) -> None:
         """Save nothing more, because S3 shows a later writer. Each save raises this error."""
@@ -110,10 +119,15 @@ class WriterNotes:
     def later_writer(self) -> LockLostError | None:
         """Look for a later writer than this one. Gives the error to raise, or None."""
         if self._lost is None and self.token is not None:
-            newest = max(filter(None, map(parse_note_name, self._storage.names(self._path))), default=self.token)
-            if newest > self.token:
+            newest = self._newest_note()
+            if newest is not None and newest > self.token:
                 self._lost = LockLostError(str(self._path), own=f"writer {self.token}", later=str(newest))
         return self._lost
+
+    def may_remove(self) -> bool:
+        """Say if no later writer has begun. For one without a note, no writer since it has asked for its token."""
+        newest, last = self._newest_note(), self.removes_up_to
+        return self.later_writer() is None and (last is None or newest is None or newest <= last)
 
     def require_no_later_writer(self) -> None:
         """Refuse to write once a later writer has begun.
@@ -131,6 +145,9 @@ class WriterNotes:
         for token in notes[NOTES_KEPT:]:
             with contextlib.suppress(OSError):
                 self._storage.remove_file(self._path / note_name(token))
+
+    def _newest_note(self) -> Token | None:
+        return max(filter(None, map(parse_note_name, self._storage.names(self._path))), default=None)
 
     def _read_note(self, name: str) -> Writers | None:
         try:
@@ -157,8 +174,8 @@ class WriterNotes:
             raise
         except OSError as error:
             raise SaveError(
-                f"the note of the writer {token} cannot be written to {self._path}: {error.strerror or error}; give "
-                "the job a larger volume, or a folder that it may write to"
+                f"the note of the writer {token} cannot be written to {self._path}: {error.strerror or error}; "
+                f"{disk_advice(error)}"
             ) from error
 
     def _write_whole(self, path: Path, raw: bytes) -> None:

@@ -60,6 +60,11 @@ class Token:
         """The attempt and the lease, which the run's record gives."""
         return self.attempt, self.lease
 
+    @property
+    def predecessor(self) -> Token:
+        """The token before this one. Every earlier writer has it or an earlier one."""
+        return Token(self.attempt, self.lease, self.start - 1)
+
     @classmethod
     def parse(cls, text: str) -> Token:
         """Read the text of a token.

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from spotkeep.disk.storage import disk_advice
 from spotkeep.errors import ExchangeError
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -143,7 +144,7 @@ def new_folder(target: Path, *, overwrite: bool) -> Iterator[Path]:
 
 def _unwritable(target: Path, error: OSError) -> ExchangeError:
     problem = f"{target} cannot be written: {error.strerror or error}"
-    return ExchangeError(problem, hint="name a place with room that you may write to")
+    return ExchangeError(problem, hint=disk_advice(error, when_full="name a place with more room"))
 
 
 def _sync(path: Path) -> None:

@@ -24,7 +24,7 @@ from spotkeep.disk.manifest import (
     manifest_bytes,
 )
 from spotkeep.disk.staged_state import MAX_FILE_BYTES
-from spotkeep.disk.storage import LocalStorage
+from spotkeep.disk.storage import LocalStorage, disk_advice
 from spotkeep.errors import ExchangeError, SaveError, StateError
 from spotkeep.state.encoding import encode_state
 from spotkeep.version import __version__
@@ -212,7 +212,8 @@ class _Writer:
             with contextlib.suppress(OSError):
                 self._storage.remove_tree(self._draft)
             if isinstance(error, OSError):
-                raise SaveError(f"{self._target} could not be written: {error.strerror or error}") from error
+                advice = disk_advice(error, when_full="name a directory with more room")
+                raise SaveError(f"{self._target} could not be written: {error.strerror or error}; {advice}") from error
             raise
         return size
 

@@ -30,6 +30,13 @@ class PassDigest:
         self._last = b""
         self._marks: list[bytes] = []
 
+    @classmethod
+    def of(cls, saved: Mapping[str, Any], *, count: int) -> PassDigest:
+        """Give the digest that `state_dict` gave after so many batches, to go on with."""
+        digest = cls()
+        digest.count, digest._last, digest._marks = count, saved["last"], _marks(saved)
+        return digest
+
     def add(self, batch: bytes) -> None:
         """Go on with a batch's `index_bytes` or `content_bytes`."""
         self._last = hashlib.blake2b(batch, key=self._last, digest_size=16).digest()
@@ -53,8 +60,7 @@ class PassDigest:
         """
         if saved["last"] == self._last:
             return
-        marks = [saved["marks"][start : start + 16] for start in range(0, len(saved["marks"]), 16)]
-        same = sum(1 for one, other in zip(marks, self._marks) if one == other)
+        same = sum(1 for one, other in zip(_marks(saved), self._marks) if one == other)
         first = 0 if not same else 1 << (same - 1)
         end = min(1 << same, self.count)
         where = f"batch {end}" if end == first + 1 else f"a batch from {first + 1} to {end}"
@@ -65,6 +71,11 @@ class PassDigest:
             "what decides it: training.loader(loader, state=[sampler]). If the data or the seed was changed, change it "
             "back"
         )
+
+
+def _marks(saved: Mapping[str, Any]) -> list[bytes]:
+    marks: bytes = saved["marks"]
+    return [marks[start : start + 16] for start in range(0, len(marks), 16)]
 
 
 def index_bytes(index: Any) -> bytes:

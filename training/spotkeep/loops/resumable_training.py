@@ -290,6 +290,7 @@ class ResumableLoader:
             _logger.warning("%s, from here on %d ranks: %s", self._source.name, world_size, remark)
         source = {
             **saved["source"],
+            "sampler": None,  # each rank passes over its batches, and compares them
             "digest": place.digest,
             "as_of": place.as_of,
             "ranks": f" on {world_size} ranks in place of {len(ranks['loaders'])}",

@@ -1,9 +1,10 @@
 """torch's DataLoader with passes that can resume in the middle without loading the earlier batches.
 
 The script's loader stays unchanged. A copy of it gets the samplers and the dataset of this module. In the middle of a
-pass the sampler gives the indices of the earlier batches again, and none is loaded. Loading in this process draws
-random numbers between the training's, and those are saved with it. A worker's random numbers cannot be saved. So there
-each batch is loaded with random numbers of its own, which depend on the pass and the number of the batch.
+pass the sampler gives the indices of the earlier batches again, and none is loaded. Where the order is a function of
+numbers that the sampler has, the indices are not given again either. Loading in this process draws random numbers
+between the training's, and those are saved with it. A worker's random numbers cannot be saved. So there each batch is
+loaded with random numbers of its own, which depend on the pass and the number of the batch.
 
 A subclass with an `__iter__` of its own may ask for batches ahead, leave some out or put some together. There the
 earlier batches are loaded again. The loaders of accelerate and Fabric give the batches of their inner loader.
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Callable
 
-from torch import Generator
+from torch import Generator, __version__
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -56,6 +57,8 @@ _AROUND_ONE = {
     "lightning.fabric.wrappers._FabricDataLoader": "_dataloader",
     "lightning_fabric.wrappers._FabricDataLoader": "_dataloader",
 }
+_DEALING = ("num_replicas", "rank", "shuffle", "seed", "epoch", "drop_last", "num_samples", "total_size")
+"""Attributes of a DistributedSampler. With the length of its dataset they decide its order."""
 _SHARD = "accelerate.data_loader.BatchSamplerShard"
 _LOADERS = ("torch.utils.data.dataloader", "torchdata.stateful_dataloader.stateful_dataloader")
 """The modules with the `__iter__` of a DataLoader and of torchdata's StatefulDataLoader."""
@@ -198,7 +201,8 @@ class TorchBatches(BatchSource):
         """Give the position of the pass, and the facts that decide the next one."""
         indices = self._indices.this_pass
         asked, ended = (0, False) if indices is None else (indices.asked, indices.ended)
-        return {**super().state_dict(in_pass=in_pass), "asked": asked, "ended": ended}
+        facts = None if indices is None else indices.facts
+        return {**super().state_dict(in_pass=in_pass), "asked": asked, "ended": ended, "sampler": facts}
 
     def _open(self, start: PassStart) -> Iterator[Any]:
         self._start = start
@@ -211,7 +215,8 @@ class TorchBatches(BatchSource):
         # A loader around another one does something at its end, and may begin when its first batch is asked for: it
         # gives the last of the batches that were given once more.
         again = int(self._loader is not self._inner)
-        over = _PassOver(position - again, saved["asked"], ended=saved["ended"], digest=self.digest)
+        facts = None if saved["digest"] is None else saved.get("sampler")
+        over = _PassOver(position - again, saved["asked"], ended=saved["ended"], digest=self.digest, facts=facts)
         place = saved.get("as_of")
 
         def check() -> None:
@@ -224,6 +229,8 @@ class TorchBatches(BatchSource):
             self.given(next(batches, None))
         elif self._indices.this_pass is not None:
             self._indices.this_pass.arrive()
+        if self._indices.jumped:
+            self.digest = PassDigest.of(saved["digest"], count=position)
         return batches
 
     @property
@@ -249,6 +256,34 @@ class TorchBatches(BatchSource):
 def _each(sampler: Any) -> Any:
     """Give the sampler of single samples in a batch sampler of torch."""
     return sampler.sampler if type(sampler) is BatchSampler else sampler
+
+
+def order_facts(sampler: Any) -> dict[str, Any] | None:
+    """Give all that decides the batches of a sampler.
+
+    None where they follow from anything else, such as random numbers or code that is not torch's.
+    """
+    each = _each(sampler)
+    facts: dict[str, Any] = {"kind": type(each).__name__}
+    if type(each) is SequentialSampler:
+        facts["samples"] = len(each.data_source)
+    elif type(each) is DistributedSampler:
+        facts.update(samples=len(each.dataset), torch=str(__version__))
+        facts.update({name: getattr(each, name) for name in _DEALING})
+    else:
+        return None
+    if each is not sampler:
+        facts.update(batch_size=sampler.batch_size, drop_last_batch=sampler.drop_last)
+    return facts if all(type(value) in (int, bool, str) for value in facts.values()) else None
+
+
+def batches_from(sampler: Any, first: int) -> Iterator[Any]:
+    """Give the batches of a sampler with `order_facts`, from the batch number `first` on."""
+    each = _each(sampler)
+    done = first if each is sampler else first * sampler.batch_size
+    sequential = type(each) is SequentialSampler
+    rest = iter(range(len(each.data_source))[done:]) if sequential else islice(iter(each), done, None)
+    return rest if each is sampler else iter(BatchSampler(rest, sampler.batch_size, sampler.drop_last))
 
 
 def require_order_of(place: SavedPlace, sampler: Any, memory: OrderMemory, *, name: str) -> None:
@@ -299,12 +334,15 @@ class _PassOver:
         asked: Batches that the sampler was asked for. Workers are ahead of the training.
         ended: The sampler had no more then.
         digest: Takes the batches that were given.
+        facts: The `order_facts` of that pass. A sampler with the same ones begins behind these batches. None where they
+            are to be compared.
     """
 
     position: int
     asked: int
     ended: bool
     digest: PassDigest
+    facts: Mapping[str, Any] | None = None
 
 
 class _IndexPasses:
@@ -316,10 +354,12 @@ class _IndexPasses:
 
     Attributes:
         this_pass: The pass over the loader. None before it asks for it.
+        jumped: True where this pass has begun in its middle, and has given no earlier batch again.
     """
 
     def __init__(self, sampler: Any, *, keyed: bool) -> None:
         self.this_pass: _IndexPass | None = None
+        self.jumped = False
         self._next: tuple[PassStart, _PassOver | None] | None = None
         self._check: Callable[[], None] | None = None
         self._sampler = sampler
@@ -335,11 +375,19 @@ class _IndexPasses:
         return getattr(self._sampler, name)
 
     def __iter__(self) -> Iterator[Any]:
-        indices: Iterator[Any] = iter(self._sampler)
         # With workers torch asks twice, and takes what the second one gives. Who asks later is the script.
         if self._next is None or (self.this_pass is not None and self.this_pass.arrived):
+            indices: Iterator[Any] = iter(self._sampler)
             return indices
         start, over = self._next
+        key = start.key("batch") if self._keyed else None
+        facts = order_facts(self._sampler)
+        if over is not None and facts is not None and facts == over.facts:
+            self.jumped = True
+            indices = batches_from(self._sampler, over.position)
+            self.this_pass = _IndexPass(indices, key=key, over=None, first=over.position, facts=facts)
+            return self.this_pass
+        indices = iter(self._sampler)
         if isinstance(self._sampler, GlobalBatches):
             self.this_pass = _global_pass(self._sampler, start, 0 if over is None else over.position)
             return self.this_pass
@@ -347,14 +395,14 @@ class _IndexPasses:
             self._check()
         if not self._draws_at_once:
             indices = drawn_apart(indices, start)
-        self.this_pass = _IndexPass(indices, key=start.key("batch") if self._keyed else None, over=over)
+        self.this_pass = _IndexPass(indices, key=key, over=over, facts=facts)
         return self.this_pass
 
     def next_pass(
         self, start: PassStart, over: _PassOver | None = None, check: Callable[[], None] | None = None
     ) -> None:
         """Get ready for a pass over the loader, and for a check before its sampler is asked."""
-        self._next, self._check, self.this_pass = (start, over), check, None
+        self._next, self._check, self.this_pass, self.jumped = (start, over), check, None, False
 
 
 def _global_pass(sampler: GlobalBatches, start: PassStart, first: int) -> _IndexPass:
@@ -374,6 +422,7 @@ class _IndexPass:
         over: The batches to pass over.
         first: The number of batches that are left out.
         samples: The source of keys for samples. None without keys for them.
+        facts: The `order_facts` of the sampler.
 
     Attributes:
         arrived: All batches to pass over are passed over.
@@ -390,9 +439,11 @@ class _IndexPass:
         over: _PassOver | None,
         first: int = 0,
         samples: bytes | None = None,
+        facts: dict[str, Any] | None = None,
     ) -> None:
+        self.facts = facts
         self.arrived = False
-        self.asked = 0
+        self.asked = first
         self.ended = False
         self.ahead: deque[bytes] = deque()
         self._indices = indices

@@ -25,7 +25,7 @@ from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.manifest import MANIFEST_NAME, DataFile, Progress
 from spotkeep.disk.retention import Retention
 from spotkeep.disk.staged_state import FileImage
-from spotkeep.disk.storage import LocalStorage
+from spotkeep.disk.storage import LocalStorage, disk_advice
 from spotkeep.disk.upload_markers import UploadWatch
 from spotkeep.disk.writers import Token, Writers
 from spotkeep.errors import LockLostError, OtherRankError, RankLostError, RemoteError, SaveError, UsageError
@@ -108,29 +108,34 @@ class SharedDirectory(CheckpointDirectory):
 
         Raises:
             LockLostError: If a later writer of the run has begun. Other ranks may get it as OtherRankError.
-            SaveError: If the disk of a rank refuses, or S3, on every rank.
+            RemoteError: If S3 refuses, on every rank.
+            SaveError: If the disk of a rank refuses, on every rank.
         """
 
         def lead() -> Json:
             if self._ranks.rank != 0:
-                return [None, None]
+                return [None, None, None]
             try:
                 self.writer_notes.begin(lock, step=step, claim=claim)
             except LockLostError:
                 raise
-            except (SaveError, RemoteError) as error:
-                return [None, str(error)]
+            except SaveError as error:
+                return [None, str(error), None]
+            except RemoteError as error:
+                return [None, None, str(error)]
             writers = None if self.writer_notes.token is None else self.writer_notes.writers()
-            return [None if writers is None else writers.to_bytes().decode("ascii"), None]
+            return [None if writers is None else writers.to_bytes().decode("ascii"), None, None]
 
-        note, problem = together(self._ranks, lead)[0]
-        if problem is not None:
-            raise SaveError(problem)
+        note, of_disk, of_s3 = together(self._ranks, lead)[0]
+        if of_disk is not None:
+            raise SaveError(of_disk)
+        if of_s3 is not None:
+            raise RemoteError(of_s3)
 
         def follow() -> Json:
             if note is not None and self._ranks.rank != 0:
                 writers = Writers.parse(note.encode("ascii"))
-                self.writer_notes.token = writers.newest
+                self.writer_notes.take(writers.newest)
                 try:
                     if self.leads:
                         self.writer_notes.learn(writers)
@@ -330,8 +335,7 @@ def _meet(path: Path, ranks: Ranks, storage: LocalStorage, *, platform_copies: b
             found = path.stat()
         except OSError as error:
             raise SaveError(
-                f"the folder {path} of the checkpoints cannot be made: {error.strerror or error}; start the training "
-                "again, or give it a folder on another disk"
+                f"the folder {path} of the checkpoints cannot be made: {error.strerror or error}; {disk_advice(error)}"
             ) from error
         return [_machine(), found.st_dev, found.st_ino, _is_on_a_disk_of_its_own(found.st_dev)]
 

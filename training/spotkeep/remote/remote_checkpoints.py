@@ -13,6 +13,7 @@ last. After a crash in the middle of a download, the local bytes are verified an
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import hashlib
 import json
@@ -39,7 +40,7 @@ from spotkeep.disk.manifest import (
     parse_manifest,
 )
 from spotkeep.disk.retention import Candidate, Retention
-from spotkeep.disk.storage import LocalStorage, ReadableFile
+from spotkeep.disk.storage import LocalStorage, ReadableFile, disk_advice
 from spotkeep.disk.writers import (
     MAX_NOTE_BYTES,
     NOTE_PREFIX,
@@ -668,7 +669,7 @@ class RemoteCheckpoints:
         except OSError as error:
             raise SaveError(
                 f"the checkpoint of step {step} could not be downloaded from {self.place} to {self._directory.path}: "
-                f"{error.strerror or error}; is the disk large enough?"
+                f"{error.strerror or error}; {disk_advice(error)}"
             ) from error
 
     def _remove(self, folder: str, names: Collection[str]) -> None:
@@ -810,7 +811,7 @@ class RemoteCheckpoints:
             filled = os.fstat(descriptor).st_size > 0
             if not filled and shutil.disk_usage(descriptor).free < size:
                 self._storage.remove_file(path)
-                raise OSError(f"{size:,} bytes are needed for {path.name}, and that much is not free")
+                raise OSError(errno.ENOSPC, f"{size:,} bytes are needed for {path.name}, and that much is not free")
             os.ftruncate(descriptor, size)
             yield descriptor, filled
         finally:
