@@ -24,6 +24,7 @@ SpotkeepError
     ├── SourceError             the source archive or commit cannot be used
     ├── MissingToolError        a program the job needs is not in the image
     ├── HostNameError           the name of another host of the job does not resolve
+    ├── HostMeetingError        another host of the job does not come
     ├── InstallError            the script's requirements cannot be installed, or its `setup` failed
     └── CommandError            the command does not exist or may not be executed
 ```
@@ -255,6 +256,24 @@ class HostNameError(JobError):
             f"of the {hosts} hosts of this job, the names of these do not resolve after {seconds / 60:.0f} minutes: "
             f"{', '.join(missing)}. Their containers did not start, or have ended: read their logs. In a VPC, let it "
             "resolve names (enableDnsSupport) and its security group let in what comes from itself. Then launch again."
+        )
+
+
+class HostMeetingError(JobError):
+    """A host of the job does not come to the first one, so that the ranks of all hosts cannot begin.
+
+    Attributes:
+        missing: Names of the hosts that did not come.
+    """
+
+    exit_code = 68
+
+    def __init__(self, missing: Sequence[str], *, place: str, seconds: float) -> None:
+        self.missing = tuple(missing)
+        super().__init__(
+            f"these hosts of this job did not meet at {place} within {seconds / 60:.0f} minutes: {', '.join(missing)}. "
+            "Their installation or setup takes longer, or the network keeps them from it. In a VPC, let the security "
+            "group let in what comes from itself. Then launch again."
         )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from .ranks import RANK_LAUNCHERS, TORCHRUN, Ranks
 from .reading import Reader, read_json_text
 
 SPEC_CHANNEL = "spotkeep-spec"
@@ -50,6 +51,12 @@ NOT_STARTED = "not started: "
 """The beginning of the runner's failure where the image or the command is at fault.
 
 Another machine would find the same.
+"""
+
+HOST_LOST = "host lost: "
+"""The beginning of the runner's failure where another host of the job is gone.
+
+Another job goes on from the checkpoints.
 """
 
 S3_URI = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?", re.DOTALL)
@@ -185,6 +192,7 @@ class TrainingSpec:
         number: The run's number in its group, on EC2. None on SageMaker.
         mlflow: The place to which MLflow logs. None where the job file names none.
         wandb: The project of Weights & Biases to which the script logs. None where the job file names none.
+        distributed: The ranks to start on each host. None where each host runs the command as it stands.
     """
 
     command: tuple[str, ...] | str
@@ -204,6 +212,7 @@ class TrainingSpec:
     number: RunNumber | None = None
     mlflow: MlflowPlace | None = None
     wandb: WandbPlace | None = None
+    distributed: Ranks | None = None
 
     def script_variables(self, *, run: str | None) -> dict[str, str]:
         """Return the user's variables, and those that give the spec's settings to the script and its libraries.
@@ -285,6 +294,7 @@ def spec_from(reader: Reader) -> TrainingSpec:
         number=reader.nested("number", _number_from),
         mlflow=reader.nested("mlflow", _mlflow_from),
         wandb=reader.nested("wandb", _wandb_from),
+        distributed=reader.nested("distributed", _ranks_from),
     )
 
 
@@ -329,3 +339,10 @@ def _mlflow_from(reader: Reader) -> MlflowPlace:
 
 def _wandb_from(reader: Reader) -> WandbPlace:
     return WandbPlace(project=reader.text("project"), entity=reader.optional_text("entity"))
+
+
+def _ranks_from(reader: Reader) -> Ranks:
+    processes = reader.optional_whole("processes")
+    if processes == 0:
+        reader.problems.append(f"{reader.where}.processes is 0; use 1 or more, or null for one a GPU")
+    return Ranks(launcher=reader.choice("launcher", RANK_LAUNCHERS, TORCHRUN), processes=processes)

@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import re
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ accelerate's launcher is torchrun.
 Source: `LaunchConfig` in torch/distributed/launcher/api.py, from torch 2.12 on.
 """
 _SHARE_OF_NOTICE = 0.95
+_LIST_SECONDS = 60.0
 _MASTER_PORT = "7777"
 _INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 _NOT_IN_A_NAME = re.compile(r"[^A-Z0-9_]")
@@ -53,7 +55,7 @@ class Hardware:
     Attributes:
         cpus: Number of processors that this process may use.
         gpus: Number of NVIDIA devices.
-        neurons: Number of AWS Neuron devices.
+        neurons: Number of AWS Neuron cores. Where no tool lists them, of Neuron devices.
     """
 
     cpus: int
@@ -61,14 +63,33 @@ class Hardware:
     neurons: int
 
 
-def find_hardware(devices: Path = Path("/dev")) -> Hardware:
-    """Count processors and accelerators from the kernel's files, without calling any tool."""
+def find_hardware(devices: Path = Path("/dev"), *, list_neurons: Sequence[str] = ("neuron-ls", "-j")) -> Hardware:
+    """Count processors and accelerators from the kernel's files. A tool of AWS's lists the cores of Neuron devices.
+
+    Args:
+        devices: The folder of the kernel's device files.
+        list_neurons: The command that lists Neuron devices as JSON. It runs where there are such devices.
+
+    Source: `num_neurons` in `scripts/environment.py` of `sagemaker.train.container_drivers`, of the SageMaker SDK 3.
+    """
     names = [entry.name for entry in devices.iterdir()] if devices.is_dir() else []
+    neurons = sum(bool(re.fullmatch(r"neuron[0-9]+", name)) for name in names)
     return Hardware(
         cpus=usable_processors(),
         gpus=sum(bool(re.fullmatch(r"nvidia[0-9]+", name)) for name in names),
-        neurons=sum(bool(re.fullmatch(r"neuron[0-9]+", name)) for name in names),
+        neurons=(_neuron_cores(list_neurons) or neurons) if neurons else 0,
     )
+
+
+def _neuron_cores(command: Sequence[str]) -> int:
+    """Give the number of cores that a tool lists. 0 where there is no tool, or it lists none."""
+    try:
+        listed = subprocess.run(
+            list(command), stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIST_SECONDS, check=True
+        )
+        return sum(int(each["nc_count"]) for each in json.loads(listed.stdout))
+    except (OSError, subprocess.SubprocessError, ValueError, TypeError, KeyError):
+        return 0
 
 
 def command_arguments(hyperparameters: Mapping[str, Any], *, as_json: bool = False) -> list[str]:

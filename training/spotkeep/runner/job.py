@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
+import shlex
 import shutil
 import socket
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable
 
@@ -24,7 +27,14 @@ from spotkeep.errors import (
     JobSecretError,
     MissingToolError,
 )
-from spotkeep.notices.notice import EXIT_INTERRUPTED, NOTICE_FILE_VARIABLE, all_are_done, forget_trainings, left_file
+from spotkeep.notices.notice import (
+    EXIT_INTERRUPTED,
+    NOTICE_FILE_VARIABLE,
+    all_are_done,
+    forget_trainings,
+    left_file,
+    notice_seconds,
+)
 from spotkeep.version import __version__
 from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.secret_references import without_values
@@ -43,16 +53,19 @@ from spotkeep_fleet.training_spec import (
 from .environment import command_arguments, find_hardware, job_environment
 from .exits_on_notice import EXITS_NAME, MOST_IN_A_ROW, CommandEnding, ending_of_exit_0, keep_count, take_count
 from .failure import MAX_CHARACTERS, failure_text, says_ended_by_sigterm
+from .hosts import DONE, ENDED, FAILED, INTERRUPTED, LOST, SILENT_SECONDS, HostEnding, OtherHosts, verdict
 from .installation import prepare_machine
 from .layout import JobConfiguration, JobLayout, import_root, read_configuration
+from .ranks import MeetingPlace, network_variables, ranks_command
 from .script_checkpoints.putting_aside import put_aside_cut_off
 from .secret_values import take_secret_values
 from .source import prepare_source
-from .supervision import CommandOutcome, Supervisor, bash_words
+from .supervision import CommandOutcome, Supervisor, bash_words, start_thread
 
 _MAX_SPEC_BYTES = 2**20
 _KILLED_BY_SIGTERM = 143
 _EXIT_STUCK = 1
+_LARGEST_PORT = 65_535
 _RESTARTS_NAME = "stuck-restarts.json"
 """The number of starts after a hang, beside the checkpoints. It is there only between two machines of the job."""
 MOST_SECONDS_FOR_HOST_NAMES = 900.0
@@ -60,6 +73,8 @@ MOST_SECONDS_FOR_HOST_NAMES = 900.0
 
 Source: `_dns_lookup` in `sagemaker_pytorch_container/training.py`, aws/sagemaker-pytorch-training-toolkit on GitHub.
 """
+_SECONDS_OF_LEFT_RANKS = 30.0
+"""So long ranks may take to end after a host is gone or its command has failed. Most of them wait for that host."""
 _FIRST_HOST_NAME_PAUSE_SECONDS = 0.1
 _LONGEST_HOST_NAME_PAUSE_SECONDS = 5.0
 
@@ -178,6 +193,9 @@ def _supervised(
             notice_file=notice_file,
             arguments=words,
         )
+        if spec.distributed is not None:
+            of_type = str(configuration.resources.get("current_instance_type", ""))
+            environment = {**network_variables(instance_type=of_type, hosts=len(configuration.hosts)), **environment}
         if isinstance(command, str):
             bash_words(command, [], environment=environment)  # Before anything is installed for it.
         token = None if spec.source is None else values.get(spec.source.git_secret or "")
@@ -197,6 +215,48 @@ def _supervised(
         await_host_names(configuration.hosts, is_over=lambda: supervisor.announced)
         if supervisor.announced:
             return EXIT_INTERRUPTED
+        job = _Job(spec, layout, configuration, supervisor, notice_file, environment, source, words)
+        if spec.distributed is None or len(configuration.hosts) == 1:
+            return job.train()
+        return job.train_with_others()
+    except JobError as error:
+        if supervisor.announced and isinstance(error, JobSecretError) and not error.for_good:
+            return EXIT_INTERRUPTED
+        return _not_begun(layout, error, values=supervisor.secret_values)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A job whose machine is prepared.
+
+    Attributes:
+        spec: The training's spec.
+        layout: The job's directories.
+        configuration: The platform's configuration.
+        supervisor: It runs the command.
+        notice_file: The file in which the processes of the job find a notice.
+        environment: All variables of the command.
+        source: The directory of the source.
+        words: The hyperparameters as arguments.
+    """
+
+    spec: TrainingSpec
+    layout: JobLayout
+    configuration: JobConfiguration
+    supervisor: Supervisor
+    notice_file: Path
+    environment: Mapping[str, str]
+    source: Path | None
+    words: Sequence[str]
+
+    def train(self) -> int:
+        """Run the command, and start it again after a hang. Gives the exit code.
+
+        Raises:
+            JobError: The command cannot be started.
+        """
+        spec, layout, supervisor, notice_file = self.spec, self.layout, self.supervisor, self.notice_file
+        configuration = self.configuration
         checkpoints, launch = configuration.checkpoint_directory, os.environ.get(events.LAUNCH_VARIABLE)
         exits_before = take_count(checkpoints, EXITS_NAME, launch=launch)
         restarts = take_count(checkpoints, _RESTARTS_NAME, launch=launch)
@@ -206,10 +266,10 @@ def _supervised(
             forget_trainings(notice_file)
             put_aside_cut_off(checkpoints, layout.put_aside)
             outcome = supervisor.run(
-                command,
-                arguments=words if spec.arguments != NO_ARGUMENTS else [],
-                environment=environment,
-                directory=source,
+                self._command(),
+                arguments=self.words if spec.arguments != NO_ARGUMENTS else [],
+                environment=self.environment,
+                directory=self.source,
                 metrics=spec.metrics,
                 stuck=stuck,
                 restarts=restarts,
@@ -223,26 +283,130 @@ def _supervised(
                 return _EXIT_STUCK
             restarts += 1
             events.emit("start", python=platform.python_version(), spotkeep=__version__)
-    except JobError as error:
-        if supervisor.announced and isinstance(error, JobSecretError) and not error.for_good:
-            return EXIT_INTERRUPTED
-        return _not_begun(layout, error, values=supervisor.secret_values)
-    if outcome.hung:
-        exit_code = EXIT_INTERRUPTED
-    else:
-        exit_code = _ended(
-            spec,
-            layout,
-            supervisor,
-            outcome,
-            notice_file=notice_file,
-            exits_before=exits_before,
-            checkpoints=checkpoints,
-            launch=launch,
+        if outcome.hung:
+            exit_code = EXIT_INTERRUPTED
+        else:
+            exit_code = _ended(
+                spec,
+                layout,
+                supervisor,
+                outcome,
+                notice_file=notice_file,
+                exits_before=exits_before,
+                checkpoints=checkpoints,
+                launch=launch,
+            )
+        if exit_code == EXIT_INTERRUPTED and restarts:
+            keep_count(checkpoints, _RESTARTS_NAME, restarts, launch=launch)
+        return exit_code
+
+    def train_with_others(self) -> int:
+        """Run the command together with those of the other hosts. Gives the exit code.
+
+        A command that waits for a host that is gone or has failed is ended, and the code is that of the reason.
+
+        Raises:
+            JobError: The command cannot be started, or another host does not come.
+        """
+        configuration, supervisor = self.configuration, self.supervisor
+        own_host = configuration.current_host
+        ended = threading.Event()
+
+        def end(ending: HostEnding) -> None:
+            if ending.kind == DONE or supervisor.announced or ended.is_set():
+                return
+            ended.set()
+            happened = "is gone" if ending.kind == LOST else f"has ended ({ending.kind})"
+            sys.stderr.write(f"spotkeep: {ending.host} {happened}, so the ranks of {own_host} are ended\n")
+            sys.stderr.flush()
+            # Ranks of an interrupted training may be saving.
+            seconds = notice_seconds() if ending.kind == INTERRUPTED else _SECONDS_OF_LEFT_RANKS
+            start_thread(lambda: supervisor.end_command(seconds=seconds), name="end-command")
+
+        with OtherHosts(
+            hosts=configuration.hosts,
+            current_host=own_host,
+            job=self.environment.get("TRAINING_JOB_NAME", ""),
+            address=self.environment["SM_MASTER_ADDR"],
+            port=_port(self.environment) + 1,
+            on_ending=end,
+        ) as others:
+            others.wait_until_all_are_there(is_over=lambda: supervisor.announced)
+            try:
+                exit_code = EXIT_INTERRUPTED if supervisor.announced or ended.is_set() else self.train()
+            except JobError as error:
+                others.say(HostEnding(own_host, FAILED, error.exit_code, str(error)))
+                raise
+            own = self._ending(exit_code, ended=ended.is_set())
+            others.say(own)
+            if own.kind in (FAILED, ENDED):
+                others.wait_for_all_endings(most_seconds=SILENT_SECONDS + 2 * _SECONDS_OF_LEFT_RANKS)
+            final = verdict(own, others.endings)
+        if final != own:
+            self._leave_reason(final.text)
+        if final.kind == INTERRUPTED:
+            # The platform takes the job. What it makes of a host that leaves before that is unknown.
+            supervisor.hold_until_noticed(seconds=notice_seconds())
+        return final.code
+
+    def _command(self) -> Sequence[str] | str:
+        """Give the command, or the one that starts its ranks on this host."""
+        spec, hosts = self.spec, self.configuration.hosts
+        if spec.distributed is None or isinstance(spec.command, str):
+            return spec.command
+        several = len(hosts) > 1
+        command = ranks_command(
+            spec.distributed,
+            command=spec.command,
+            place=MeetingPlace(
+                hosts=len(hosts),
+                host_rank=hosts.index(self.configuration.current_host),
+                address=self.environment["SM_MASTER_ADDR"] if several else "127.0.0.1",
+                port=_port(self.environment) if several else _free_port(),
+            ),
+            hardware=find_hardware(),
+            environment=self.environment,
         )
-    if exit_code == EXIT_INTERRUPTED and restarts:
-        keep_count(checkpoints, _RESTARTS_NAME, restarts, launch=launch)
-    return exit_code
+        sys.stderr.write(f"spotkeep: starts the ranks of this host: {shlex.join(command)}\n")
+        sys.stderr.flush()
+        return command
+
+    def _ending(self, exit_code: int, *, ended: bool) -> HostEnding:
+        host = self.configuration.current_host
+        if not exit_code or ended:
+            return HostEnding(host, ENDED if exit_code else DONE, exit_code)
+        if exit_code == EXIT_INTERRUPTED:
+            return HostEnding(host, INTERRUPTED, exit_code)
+        with contextlib.suppress(OSError, UnicodeError):
+            return HostEnding(host, FAILED, exit_code, self.layout.failure.read_text(encoding="utf-8"))
+        return HostEnding(host, FAILED, exit_code)
+
+    def _leave_reason(self, text: str) -> None:
+        """Replace the reason of this host's command by that of another host."""
+        if text:
+            sys.stderr.write(f"spotkeep: {text}\n")
+            _leave_failure(self.layout, text)
+        else:
+            with contextlib.suppress(OSError):
+                self.layout.failure.unlink()
+
+
+def _port(environment: Mapping[str, str]) -> int:
+    """Give the port at which the ranks of all hosts meet.
+
+    Raises:
+        ConfigurationError: The job's own value is no port.
+    """
+    given = environment["SM_MASTER_PORT"]
+    if not given.isdigit() or not 0 < int(given) < _LARGEST_PORT:
+        raise ConfigurationError(f"SM_MASTER_PORT is {given!r}; use a port of 1 to {_LARGEST_PORT - 1}")
+    return int(given)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def _ended(
@@ -268,7 +432,8 @@ def _ended(
             keep_count(checkpoints, EXITS_NAME, ending.exits_in_a_row, launch=launch)
         return ending.exit_code
     left |= outcome.exit_code in (EXIT_INTERRUPTED, _KILLED_BY_SIGTERM) or says_ended_by_sigterm(outcome.stderr_tail)
-    if supervisor.announced and left:
+    # A rank that left without a notice to this host heard of one to another host.
+    if (supervisor.announced and left) or left_file(notice_file).exists():
         return EXIT_INTERRUPTED
     _leave_failure(
         layout,

@@ -43,7 +43,7 @@ from spotkeep_fleet.training_spec import HangLimit, SearchedMetric
 from .failure import memory_kills
 from .hangs import HangWatch
 from .metric_lines import BetweenLines, MetricLines, ShownLines, write_all
-from .process_table import PROCESSES, Process, known_processes
+from .process_table import PROCESSES, Process, descendants_of, known_processes
 
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
 _BUSYBOX = "busybox"
@@ -133,6 +133,8 @@ _STDERR_FD = 2
 _TAIL_BYTES = 16 * 1024
 _DRAIN_SECONDS = 5.0
 _POLL_SECONDS = 0.1
+_KILL_SECONDS = 60.0
+"""So long SIGKILL may take. A process in a call of the kernel, such as to a lost file system, does not end."""
 _SHORTEST_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 0.02, 5.0
 _ON_SIGTERM = (
     'spotkeep_code=$?; for spotkeep_job in $(jobs -p); do wait "$spotkeep_job" || :; done; exit $spotkeep_code'
@@ -185,6 +187,7 @@ class Supervisor:
         self._notice_file = notice_file
         self._child: subprocess.Popen[bytes] | None = None
         self._is_block = False
+        self._has_ended = threading.Event()
         self._pending: list[int] = []
         self._ending_the_rest = False
         self._previous: dict[int, Any] = {}
@@ -226,6 +229,7 @@ class Supervisor:
             MissingToolError: If it is a block, and there is no bash.
         """
         self._is_block = isinstance(command, str)
+        self._has_ended.clear()
         words = (
             bash_words(command, arguments, environment=environment)
             if isinstance(command, str)
@@ -252,7 +256,7 @@ class Supervisor:
         watching = None
         if watch is not None:
             watch.spare([] if search is None else [search.pid])
-            watching = _start_thread(watch.watch, name="hangs")
+            watching = start_thread(watch.watch, name="hangs")
         exit_code = self._wait_for(child, given_up=None if watch is None else watch.given_up)
         if watch is not None and watching is not None:
             watch.note_end()
@@ -260,6 +264,7 @@ class Supervisor:
             watch.take_back_notice()
         noticed = self.announced  # one that comes from now on has not ended it
         self._child = None
+        self._has_ended.set()
         if self.announced:
             self._end_the_rest()
         kills = memory_kills() - kills_before
@@ -297,6 +302,28 @@ class Supervisor:
             terminate=lambda: self._forward(signal.SIGTERM),
             say=say,
         )
+
+    def end_command(self, *, seconds: float) -> None:
+        """Send SIGTERM to the command, and SIGKILL to its processes if it has not ended after some seconds.
+
+        Args:
+            seconds: The time for its processes to end by themselves.
+        """
+        kill_at = time.monotonic() + seconds
+        give_up_at = kill_at + _KILL_SECONDS
+        self._forward(signal.SIGTERM)
+        while not self._has_ended.wait(_POLL_SECONDS) and time.monotonic() < give_up_at:
+            child = self._child
+            if child is not None and time.monotonic() >= kill_at:
+                for pid in {child.pid, *descendants_of(child.pid, known_processes())}:
+                    _send(pid, signal.SIGKILL)
+
+    def hold_until_noticed(self, *, seconds: float) -> None:
+        """Keep this process alive for some seconds, or until a notice comes, or the platform ends it."""
+        ends = time.monotonic() + seconds
+        while self.notice is None and time.monotonic() < ends:
+            _reap_orphans()
+            time.sleep(_POLL_SECONDS)
 
     def hold_until_deadline(self) -> None:
         """Keep this process alive until the notice is over, or the platform ends it."""
@@ -339,7 +366,7 @@ class Supervisor:
             if pid != bash.pid or signum != signal.SIGTERM:
                 _send(pid, signum)
         if signum == signal.SIGTERM and not found.programs:
-            _start_thread(lambda: self._find_what_was_about_to_start(bash), name="about-to-start")
+            start_thread(lambda: self._find_what_was_about_to_start(bash), name="about-to-start")
 
     def _find_what_was_about_to_start(self, bash: subprocess.Popen[bytes]) -> None:
         """Send SIGTERM to a program that bash was starting when the signal came. bash runs its trap only after that."""
@@ -425,7 +452,7 @@ class _PassedStream:
         self._lines = lines
         self._note_life = note_life
         self._tail = b""
-        self._thread = _start_thread(self._pass_through, name="output")
+        self._thread = start_thread(self._pass_through, name="output")
 
     @property
     def tail(self) -> bytes:
@@ -453,7 +480,8 @@ class _PassedStream:
             self._lines.finish()
 
 
-def _start_thread(work: Callable[[], None], *, name: str) -> threading.Thread:
+def start_thread(work: Callable[[], None], *, name: str) -> threading.Thread:
+    """Start a thread that gets no signals."""
     thread = threading.Thread(target=work, name=name, daemon=True)
     # Signals must find the main thread, which waits in a system call and handles them there.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)

@@ -1,0 +1,346 @@
+"""The runners of a job's hosts, which begin the ranks together and hear how each other's command ends.
+
+torchrun and the libraries of a training let ranks meet and talk. They do not end a rank that waits for one on a host
+that is gone, or do so after many minutes. So the runner of each other host keeps a connection to that of the first one.
+The runners send a sign of life every few seconds. A connection that breaks, or is silent for longer, shows that a host
+is gone.
+
+A message is a line of JSON. The first host passes each ending on to all others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any, Callable
+
+from spotkeep.errors import HostMeetingError
+from spotkeep.notices.notice import EXIT_INTERRUPTED
+from spotkeep_fleet.training_spec import HOST_LOST
+
+from .supervision import start_thread
+
+DONE, INTERRUPTED, FAILED, ENDED, LOST = "done", "interrupted", "failed", "ended", "lost"
+"""The kinds of an ending. `ended` is a command that its runner ended because of another host."""
+MOST_SECONDS_FOR_HOSTS = 1_800.0
+"""So long a host waits for the others. Their installation and setup may take longer than its own."""
+SILENT_SECONDS = 60.0
+"""A host that is silent for longer is gone."""
+_BEAT_SECONDS = 5.0
+_LOOK_SECONDS = 0.2
+_SEND_SECONDS = 5.0
+_PAUSE_SECONDS = 0.5
+_MOST_BYTES = 16 * 1024
+_MOST_TEXT = 1024
+_PIECE = 4096
+
+
+@dataclass(frozen=True)
+class HostEnding:
+    """The end of a host's command.
+
+    Attributes:
+        host: The name of the host. Example: `algo-2`.
+        kind: One of `done`, `interrupted`, `failed`, `ended` and `lost`.
+        code: The exit code of the command.
+        text: The reason of a failure.
+    """
+
+    host: str
+    kind: str
+    code: int = 0
+    text: str = ""
+
+
+def verdict(own: HostEnding, others: Iterable[HostEnding]) -> HostEnding:
+    """Give the ending of this host, with those of the others known. Pure.
+
+    A command that is done or left on a notice has ended of its own accord. One that fails after another host was taken
+    fails because of that, and so the job is interrupted. One that the runner ended has the reason of the other host.
+
+    Args:
+        own: The end of this host's command.
+        others: The known ends of the others, in the order in which they became known.
+    """
+    if own.kind in (DONE, INTERRUPTED):
+        return own
+    known = tuple(others)
+    gone = next((each for each in known if each.kind == LOST), None)
+    if gone is not None:
+        text = f"{HOST_LOST}{gone.host} is gone, and the ranks of {own.host} were ended. The run goes on from its "
+        return HostEnding(own.host, INTERRUPTED, EXIT_INTERRUPTED, f"{text}last checkpoint")
+    if any(each.kind == INTERRUPTED for each in known):
+        return HostEnding(own.host, INTERRUPTED, EXIT_INTERRUPTED)
+    cause = next((each for each in known if each.kind == FAILED), None)
+    if own.kind == ENDED and cause is not None:
+        return HostEnding(own.host, FAILED, cause.code, f"on {cause.host}: {cause.text}")
+    return HostEnding(own.host, FAILED, own.code or 1, own.text)
+
+
+class _Peer:
+    """The connection to another host.
+
+    Attributes:
+        host: Its name. None until it has named itself.
+    """
+
+    def __init__(self, connection: socket.socket, *, host: str | None = None) -> None:
+        connection.settimeout(_SEND_SECONDS)
+        self.connection = connection
+        self.host = host
+        self.heard_at = time.monotonic()
+        self._received = b""
+
+    def messages(self) -> list[Mapping[str, Any]]:
+        """Receive what has come.
+
+        Raises:
+            OSError, ValueError: The connection is over, or its other end sends something else.
+        """
+        piece = self.connection.recv(_PIECE)
+        if not piece:
+            raise ConnectionResetError("the other end has closed it")
+        self.heard_at = time.monotonic()
+        *lines, self._received = (self._received + piece).split(b"\n")
+        if len(self._received) > _MOST_BYTES:
+            raise ValueError("a line is too long")
+        found = [json.loads(line) for line in lines]
+        if not all(isinstance(each, dict) for each in found):
+            raise ValueError("a line is no JSON object")
+        return found
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a message. A connection that is over shows it when it is read."""
+        with contextlib.suppress(OSError):
+            self.connection.sendall(json.dumps(message).encode("ascii") + b"\n")
+
+
+class OtherHosts:
+    """The other hosts of a job. Use it as a context manager, which connects the hosts in a thread of its own.
+
+    Args:
+        hosts: The names of all hosts. The first one is where the others connect.
+        current_host: The name of this one.
+        job: The name of the job. A host of another job is refused.
+        address: The address of the first host.
+        port: The port there.
+        on_ending: Called in the thread with each ending of another host, as it becomes known.
+        silent_seconds: A host that is silent for longer is gone.
+        beat_seconds: The time between two signs of life.
+    """
+
+    def __init__(
+        self,
+        *,
+        hosts: Sequence[str],
+        current_host: str,
+        job: str,
+        address: str,
+        port: int,
+        on_ending: Callable[[HostEnding], None],
+        silent_seconds: float = SILENT_SECONDS,
+        beat_seconds: float = _BEAT_SECONDS,
+    ) -> None:
+        self._others = tuple(host for host in hosts if host != current_host)
+        self._first, self._own = hosts[0], current_host
+        self._job = job
+        self._place = (address, port)
+        self._on_ending = on_ending
+        self._silent_seconds, self._beat_seconds = silent_seconds, beat_seconds
+        self._endings: dict[str, HostEnding] = {}
+        self._peers: list[_Peer] = []
+        self._said: HostEnding | None = None
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._all_are_there = self._is_over = False
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> OtherHosts:
+        self._thread = start_thread(self._work, name="hosts")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    @property
+    def endings(self) -> tuple[HostEnding, ...]:
+        """The known endings of the others, in the order in which they became known."""
+        with self._lock:
+            return tuple(self._endings.values())
+
+    def wait_until_all_are_there(
+        self, *, is_over: Callable[[], bool], most_seconds: float = MOST_SECONDS_FOR_HOSTS
+    ) -> None:
+        """Wait until each host is ready for its command, or one of them has ended before.
+
+        Args:
+            is_over: Gives True once there is no need to wait any more, because a notice has come.
+            most_seconds: The longest wait, in seconds.
+
+        Raises:
+            HostMeetingError: A host does not come in time.
+        """
+        deadline = time.monotonic() + most_seconds
+        while not is_over():
+            with self._changed:
+                if self._all_are_there or self._endings:
+                    return
+                if time.monotonic() >= deadline:
+                    place = ":".join(map(str, self._place))
+                    raise HostMeetingError(self._missing(), place=place, seconds=most_seconds)
+                self._changed.wait(_LOOK_SECONDS)
+
+    def say(self, ending: HostEnding) -> None:
+        """Let the others know how the command of this host has ended."""
+        with self._lock:
+            self._said = HostEnding(ending.host, ending.kind, ending.code, ending.text[:_MOST_TEXT])
+            self._send_all({"ending": asdict(self._said)})
+
+    def wait_for_all_endings(self, *, most_seconds: float) -> None:
+        """Wait until the ends of all other commands are known, or can be known no more."""
+        deadline = time.monotonic() + most_seconds
+        with self._changed:
+            while len(self._endings) < len(self._others) and not self._is_over and time.monotonic() < deadline:
+                self._changed.wait(_LOOK_SECONDS)
+
+    def _missing(self) -> list[str]:
+        """Give the hosts that are not there. The first one alone knows all of them."""
+        there = {peer.host for peer in self._peers}
+        if self._own != self._first and not there:
+            return [self._first]
+        return [host for host in self._others if host not in there]
+
+    def _work(self) -> None:
+        try:
+            if self._own == self._first:
+                with self._listening() as listener:
+                    self._exchange(listener)
+            elif (connection := self._connection()) is not None:
+                peer = _Peer(connection, host=self._first)
+                peer.send({"host": self._own, "job": self._job})
+                with self._lock:
+                    self._peers.append(peer)
+                self._exchange(None)
+        finally:
+            with self._changed:
+                for peer in self._peers:
+                    peer.connection.close()
+                self._is_over = True
+                self._changed.notify_all()
+
+    def _listening(self) -> socket.socket:
+        address, port = self._place
+        try:
+            return socket.create_server((address, port), backlog=len(self._others))
+        except OSError:
+            # The name of this host may stand for an address that only others see.
+            return socket.create_server(("", port), backlog=len(self._others))
+
+    def _connection(self) -> socket.socket | None:
+        """Connect to the first host. None where this one does not wait any more."""
+        while not self._stopping.is_set():
+            with contextlib.suppress(OSError):
+                return socket.create_connection(self._place, timeout=_SEND_SECONDS)
+            self._stopping.wait(_PAUSE_SECONDS)
+        return None
+
+    def _exchange(self, listener: socket.socket | None) -> None:
+        sent_at = time.monotonic()
+        with selectors.DefaultSelector() as selector:
+            if listener is not None:
+                selector.register(listener, selectors.EVENT_READ)
+            for peer in self._peers:
+                selector.register(peer.connection, selectors.EVENT_READ, peer)
+            while not self._stopping.is_set() and (listener is not None or self._peers):
+                for key, _ in selector.select(min(_LOOK_SECONDS, self._beat_seconds)):
+                    if key.data is None and listener is not None:
+                        self._accept(listener, selector)
+                    else:
+                        self._read(key.data, selector)
+                now = time.monotonic()
+                for peer in [each for each in self._peers if now - each.heard_at > self._silent_seconds]:
+                    self._drop(peer, selector)
+                if now - sent_at >= self._beat_seconds:
+                    sent_at = now
+                    with self._lock:
+                        self._send_all({})
+
+    def _accept(self, listener: socket.socket, selector: selectors.BaseSelector) -> None:
+        with contextlib.suppress(OSError):
+            peer = _Peer(listener.accept()[0])
+            selector.register(peer.connection, selectors.EVENT_READ, peer)
+            with self._lock:
+                self._peers.append(peer)
+
+    def _read(self, peer: _Peer, selector: selectors.BaseSelector) -> None:
+        try:
+            for message in peer.messages():
+                self._take(peer, message)
+        except (OSError, ValueError, KeyError, TypeError):
+            self._drop(peer, selector)
+
+    def _take(self, peer: _Peer, message: Mapping[str, Any]) -> None:
+        """Take a message.
+
+        Raises:
+            ValueError, KeyError, TypeError: It is none of a host of this job.
+        """
+        if peer.host is None:
+            known = {each.host for each in self._peers}
+            if message["job"] != self._job or message["host"] not in self._others or message["host"] in known:
+                raise ValueError("it is no other host of this job")
+            with self._changed:
+                peer.host = message["host"]
+                if self._said is not None:
+                    peer.send({"ending": asdict(self._said)})
+                self._all_are_there = {each.host for each in self._peers} >= {*self._others}
+                if self._all_are_there:
+                    self._send_all({"begin": True})
+                self._changed.notify_all()
+        elif message.get("begin"):
+            with self._changed:
+                self._all_are_there = True
+                self._changed.notify_all()
+        elif "ending" in message:
+            given = message["ending"]
+            ending = HostEnding(str(given["host"]), str(given["kind"]), int(given["code"]), str(given["text"]))
+            if self._own == self._first and ending.host != peer.host:
+                raise ValueError("it speaks for another host")
+            self._note(ending)
+
+    def _drop(self, peer: _Peer, selector: selectors.BaseSelector) -> None:
+        """Take a connection away that is over. Its host is lost, unless it has said how its command ended."""
+        selector.unregister(peer.connection)
+        with self._lock:
+            self._peers.remove(peer)
+            peer.connection.close()
+        if peer.host is not None and not self._stopping.is_set():
+            self._note(HostEnding(peer.host, LOST))
+
+    def _note(self, ending: HostEnding) -> None:
+        """Note the end of another host's command, pass it on, and call. The first one of a host counts."""
+        with self._changed:
+            if ending.host in self._endings or ending.host not in self._others:
+                return
+            self._endings[ending.host] = ending
+            if self._own == self._first:
+                self._send_all({"ending": asdict(ending)}, besides=ending.host)
+            self._changed.notify_all()
+        self._on_ending(ending)
+
+    def _send_all(self, message: Mapping[str, Any], *, besides: str | None = None) -> None:
+        for peer in self._peers:
+            if peer.host is not None and peer.host != besides:
+                peer.send(message)
