@@ -20,8 +20,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "metrics", "notify", "stuck", "checkpoint_stale", "waiting_too_long", "mlflow", "wandb", "debug",
     ),
     "Machines and retries": (
-        "instance_count", "volume_size_gb", "ladder", "longest_wait", "spot_only", "max_attempts", "script_retries",
-        "keep_alive",
+        "instance_count", "distributed", "volume_size_gb", "ladder", "longest_wait", "spot_only", "max_attempts",
+        "script_retries", "keep_alive",
     ),
     "EC2 fleets": (
         "backend", "volume", "max_price", "runs", "on_demand_base", "rebalance", "instance_metadata",

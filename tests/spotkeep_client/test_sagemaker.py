@@ -152,7 +152,8 @@ def test_processes_of_one_instance_are_started_by_torchrun(trained: Callable[...
     from sagemaker.train.distributed import Torchrun
 
     launch = trained(source_code=code, distributed=Torchrun(process_count_per_node=4))
-    assert launch["command"] == ["torchrun", "--standalone", "--nproc-per-node=4", "train.py"]
+    assert launch["command"] == ["python", "train.py"]
+    assert launch["distributed"] == {"launcher": "torchrun", "processes": 4}
 
 
 def test_without_a_number_a_process_a_gpu_is_started_on_whatever_types_the_run_comes_to(
@@ -161,7 +162,7 @@ def test_without_a_number_a_process_a_gpu_is_started_on_whatever_types_the_run_c
     from sagemaker.train.distributed import Torchrun
 
     launch = trained(source_code=code, distributed=Torchrun(), instance_types=["ml.g5.12xlarge"])
-    assert "--nproc-per-node $((SM_NUM_GPUS > 0 ? SM_NUM_GPUS : 1)) train.py" in launch["command"][2]
+    assert launch["distributed"] in ("torchrun", {"launcher": "torchrun", "processes": "auto"})
 
 
 def test_preferred_instances_are_the_types_of_the_run(trained: Callable[..., dict[str, Any]], configs: Any) -> None:
@@ -189,7 +190,10 @@ def test_whatever_a_run_cannot_keep_is_refused_by_the_name_of_its_argument(
         "checkpoint_config.local_path": {
             "checkpoint_config": configs.CheckpointConfig(s3_uri="s3://a/", local_path="/b")
         },
-        "distributed": {"distributed": MPI(), "source_code": code},
+        "distributed.mpi_additional_options": {
+            "distributed": MPI(mpi_additional_options=["-x", "A"]),
+            "source_code": code,
+        },
         "inputs.train": {"input_data_config": [configs.InputData(channel_name="train", data_source=str(source))]},
         "inputs.train.shuffle_config": {
             "input_data_config": [

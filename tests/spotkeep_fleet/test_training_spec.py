@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_fleet.errors import DocumentError
+from spotkeep_fleet.ranks import RANK_LAUNCHERS, Ranks
 from spotkeep_fleet.training_spec import (
     ARGUMENTS,
     HangLimit,
@@ -50,6 +51,8 @@ SPECS = st.builds(
     number=st.none() | st.builds(RunNumber, index=st.integers(1, 3), count=st.integers(1, 3)),
     mlflow=st.none() | st.builds(MlflowPlace, tracking_uri=TEXT, experiment=st.none() | TEXT),
     wandb=st.none() | st.builds(WandbPlace, project=TEXT, entity=st.none() | TEXT),
+    distributed=st.none()
+    | st.builds(Ranks, launcher=st.sampled_from(RANK_LAUNCHERS), processes=st.none() | st.integers(1, 512)),
 )
 
 
@@ -82,6 +85,8 @@ def test_the_name_of_its_file_follows_from_its_bytes() -> None:
         ({"number": {"index": 0, "count": 1}}, "number.index is 0"),
         ({"mlflow": {}}, "mlflow.tracking_uri is missing"),
         ({"wandb": {}}, "wandb.project is missing"),
+        ({"distributed": {"launcher": "srun"}}, "distributed.launcher is 'srun'; use one of torchrun, mpi"),
+        ({"distributed": {"processes": 0}}, "distributed.processes is 0; use 1 or more"),
     ],
 )
 def test_a_bad_spec_is_refused(change: dict[str, Any], problem: str) -> None:

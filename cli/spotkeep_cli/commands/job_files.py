@@ -322,9 +322,7 @@ def schema(context: typer.Context) -> None:
 
 
 _MOST_BYTES = 1024 * 1024
-_OTHER_FILES = (
-    "of a notebook: jupyter nbconvert --to script NOTEBOOK.ipynb; write a request in YAML as JSON, in a .json file"
-)
+_OTHER_FILES = "of a notebook: jupyter nbconvert --to script NOTEBOOK.ipynb"
 _OTHER_DOCUMENTS = {
     "States": "a Step Functions definition: put the parameters of its state that calls createTrainingJob",
     "Steps": "a SageMaker pipeline: put the Arguments of its step of the type Training",
@@ -343,8 +341,8 @@ def import_job(
         typer.Argument(
             metavar="JOB",
             help="The name of a training job with the deployment's tag; a .py script that starts one with the "
-            "SageMaker SDK or boto3; or a .json file: the parameters of CreateTrainingJob, or what "
-            "`aws sagemaker describe-training-job` prints.",
+            "SageMaker SDK or boto3; a .json file: the parameters of CreateTrainingJob, or what "
+            "`aws sagemaker describe-training-job` prints; or a .yaml file: a task of SkyPilot or dstack.",
             show_default=False,
         ),
     ],
@@ -353,7 +351,7 @@ def import_job(
         "job.yaml"
     ),
 ) -> None:
-    """Make a job file of a SageMaker training job, and name the parts left out."""
+    """Make a job file of a training job or a task of another tool, and name the parts left out."""
     from spotkeep_cli.importing.training_job import import_request
     from spotkeep_cli.launching.answers import refused
     from spotkeep_jobs.document.request import read_document
@@ -361,10 +359,12 @@ def import_job(
     invocation = invocation_of(context)
     if job.endswith(".py"):
         imported = _import_script(Path(job), beside=output.parent)
+    elif job.endswith((".yaml", ".yml")):
+        imported = _import_task(Path(job), beside=output.parent)
     else:
         is_file = job.endswith(".json")
         if not is_file and "." in job:  # No training job has a dot in its name.
-            raise UsageError(f"{job} is neither a .py script nor a .json file", hint=_OTHER_FILES)
+            raise UsageError(f"{job} is neither a .py script nor a .json or .yaml file", hint=_OTHER_FILES)
         request = _read_request(Path(job)) if is_file else invocation.deployment().training_job_request(job)
         _refuse_launched(job, request, invocation)
         try:
@@ -436,9 +436,29 @@ def _import_script(path: Path, *, beside: Path) -> "ImportedJob":
             f"{path} cannot be imported: {error}",
             hint="give a script with one ModelTrainer, estimator or create_training_job in it",
         ) from error
+    return _with_source_beside(imported, path, beside=beside)
+
+
+def _import_task(path: Path, *, beside: Path) -> "ImportedJob":
+    """Read a task of another tool; its source becomes relative to where the job file will be."""
+    import yaml
+
+    from spotkeep_cli.importing.task_file import import_task
+
+    try:
+        imported = import_task(yaml.safe_load(_read(path)), name=_name_of(path))
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise UsageError(
+            f"{path} cannot be imported: {error}",
+            hint="give a task of SkyPilot or dstack; write a request of SageMaker's as JSON, in a .json file",
+        ) from error
+    return _with_source_beside(imported, path, beside=beside)
+
+
+def _with_source_beside(imported: "ImportedJob", path: Path, *, beside: Path) -> "ImportedJob":
     source = imported.fields.get("source")
     if isinstance(source, str) and "://" not in source:
-        imported.fields["source"] = os.path.relpath(path.parent / source, beside)
+        imported.fields["source"] = os.path.relpath(path.parent / Path(source).expanduser(), beside)
     return imported
 
 

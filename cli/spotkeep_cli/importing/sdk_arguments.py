@@ -30,18 +30,19 @@ from spotkeep_cli.importing.training_job import (
     channel_of,
     checkpoints_elsewhere,
     command_of_script,
+    distributed_of,
     longest_wait_of,
     lost,
     max_wait_of,
     meaning_of,
     metrics_of,
-    neuron_cores,
+    mpi_command_of_script,
     preferred_instances,
     replaced,
     shortened_name,
     text_that_stays,
-    torchrun_command,
 )
+from spotkeep_fleet.ranks import MPI, TORCHRUN
 from spotkeep_jobs.document.framework_images import ALGORITHM_IMAGES, FRAMEWORK_IMAGES
 from spotkeep_jobs.document.image import newest_named, read_framework
 from spotkeep_jobs.document.reading import printable_name
@@ -89,6 +90,9 @@ _NO_COMMAND: Final = "the command is computed or missing: write one"
 _NO_MAPPING: Final = "it is no mapping"
 _NO_LIST: Final = "it is no list"
 _BY_PLACE: Final = "its name depends on the version of the SDK: write it with its name"
+_BY_TORCHRUN: Final = ("torch_distributed", "pytorchddp")
+_NOT_BY_MPIRUN: Final = "torchrun starts the ranks in the place of mpirun: init_process_group finds the same ones"
+_NO_MPI_OPTIONS: Final = "mpirun gets no options of a job file: write the command that starts it, and distributed: none"
 _FOLLOWED: Final = "spotkeep launch follows the run; Ctrl-C leaves it running"
 _BRINGS_ITS_SOURCE: Final = "the source goes to the deployment's bucket"
 
@@ -172,6 +176,7 @@ _NOT_HERE: Final[Mapping[str, LeftOut]] = {
     "container_arguments": MEANINGS["AlgorithmSpecification.ContainerArguments"],
     "distributed": lost(PROCESSES_OF_ITS_OWN),
     "distributed.smp": lost("SageMaker's model parallelism is not set up"),
+    "distributed.mpi_additional_options": lost(_NO_MPI_OPTIONS),
     **dict.fromkeys(
         ("framework_version", "py_version", "transformers_version", "pytorch_version", "tensorflow_version"),
         replaced("that of the image counts"),
@@ -409,7 +414,9 @@ class _SdkJob:
                 self._leave_out("source_code.args", "the SDK hands it to a command alone", replaced=True)
             distributed = self._take("distributed")
             if distributed == "Torchrun":
-                self._read_torchrun(str(script), self._take(_PROCESSES), path=_PROCESSES)
+                self.fields["distributed"] = distributed_of(TORCHRUN, self._take(_PROCESSES))
+            elif distributed == "MPI":
+                self._read_mpi(str(script), self._take(_PROCESSES))
             elif distributed is not None:
                 self._leave_out("distributed", PROCESSES_OF_ITS_OWN)
 
@@ -439,8 +446,15 @@ class _SdkJob:
         for kind, settings in distribution.items():
             if isinstance(settings, dict) and settings.get("enabled") is False:
                 continue
-            if kind == "torch_distributed" and self._trainer in ("PyTorch", "HuggingFace") and len(distribution) == 1:
-                self._read_torchrun(script, None, path="distribution.torch_distributed")
+            known = isinstance(settings, dict) and len(distribution) == 1
+            if known and kind in _BY_TORCHRUN and self._trainer in ("PyTorch", "HuggingFace"):
+                self.fields["distributed"] = distributed_of(TORCHRUN, None)
+                if kind != "torch_distributed":
+                    self._leave_out(f"distribution.{kind}", _NOT_BY_MPIRUN, replaced=True)
+            elif known and kind == "mpi":
+                self._read_mpi(script, settings.get("processes_per_host", 1))
+                if settings.get("custom_mpi_options"):
+                    self._leave_out("distribution.mpi.custom_mpi_options", _NO_MPI_OPTIONS)
             else:
                 self._leave_out(f"distribution.{kind}", PROCESSES_OF_ITS_OWN)
 
@@ -483,10 +497,8 @@ class _SdkJob:
         for name in sorted({*repository} - {"repo", "commit", "branch"}):
             self.left_out.append(meaning_of(f"git_config.{name}", NEVER_TAKEN))
 
-    def _read_torchrun(self, script: str, processes: Any, *, path: str) -> None:
-        types = self.fields.get("instance_types") or [self.fields.get("instance_type")]
-        self.left_out += neuron_cores(types, processes, path=path)
-        self.fields["command"] = torchrun_command(script, processes, types=types, instances=self._instance_count)
+    def _read_mpi(self, script: str, processes: Any) -> None:
+        self.fields |= {"command": mpi_command_of_script(script), "distributed": distributed_of(MPI, processes)}
 
     def _read_hyperparameters(self) -> None:
         given = self._take("hyperparameters")

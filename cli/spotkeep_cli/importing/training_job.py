@@ -12,7 +12,6 @@ import copy
 import json
 import math
 import re
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,7 +19,7 @@ from typing import Any, Final
 import yaml
 from pydantic_core import PydanticCustomError
 
-from spotkeep_jobs.document.image import processor_of
+from spotkeep_fleet.ranks import MPI, TORCHRUN
 from spotkeep_jobs.document.metrics import read_metric_name, read_metric_pattern
 from spotkeep_jobs.document.reading import printable_name
 from spotkeep_jobs.document.request import read_document
@@ -34,6 +33,8 @@ _SDK_DRIVERS: Final = "sm_drivers"
 CHECKPOINT_DIRECTORY: Final = "/opt/ml/checkpoints"
 _TORCHRUN: Final = "sagemaker_torch_distributed_enabled"
 """The hyperparameter with which the SageMaker SDK 2 asks for torchrun."""
+_MPI: Final = "sagemaker_mpi_enabled"
+_MPI_PROCESSES: Final = "sagemaker_mpi_num_of_processes_per_host"
 PROCESSES_OF_ITS_OWN: Final = "write the command that starts the processes"
 WITHOUT_A_FIELD: Final = "a job file has no field for it"
 
@@ -256,7 +257,7 @@ def import_request(request: Mapping[str, Any], *, name: str = "training") -> Imp
         rest.take("ResourceConfig", "InstancePreferences")
     fields: dict[str, Any] = {
         "name": shortened_name(given_name, left_out, path="TrainingJobName"),
-        **_work(rest, left_out, types=types, instances=count),
+        **_work(rest, left_out),
         "image": rest.take("AlgorithmSpecification", "TrainingImage"),
         "instance_types": types,
         "instance_count": count,
@@ -316,36 +317,19 @@ def preferred_instances(preferences: Sequence[Mapping[str, Any]]) -> tuple[list[
     return [each["InstanceType"] for each in preferences], counts.pop() if len(counts) == 1 else None, is_all
 
 
-def torchrun_command(script: str, processes: Any, *, types: Sequence[Any], instances: int | None) -> list[str]:
-    """Return the command by which the SageMaker SDK starts a script with torchrun, in both versions.
+def distributed_of(launcher: str, processes: Any) -> str | dict[str, Any]:
+    """Return the field `distributed`.
 
     Args:
-        script: Its path in the source.
-        processes: Number of processes an instance. None for one a GPU, or one where there is none.
-        types: The instance types.
-        instances: Number of instances. None where that is not known.
+        launcher: `torchrun` or `mpi`.
+        processes: Number of ranks an instance. None for one a GPU, else a Neuron core, else one.
     """
-    if processes is None and _has_neuron_cores(types):
-        processes = 1
-    if processes is not None and instances == 1:
-        return ["torchrun", "--standalone", f"--nproc-per-node={processes}", script]
-    hosts = "--standalone"
-    if instances != 1:
-        hosts = '--nnodes "$SM_HOST_COUNT" --node-rank "$SM_CURRENT_HOST_RANK"'
-        hosts += ' --master-addr "$SM_MASTER_ADDR" --master-port "$SM_MASTER_PORT"'
-    count = "$((SM_NUM_GPUS > 0 ? SM_NUM_GPUS : 1))" if processes is None else processes
-    return ["sh", "-c", f'exec torchrun {hosts} --nproc-per-node {count} {shlex.quote(script)} "$@"', "sh"]
+    return launcher if processes is None else {"launcher": launcher, "processes": processes}
 
 
-def neuron_cores(types: Sequence[Any], processes: Any, *, path: str) -> Iterator[LeftOut]:
-    """Yield that `torchrun_command` starts one process where the SDK starts one a Neuron core."""
-    if processes is None and _has_neuron_cores(types):
-        why = "the SDK starts one process a Neuron core: give their number, here it is one process"
-        yield LeftOut(field=path, why=why)
-
-
-def _has_neuron_cores(types: Sequence[Any]) -> bool:
-    return any(isinstance(each, str) and processor_of(each) == "neuron" for each in types)
+def mpi_command_of_script(script: str) -> list[str]:
+    """Return the command of a rank that the SageMaker SDK starts with mpirun, in both versions."""
+    return ["python", "-m", "mpi4py", script]
 
 
 def text_that_stays(text: str) -> str:
@@ -517,7 +501,7 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _work(rest: _Rest, left_out: list[LeftOut], *, types: Sequence[Any], instances: int | None) -> dict[str, Any]:
+def _work(rest: _Rest, left_out: list[LeftOut]) -> dict[str, Any]:
     """Return the command and its hyperparameters, from the request's words, or from the script that the SDK names."""
     given = rest.take("HyperParameters") or {}
     hyperparameters = {key: _value(text) for key, text in given.items()}
@@ -525,9 +509,10 @@ def _work(rest: _Rest, left_out: list[LeftOut], *, types: Sequence[Any], instanc
     if words:
         words += rest.take("AlgorithmSpecification", "ContainerArguments") or ()
     program = hyperparameters.get("sagemaker_program")
+    work: dict[str, Any]
     if words:
         # SageMaker hands them no hyperparameters.
-        work: dict[str, Any] = {"command": words, "arguments": "none"}
+        work = {"command": words, "arguments": "none"}
         if any(_SDK_DRIVERS in word for word in words):
             why = "drivers of the SageMaker SDK start it: import the script that made the job, or write your command"
             left_out.append(LeftOut(field="AlgorithmSpecification.ContainerEntrypoint", why=why))
@@ -535,8 +520,12 @@ def _work(rest: _Rest, left_out: list[LeftOut], *, types: Sequence[Any], instanc
         work = {"command": command_of_script(program)}
         if hyperparameters.get(_TORCHRUN) == "true":
             del hyperparameters[_TORCHRUN]
-            work = {"command": torchrun_command(program, None, types=types, instances=instances)}
-            left_out += neuron_cores(types, None, path=f"HyperParameters.{_TORCHRUN}")
+            work["distributed"] = distributed_of(TORCHRUN, None)
+        elif hyperparameters.get(_MPI) == "true":
+            processes = hyperparameters.pop(_MPI_PROCESSES, "1")
+            del hyperparameters[_MPI]
+            count = int(processes) if processes.isdigit() else None
+            work = {"command": mpi_command_of_script(program), "distributed": distributed_of(MPI, count)}
     else:
         # The image's own entry point reads them as they are.
         work, hyperparameters = {}, given

@@ -21,6 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from spotkeep_cli.bounded_reading import read_file
 from spotkeep_jobs.document.command import read_command
+from spotkeep_jobs.document.distributed import NO_RANKS
 from spotkeep_jobs.document.instance_types import several_gpus
 from spotkeep_jobs.document.shell_text import SHELLS, is_block, lines_of, programs_of
 from spotkeep_jobs.errors import Problem
@@ -281,7 +282,12 @@ def _one_process_for_several_gpus(job: _Job) -> Iterator[Problem]:
     types = [named] if isinstance(named, str) else named if isinstance(named, list | tuple) else []
     several = next(((each, gpus) for each in types if isinstance(each, str) and (gpus := several_gpus(each))), None)
     script = job.script
-    if several is None or script is None or not _PYTHONS.fullmatch(PurePosixPath(job.command[0]).name):
+    if (
+        several is None
+        or script is None
+        or job.fields.get("distributed")
+        or not _PYTHONS.fullmatch(PurePosixPath(job.command[0]).name)
+    ):
         return
     texts = [job.text_of(path) or "" for path in job.files if path.suffix == ".py"]
     if not any(map(_IMPORTS_TORCH.search, texts)) or any(map(_MANY_GPUS_USED.search, texts)):
@@ -291,8 +297,14 @@ def _one_process_for_several_gpus(job: _Job) -> Iterator[Problem]:
         field="command",
         found=" ".join(job.command),
         problem=f"{instance_type} has {gpus} GPUs, and plain python starts one process, which trains on one of them",
-        fix=f"start a process for each: torchrun --nproc-per-node={gpus} {script}; or choose a type with one GPU",
+        fix="start a process for each: distributed: torchrun; or choose a type with one GPU",
     )
+
+
+def _starts_ranks(fields: Mapping[str, Any]) -> bool:
+    asked = fields.get("distributed")
+    launcher = asked.get("launcher") if isinstance(asked, Mapping) else asked
+    return launcher not in (None, NO_RANKS)
 
 
 def _shell(job: _Job) -> Iterator[Problem]:

@@ -32,6 +32,7 @@ from spotkeep_fleet.training_spec import (
     encode_spec,
     spec_file_name,
 )
+from spotkeep_jobs.document.distributed import ranks_of
 from spotkeep_jobs.document.reading import (
     INTO_A_FILE,
     MAX_VARIABLE,
@@ -345,6 +346,7 @@ _BY_THE_RUNNER: Final[Mapping[str, str]] = {
     "setup": "Remove it, or add command.",
     "arguments": "Remove it: an image's own entry point reads /opt/ml/input/config/hyperparameters.json.",
     "pause_at_step": "Remove it: the library in a script pauses. Add command, and save with Spotkeep's library.",
+    "distributed": "Remove it: an image's own entry point starts its ranks itself. Or add command.",
     "stuck": "Remove it: the runner beside a command sees the output. Add command.",
     "checkpoint_stale": "Remove it: checkpoints of an image are its own, and nothing reports them.",
 }
@@ -512,6 +514,7 @@ def training_spec_of(
         number=number,
         mlflow=None if mlflow is None else MlflowPlace(mlflow.tracking_uri, mlflow.experiment),
         wandb=None if request.wandb is None else WandbPlace(request.wandb.project, request.wandb.entity),
+        distributed=ranks_of(request.distributed),
     )
 
 

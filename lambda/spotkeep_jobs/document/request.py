@@ -17,7 +17,19 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema
 
-from spotkeep_jobs.document import capacity, command, fleet, image, metrics, queue, secrets, source, spending, times
+from spotkeep_jobs.document import (
+    capacity,
+    command,
+    distributed,
+    fleet,
+    image,
+    metrics,
+    queue,
+    secrets,
+    source,
+    spending,
+    times,
+)
 from spotkeep_jobs.document.capacity import FallbackRequest, InstanceType, InstanceTypes, read_fallbacks
 from spotkeep_jobs.document.command import (
     COMMAND_SCHEMA,
@@ -29,6 +41,7 @@ from spotkeep_jobs.document.command import (
     read_variable,
 )
 from spotkeep_jobs.document.deployment_facts import NO_DEFAULTS, DeploymentDefaults
+from spotkeep_jobs.document.distributed import DistributedRequest, read_distributed
 from spotkeep_jobs.document.fleet import MAX_RUNS, VolumeRequest
 from spotkeep_jobs.document.framework_images import ALGORITHM_IMAGES, FRAMEWORK_IMAGES
 from spotkeep_jobs.document.image import Algorithm, Framework, Image, aws_image, default_image_for, saves_checkpoints
@@ -200,6 +213,15 @@ class JobRequest(DocumentModel):
     """The same for a single type."""
     instance_count: WholeNumber = Field(default=1, ge=1, le=20)
     """The number of instances, 1 to 20."""
+    distributed: Annotated[
+        DistributedRequest | None,
+        BeforeValidator(
+            read_distributed, json_schema_input_type=Literal["torchrun", "mpi", "none"] | DistributedRequest | None
+        ),
+    ] = Field(default=None, examples=["torchrun", {"launcher": "torchrun", "processes": 8}])
+    """The program that starts the command as the ranks of a distributed training, on each instance. It is torchrun, or
+    mpi on one instance, or none. With torchrun the ranks of all instances know each other. Default: each instance runs
+    the command as it stands."""
     volume_size_gb: WholeNumber = Field(default=30, ge=1, le=16_384)
     """Storage of each instance in GB, 1 to 16,384. Types with local disks bring their own."""
     capacity: Literal["spot", "on-demand", "auto"] = "spot"
@@ -534,6 +556,7 @@ RULES: Final[tuple[Rule, ...]] = (
     *spending.RULES,
     *source.RULES,
     *command.RULES,
+    *distributed.RULES,
     *metrics.RULES,
     *secrets.RULES,
     *fleet.RULES,
@@ -594,6 +617,11 @@ _OTHER_NAMES: Final = {
     "accelerators": "instance_type",
     "resources": "instance_type",
     "machinetype": "instance_type",
+    "distribution": "distributed",
+    "launcher": "distributed",
+    "torchrun": "distributed",
+    "processes": "distributed",
+    "nprocpernode": "distributed",
     "nodes": "instance_count",
     "numnodes": "instance_count",
     "disksize": "volume_size_gb",
@@ -713,6 +741,7 @@ def read_document(document: Mapping[Any, Any]) -> tuple[JobRequest, list[Problem
 def _warnings(request: JobRequest, deployment: DeploymentDefaults, *, today: date | None) -> Iterator[str]:
     """Yield warnings of things that are allowed and probably not meant, in sentences."""
     yield from command.command_warnings(request)
+    yield from distributed.distributed_warnings(request)
     yield from times.time_warnings(request, deployment)
     yield from fleet.fleet_warnings(request)
     yield from queue.queue_warnings(request)

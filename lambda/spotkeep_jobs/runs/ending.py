@@ -18,6 +18,7 @@ from spotkeep_jobs.backends.sagemaker.training_job import (
     LAUNCH_VARIABLE,
     follow_up_request,
     following_launch_id,
+    is_host_lost,
     is_internal_server_error,
     job_name_for,
     marks_of,
@@ -133,6 +134,9 @@ def next_job(
         case EndReason.PLATFORM_ERROR if is_internal_server_error(last.failure_reason):
             pause = _pause_after_errors_of_sagemaker(attempts)
             because = "SageMaker had an error of its own (InternalServerError)"
+        case EndReason.PLATFORM_ERROR if is_host_lost(last.failure_reason):
+            pause = _pause_after_errors_of_sagemaker(attempts)
+            because = "a host of the job was gone"
         case EndReason.MAX_RUNTIME_EXCEEDED if deadline_at and last.ended_at and last.ended_at >= deadline_at:
             return NoMoreJobs(because="its deadline has passed")
         case EndReason.MAX_RUNTIME_EXCEEDED if request.max_total_run or request.max_cost or deadline_at:
@@ -204,10 +208,13 @@ def _asked_again(
 
 
 def _pause_after_errors_of_sagemaker(attempts: Sequence[Attempt]) -> int:
-    """Return the seconds that the next job waits. It waits only after two or more errors of SageMaker in a row."""
+    """Return the seconds that the next job waits. It waits only after two or more errors of SageMaker in a row.
+
+    A lost host counts as such an error.
+    """
     in_a_row = 0
     for attempt in reversed(attempts):
-        if not is_internal_server_error(attempt.failure_reason):
+        if not is_internal_server_error(attempt.failure_reason) and not is_host_lost(attempt.failure_reason):
             break
         in_a_row += 1
     if in_a_row < 2:

@@ -134,17 +134,16 @@ def test_a_host_that_is_silent_is_lost_and_not_waited_for(stack):
 
 @pytest.mark.parametrize(
     "said",
-    [b'{"host": "algo-2", "job": "another"}\n', b'{"host": "algo-9", "job": "job"}\n', b"GET / HTTP/1.1\r\n\r\n", b"[]\n",
-     b'{"host": ["algo-2"], "job": "job"}\n', b"x" * 70_000],
+    [b'{"host": "algo-2", "job": "another"}\n', b'{"host": "algo-9", "job": "job"}\n', b"GET / HTTP/1.1\r\n\r\n",
+     b"[]\n", b'{"host": ["algo-2"], "job": "job"}\n', b"x" * 70_000],
 )  # fmt: skip
 def test_a_stranger_is_refused_and_takes_no_hosts_place(stack, said):
     world = World(NAMES[:2], stack)
     first = world.start("algo-1")
-    with contextlib.suppress(OSError):
-        with _connected(world.port) as stranger:
-            stranger.sendall(said)
-            stranger.settimeout(30)
-            assert stranger.recv(1) == b""
+    with contextlib.suppress(OSError), _connected(world.port) as stranger:
+        stranger.sendall(said)
+        stranger.settimeout(30)
+        assert stranger.recv(1) == b""
     second = world.start("algo-2")
     began(first, second)
     assert first.endings == ()

@@ -27,7 +27,8 @@ def words(line: str, *, ranks: Ranks | None = None, place: MeetingPlace = SECOND
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("python train.py --x", "python -m torch.distributed.run MEETING --nproc_per_node=8 --no_python python train.py --x"),
+        ("python train.py --x", "python -m torch.distributed.run MEETING --nproc_per_node=8 --no_python python "
+         "train.py --x"),
         ("/opt/conda/bin/python3.11 -X dev -m pkg", "/opt/conda/bin/python3.11 -m torch.distributed.run MEETING "
          "--nproc_per_node=8 --no_python /opt/conda/bin/python3.11 -X dev -m pkg"),
         ("./train --x", "torchrun MEETING --nproc_per_node=8 --no_python ./train --x"),

@@ -10,25 +10,31 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from conftest import put_spec
+
+from spotkeep.runner.process_table import descendants_of, known_processes
+from spotkeep_fleet.training_spec import SPEC_VARIABLE, TrainingSpec
+from spotkeep_jobs.document.command import training_spec_of
+from spotkeep_jobs.document.request import JobRequest
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.long]
 
-PAGE = Path(__file__).parents[3] / "docs" / "distributed-training.md"
-DOCUMENTED = re.search(r"## Several hosts on SageMaker.*?```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
-assert DOCUMENTED is not None
-COMMAND = [
-    word.replace("--nproc-per-node 8", "--nproc-per-node 1") for word in yaml.safe_load(DOCUMENTED[1])["command"]
-]
-"""The one of the page, with one rank a host."""
+PAGE = (Path(__file__).parents[3] / "docs" / "distributed-training.md").read_text()
+SECTION = PAGE.partition("## Several hosts on SageMaker\n")[2].partition("\n## ")[0]
+DOCUMENTED = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", SECTION, re.DOTALL)]
+"""The parts of job files that the page shows: with the field, with a line of torchrun, and with a command by hand."""
 SCRIPT = """
 import os
 from datetime import timedelta
@@ -47,17 +53,54 @@ with spotkeep.Checkpointer(state, per_rank=own, every_steps=1) as checkpointer:
 print("met:", os.environ["SM_CURRENT_HOST"], dist.get_rank(), dist.get_world_size(), total.item(), flush=True)
 dist.destroy_process_group()
 """
+WAITS_IN_A_COLLECTIVE = """
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+dist.barrier()
+print("together", flush=True)
+if os.environ["SM_CURRENT_HOST"] == "algo-2":
+    {second}
+dist.all_reduce(torch.ones(1))
+"""
+TRAINS_TO_A_NOTICE = """
+import time
+import torch
+import torch.distributed as dist
+import spotkeep
+
+dist.init_process_group("gloo")
+state = {"progress": {"steps": 0}}
+with spotkeep.Checkpointer(state, every_steps=1000) as checkpointer:
+    for step in checkpointer.steps(100_000):
+        dist.all_reduce(torch.ones(1))
+        state["progress"]["steps"] += 1
+        if step == 3:
+            print("together", flush=True)
+        time.sleep(0.01)
+"""
 _AS_A_HOST = """
 hostname aws && mount --bind "$HOST/hosts" /etc/hosts && echo here && read number || exit 1
 ip addr add "198.18.0.$number/24" dev training0 && ip link set training0 up && ip link set lo up || exit 1
 exec "$@"
 """
+TABLE = "198.18.0.1 algo-1\n198.18.0.2 algo-2\n"
+
+
+def spec_of(**fields: Any) -> TrainingSpec:
+    """The spec of a job file with these fields."""
+    command = fields.pop("command", "python train.py")
+    return training_spec_of(
+        JobRequest.model_validate({"name": "hosts", "command": command, "install": "none", **fields})
+    )
 
 
 class Host:
     """A process with a network, a name and a table of names of its own, and a job in it once it is wired."""
 
-    def __init__(self, folder: Path, *, number: int, pyz: Path) -> None:
+    def __init__(self, folder: Path, *, number: int, pyz: Path, spec: TrainingSpec, script: str) -> None:
         self.folder = folder
         self.number = number
         self.ml = folder / "ml"
@@ -68,13 +111,14 @@ class Host:
             json.dumps({"current_host": hosts[number - 1], "hosts": hosts, "network_interface_name": "training0"})
         )
         self.names = folder / "hosts"
-        self.names.write_text("127.0.0.1 localhost\n")
+        self.names.write_text(f"127.0.0.1 localhost\n{TABLE}")
         work = folder / "work"
         work.mkdir()
-        (work / "train.py").write_text(textwrap.dedent(SCRIPT))
+        (work / "train.py").write_text(textwrap.dedent(script))
+        self.lines: list[str] = []
         self.process = subprocess.Popen(
             ["unshare", "--net", "--uts", "--mount", "--propagation", "private", "sh", "-c", _AS_A_HOST, "host",
-             sys.executable, str(pyz), "run", "--", *COMMAND],
+             sys.executable, str(pyz), "run"],
             cwd=work,
             env={
                 "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -82,39 +126,74 @@ class Host:
                 "SAGEMAKER_BASE_DIR": str(self.ml),
                 "TRAINING_JOB_NAME": "two-hosts-1",
                 "OMP_NUM_THREADS": "1",
+                "SPOTKEEP_NOTICE_SECONDS": "20",
+                SPEC_VARIABLE: put_spec(self.ml, spec),
             },
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
+        self._said = threading.Condition()
+        self._reading: threading.Thread | None = None
 
     def is_there(self) -> str | None:
         """Wait until the host stands; give why it does not."""
         assert self.process.stdout is not None
-        if self.process.stdout.readline() == "here\n":
-            return None
-        return self.process.communicate()[1].strip() or "no reason"
+        said = self.process.stdout.readline()
+        return None if said == "here\n" else said + (self.process.communicate()[0] or "")
 
     def begin(self) -> None:
         """Give it its address, and start the job."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{self.number}\n")
         self.process.stdin.flush()
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
 
-    def wait_for_warning(self, text: str) -> None:
-        """Read what the job says on standard error, until a line holds this."""
-        assert self.process.stderr is not None
-        assert any(text in line for line in self.process.stderr)
+    def wait_for(self, text: str) -> None:
+        """Wait until a line of the job holds this."""
+        with self._said:
+            assert self._said.wait_for(lambda: any(text in line for line in self.lines), 240), self.lines
+
+    def finish(self) -> int:
+        """Wait until the job has ended; give its exit code."""
+        code = self.process.wait(timeout=300)
+        assert self._reading is not None
+        self._reading.join(30)
+        return code
+
+    @property
+    def failure(self) -> str | None:
+        path = self.ml / "output" / "failure"
+        return path.read_text() if path.exists() else None
+
+    @property
+    def processes(self) -> set[int]:
+        """The ids of all of its processes."""
+        return {self.process.pid, *descendants_of(self.process.pid, known_processes())}
+
+    def kill(self) -> None:
+        """End all of it at once, as a machine that is taken."""
+        for pid in self.processes:
+            os.kill(pid, signal.SIGKILL)
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._said:
+                self.lines.append(line.rstrip("\n"))
+                self._said.notify_all()
 
 
 @pytest.fixture
-def hosts(tmp_path: Path, pyz: Path) -> Iterator[list[Host]]:
+def start(tmp_path: Path, pyz: Path) -> Iterator[Callable[..., Sequence[Host]]]:
     if os.geteuid() != 0 or shutil.which("unshare") is None or shutil.which("ip") is None:
         pytest.skip("two networks of their own need root, unshare and ip")
-    both = []
-    for number in (1, 2):
-        folder = tmp_path / f"host-{number}"
-        folder.mkdir()
-        both.append(Host(folder, number=number, pyz=pyz))
-    try:
+    both: list[Host] = []
+
+    def start(spec: TrainingSpec, *, script: str = SCRIPT) -> Sequence[Host]:
+        for number in (1, 2):
+            folder = tmp_path / f"host-{number}"
+            folder.mkdir()
+            both.append(Host(folder, number=number, pyz=pyz, spec=spec, script=script))
         for host in both:
             if refused := host.is_there():
                 pytest.skip(f"this machine lets no process have a network and a name of its own: {refused}")
@@ -123,24 +202,79 @@ def hosts(tmp_path: Path, pyz: Path) -> Iterator[list[Host]]:
         wired = subprocess.run([*wire, "netns", second], capture_output=True, text=True, check=False)
         if wired.returncode:
             pytest.skip(f"this machine wires no two networks: {wired.stderr.strip()}")
-        yield both
-    finally:
-        for host in both:
-            host.process.kill()
-            host.process.communicate()
+        return both
+
+    yield start
+    for host in both:
+        if host.process.poll() is None:
+            host.kill()
+        host.process.wait()
 
 
-def test_ranks_meet_on_two_hosts_whose_own_names_resolve_to_nothing_and_whose_job_names_resolve_late(hosts):
-    table = "198.18.0.1 algo-1\n198.18.0.2 algo-2\n"
-    first, second = hosts
-    second.names.write_text(f"127.0.0.1 localhost\n{table}")
+def test_the_page_shows_three_ways() -> None:
+    assert [each.get("distributed") for each in DOCUMENTED] == ["torchrun", "torchrun", "none"]
+    assert [str(each["command"]).split()[0] for each in DOCUMENTED] == ["python", "torchrun", "['sh',"]
+
+
+@pytest.mark.parametrize(("documented", "ranks"), [(0, 1), (1, 2), (2, 1)], ids=["field", "torchrun", "by hand"])
+def test_ranks_meet_on_two_hosts_whose_own_names_resolve_to_nothing_and_whose_job_names_resolve_late(
+    start, documented, ranks
+):
+    fields = json.loads(json.dumps(DOCUMENTED[documented]).replace("--nproc-per-node 8", f"--nproc-per-node {ranks}"))
+    first, second = hosts = start(spec_of(**fields))
+    first.names.write_text("127.0.0.1 localhost\n")
     for host in hosts:
         host.begin()
-    first.wait_for_warning("waiting until the names of all hosts resolve: algo-1, algo-2")
+    first.wait_for("waiting until the names of all hosts resolve: algo-1, algo-2")
     with first.names.open("a") as names:
-        names.write(table)
-    outputs = [host.process.communicate(timeout=300) for host in hosts]
-    assert [host.process.returncode for host in hosts] == [0, 0], outputs
-    for rank, (host, (output, _)) in enumerate(zip(hosts, outputs, strict=True)):
-        assert f"met: algo-{rank + 1} {rank} 2 3.0\n" in output
+        names.write(TABLE)
+    assert [host.finish() for host in hosts] == [0, 0], (first.lines, second.lines)
+    world = 2 * ranks
+    for number, host in enumerate(hosts):
+        for rank in range(number * ranks, (number + 1) * ranks):
+            total = float(sum(range(1, world + 1)))
+            assert f"met: algo-{number + 1} {rank} {world} {total}" in host.lines
         assert list((host.ml / "checkpoints").glob("step-*3/*")), "each host has its ranks' files"
+
+
+def test_a_host_that_is_taken_without_a_word_ends_the_ranks_of_the_other_and_the_job_is_interrupted(start):
+    script = WAITS_IN_A_COLLECTIVE.replace("{second}", "import time; time.sleep(600)")
+    first, second = hosts = start(spec_of(distributed="torchrun", instance_count=2), script=script)
+    for host in hosts:
+        host.begin()
+    second.wait_for("together")
+    first.wait_for("together")
+    of_the_first = first.processes
+    second.kill()
+    assert first.finish() == 75, first.lines
+    assert first.failure is not None
+    assert first.failure.startswith("host lost: algo-2 is gone")
+    assert not {pid for pid in of_the_first if pid in known_processes()}, "no rank is left"
+
+
+def test_a_rank_that_fails_ends_those_that_wait_for_it_with_its_code_and_its_reason(start):
+    script = WAITS_IN_A_COLLECTIVE.replace("{second}", "raise SystemExit('no such file')").replace(
+        "dist.all_reduce", "import time; time.sleep(600); dist.all_reduce"
+    )
+    first, second = hosts = start(spec_of(distributed="torchrun", instance_count=2), script=script)
+    for host in hosts:
+        host.begin()
+    assert [host.finish() for host in hosts] == [1, 1], (first.lines, second.lines)
+    assert second.failure is not None
+    assert "no such file" in second.failure
+    assert first.failure is not None
+    assert first.failure.startswith("on algo-2: ")
+    assert "python train.py" in first.failure
+
+
+def test_a_notice_to_one_host_makes_both_save_the_same_step_and_leave_as_interrupted(start):
+    first, second = hosts = start(spec_of(distributed="torchrun", instance_count=2), script=TRAINS_TO_A_NOTICE)
+    for host in hosts:
+        host.begin()
+    first.wait_for("together")
+    second.process.send_signal(signal.SIGTERM)
+    assert [host.finish() for host in hosts] == [75, 75], (first.lines, second.lines)
+    assert (first.failure, second.failure) == (None, None)
+    saved = [{path.parent.name for path in (host.ml / "checkpoints").glob("step-*/*")} for host in hosts]
+    assert len(saved[0]) == 1
+    assert saved[1] <= saved[0]

@@ -217,12 +217,42 @@ def test_a_document_that_only_holds_a_request_is_told_from_one(
     assert not (tmp_path / "job.yaml").exists()
 
 
-@pytest.mark.parametrize("name", ["train.ipynb", "request.yaml", "state-machine.asl"])
+@pytest.mark.parametrize("name", ["train.ipynb", "request.toml", "state-machine.asl"])
 def test_a_file_of_another_kind_is_no_name_of_a_training_job(spotkeep: Any, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("{}")
     result = spotkeep("import", str(tmp_path / name), "-o", str(tmp_path / "job.yaml"), columns=400)
     assert result.exit_code == ExitCode.USAGE
-    assert "neither a .py script nor a .json file" in result.stderr
+    assert "neither a .py script nor a .json or .yaml file" in result.stderr
+
+
+SKYPILOT = """
+name: resnet
+workdir: .
+num_nodes: 2
+resources: {accelerators: A100:8, use_spot: true}
+setup: pip install timm
+run: |
+  torchrun --nnodes=$SKYPILOT_NUM_NODES --node_rank=$SKYPILOT_NODE_RANK train.py
+"""
+
+
+def test_a_task_of_skypilot_becomes_a_job_file_that_is_read(spotkeep: Any, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "task.yaml").write_text(SKYPILOT)
+    output = tmp_path / "job.yaml"
+    result = spotkeep("import", str(tmp_path / "src" / "task.yaml"), "-o", str(output), columns=400)
+    assert result.exit_code == ExitCode.DONE, result.stderr
+    document = yaml.safe_load(output.read_text())
+    assert (document["source"], document["distributed"]) == ("src", "torchrun")
+    assert "not imported: run: the runner gives torchrun the hosts" in result.stdout
+
+
+@pytest.mark.parametrize("content", ["[]", "name: x\ncommand: python a.py\n", "type: service\n", "a: [", "{}"])
+def test_other_yaml_is_refused(spotkeep: Any, tmp_path: Path, content: str) -> None:
+    (tmp_path / "request.yaml").write_text(content)
+    result = spotkeep("import", str(tmp_path / "request.yaml"), "-o", str(tmp_path / "job.yaml"), columns=400)
+    assert result.exit_code == ExitCode.USAGE
+    assert "a task of SkyPilot or dstack" in result.stderr
 
 
 def test_entries_that_are_refused_are_named_and_the_job_file_is_written(imported: Any) -> None:

@@ -174,54 +174,55 @@ def test_arguments_of_a_command_are_not_a_scripts() -> None:
     assert "command alone" in left["source_code.args"]
 
 
-def ran_by_torchrun(fields: dict[str, Any], folder: Path, **environment: str) -> list[str]:
-    """Run an imported command with a torchrun that prints its words; return them."""
-    (folder / "torchrun").write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
-    (folder / "torchrun").chmod(0o755)
-    command = [*fields["command"], "--b", "1"]
-    variables = {"PATH": f"{folder}:/usr/bin:/bin", "SM_NUM_GPUS": "0", **environment}
-    return subprocess.run(command, env=variables, check=True, capture_output=True, text=True).stdout.splitlines()
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("Torchrun()", "torchrun"),
+        ("Torchrun(process_count_per_node=4)", {"launcher": "torchrun", "processes": 4}),
+        ("MPI()", "mpi"),
+        ("MPI(process_count_per_node=2)", {"launcher": "mpi", "processes": 2}),
+    ],
+)
+@pytest.mark.parametrize("instances", [1, 2])
+def test_ranks_are_started_as_many_as_it_is_said_or_one_a_gpu(call: str, expected: Any, instances: int) -> None:
+    fields, left_out = of(distributed=call, compute=f"Compute(instance_count={instances})")
+    words = ["python", "-m", "mpi4py", "train.py"] if "MPI" in call else ["python", "train.py"]
+    assert (fields["distributed"], fields["command"], left_out) == (expected, words, {})
 
 
 @pytest.mark.parametrize(
-    ("processes", "gpus", "expected"), [("", "0", "1"), ("", "8", "8"), ("process_count_per_node=4", "0", "4")]
-)
-@pytest.mark.parametrize("instances", [1, 2])
-def test_torchrun_starts_as_many_processes_as_there_are_gpus_or_as_it_is_told(
-    tmp_path: Path, processes: str, gpus: str, expected: str, instances: int
-) -> None:
-    fields, left_out = of(distributed=f"Torchrun({processes})", compute=f"Compute(instance_count={instances})")
-    hosts = {"SM_HOST_COUNT": "2", "SM_CURRENT_HOST_RANK": "1", "SM_MASTER_ADDR": "algo-1", "SM_MASTER_PORT": "7777"}
-    words = " ".join(ran_by_torchrun(fields, tmp_path, SM_NUM_GPUS=gpus, **hosts)).replace("=", " ")
-    several = "--nnodes 2 --node-rank 1 --master-addr algo-1 --master-port 7777"
-    where = "--standalone" if instances == 1 else several
-    assert words == f"{where} --nproc-per-node {expected} train.py --b 1"
-    assert left_out == {}
+    ("trainer", "distribution", "expected", "named"),
+    [
+        ("PyTorch", "{'torch_distributed': {'enabled': True}}", "torchrun", set()),
+        ("PyTorch", "{'pytorchddp': {'enabled': True}}", "torchrun", {"distribution.pytorchddp"}),
+        ("MXNet", "{'mpi': {'enabled': True}}", {"launcher": "mpi", "processes": 1}, {"framework"}),
+        ("PyTorch", "{'mpi': {'enabled': True, 'processes_per_host': 2, 'custom_mpi_options': '-x A'}}",
+         {"launcher": "mpi", "processes": 2}, {"distribution.mpi.custom_mpi_options"}),
+    ],
+)  # fmt: skip
+def test_the_estimators_start_ranks_too(trainer: str, distribution: str, expected: Any, named: set[str]) -> None:
+    version = 'framework_version="2.8"' if trainer == "PyTorch" else 'py_version="py3"'
+    call = f'entry_point="train.py", source_dir="src", {version}, distribution={distribution}'
+    job = import_script(f"{trainer}({call})", name="a")
+    assert job.fields["distributed"] == expected
+    assert {each.field for each in job.left_out} - {"py_version"} == named
 
 
-def test_the_estimators_of_pytorch_start_torchrun_too(tmp_path: Path) -> None:
-    call = 'entry_point="train.py", source_dir="src", framework_version="2.8"'
-    job = import_script(f'PyTorch({call}, distribution={{"torch_distributed": {{"enabled": True}}}})', name="a")
-    assert "--nproc-per-node 8" in " ".join(ran_by_torchrun(job.fields, tmp_path, SM_NUM_GPUS="8"))
-    assert job.left_out == ()
-
-
-def test_neuron_cores_are_not_counted_and_their_number_is_asked_for() -> None:
-    _, left_out = of(distributed="Torchrun()", compute='Compute(instance_type="ml.trn1.32xlarge")')
-    assert "Neuron core" in left_out["distributed.process_count_per_node"]
+def test_options_of_mpirun_are_named() -> None:
+    fields, left_out = of(distributed="MPI(mpi_additional_options=['-x', 'A'])")
+    assert fields["distributed"] == "mpi"
+    assert "distributed: none" in left_out["distributed.mpi_additional_options"]
 
 
 @pytest.mark.parametrize(
     ("call", "field"),
     [
-        ("ModelTrainer(source_code=SourceCode(source_dir='s', entry_script='a.py'), distributed=MPI())", "distributed"),
         ("TensorFlow(entry_point='a.py', distribution={'parameter_server': {'enabled': True}})",
          "distribution.parameter_server"),
         ("PyTorch(entry_point='a.py', distribution={'smdistributed': {'dataparallel': {'enabled': True}}})",
          "distribution.smdistributed"),
-        ("MXNet(entry_point='a.py', distributions={'mpi': {'enabled': True, 'processes_per_host': 2}})",
+        ("PyTorch(entry_point='a.py', distribution={'mpi': {'enabled': True}, 'torch_distributed': {'enabled': True}})",
          "distribution.mpi"),
-        ("HuggingFace(entry_point='a.py', distribution={'pytorchddp': {'enabled': True}})", "distribution.pytorchddp"),
         ("PyTorch(entry_point='a.py', distribution=chosen())", "distribution"),
     ],
 )  # fmt: skip

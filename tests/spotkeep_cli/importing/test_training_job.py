@@ -228,19 +228,21 @@ def test_words_of_the_container_get_no_hyperparameters_as_on_sagemaker() -> None
 
 
 @pytest.mark.parametrize(
-    ("hyperparameter", "starts", "named"),
+    ("sent", "distributed", "named"),
     [
-        ("sagemaker_torch_distributed_enabled", "exec torchrun --standalone", set()),
-        ("sagemaker_mpi_enabled", "python", {"sagemaker_mpi_enabled"}),
-        ("sagemaker_parameter_server_enabled", "python", {"sagemaker_parameter_server_enabled"}),
+        ({"sagemaker_torch_distributed_enabled": "true"}, "torchrun", set()),
+        ({"sagemaker_mpi_enabled": "true"}, {"launcher": "mpi", "processes": 1}, set()),
+        ({"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "8"},
+         {"launcher": "mpi", "processes": 8}, set()),
+        ({"sagemaker_parameter_server_enabled": "true"}, None, {"sagemaker_parameter_server_enabled"}),
     ],
-)
+)  # fmt: skip
 def test_processes_that_the_toolkit_starts_are_started_or_named(
-    hyperparameter: str, starts: str, named: set[str]
+    sent: dict[str, str], distributed: Any, named: set[str]
 ) -> None:
-    sent = {"sagemaker_program": "train.py", hyperparameter: "true", "sagemaker_instance_type": '"ml.g5.xlarge"'}
+    sent = {"sagemaker_program": "train.py", "sagemaker_instance_type": '"ml.g5.xlarge"', **sent}
     job = import_request(REQUEST | {"HyperParameters": sent})
-    assert starts in " ".join(job.fields["command"])
+    assert job.fields.get("distributed") == distributed
     reasons = {each.field: each.why for each in job.left_out}
     assert {name for name, why in reasons.items() if "starts the processes" in why} == {
         f"HyperParameters.{name}" for name in named

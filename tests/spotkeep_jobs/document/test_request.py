@@ -636,7 +636,7 @@ def test_nor_are_those_of_a_misspelled_field() -> None:
 
 
 def test_what_no_rehearsal_shows_of_several_hosts_is_said_before_they_are_paid_for() -> None:
-    [warning] = judged(instance_count=4).warnings
+    [warning] = judged(instance_count=4, distributed="torchrun").warnings
     assert "instance_count 4" in warning
     assert "rehearsals have one host" in warning
     assert judged(instance_count=1).warnings == ()

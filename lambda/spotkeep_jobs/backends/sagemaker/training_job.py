@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from spotkeep_fleet.ecr_images import ecr_registry
 from spotkeep_fleet.run_prefixes import run_prefix, specs_prefix
-from spotkeep_fleet.training_spec import NOT_STARTED, SPEC_CHANNEL, SPEC_VARIABLE
+from spotkeep_fleet.training_spec import HOST_LOST, NOT_STARTED, SPEC_CHANNEL, SPEC_VARIABLE
 from spotkeep_jobs.backends.backend import JobPhase
 from spotkeep_jobs.document.capacity import Fallback, NextJob, has_local_disks
 from spotkeep_jobs.document.command import SpecObject, spec_object, training_spec_of
@@ -515,6 +515,8 @@ _FAILURES: Final = (
     ("capacityerror", EndReason.CAPACITY),
     # To SageMaker every exit code is the algorithm's: the runner could not start the command.
     (f"algorithmerror:{NOT_STARTED}".replace(" ", ""), EndReason.INPUT_ERROR),
+    # The runner of a host has left, since another host of the job is gone.
+    (f"algorithmerror:{HOST_LOST}".replace(" ", ""), EndReason.PLATFORM_ERROR),
     ("algorithmerror", EndReason.SCRIPT_FAILED),
     ("clienterror", EndReason.INPUT_ERROR),
     ("internalservererror", EndReason.PLATFORM_ERROR),
@@ -543,8 +545,16 @@ def is_internal_server_error(words: str | None) -> bool:
 
     A failure of another class, or without a class, may recur each time.
     """
-    said = (words or "").lower().replace(" ", "")
-    return said.removeprefix("receivedstatusfromsagemaker:").startswith("internalservererror")
+    return _folded(words).removeprefix("receivedstatusfromsagemaker:").startswith("internalservererror")
+
+
+def is_host_lost(words: str | None) -> bool:
+    """Return True if a host of the job was gone, by the FailureReason that the runner of another one left."""
+    return _folded(words).startswith(_folded(f"AlgorithmError:{HOST_LOST}"))
+
+
+def _folded(words: str | None) -> str:
+    return (words or "").replace(" ", "").lower()
 
 
 def end_reason_of(
@@ -566,7 +576,7 @@ def end_reason_of(
     if limit is not None:
         return limit
     if status == "Failed" or secondary_status == "Failed":
-        words = (failure_reason or "").lstrip().replace(" ", "").lower()
+        words = _folded(failure_reason).lstrip()
         return next((reason for prefix, reason in _FAILURES if words.startswith(prefix)), EndReason.PLATFORM_ERROR)
     if status == "Deleting" and "Stopped" not in said:
         return EndReason.JOB_VANISHED

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from spotkeep.events import event_line
 from spotkeep_fleet.training_spec import (
     ARGUMENTS,
+    HOST_LOST,
     NOT_STARTED,
     HangLimit,
     JobSource,
@@ -466,6 +467,7 @@ class TestWithoutACommand:
         (f"AlgorithmError: {NOT_STARTED}this image has no bash, exit code: 69", EndReason.INPUT_ERROR),
         ("AlgorithmError: python train.py exited with code 69:\nno, exit code: 69", EndReason.SCRIPT_FAILED),
         ("AlgorithmError: , exit code: 127", EndReason.SCRIPT_FAILED),
+        (f"AlgorithmError: {HOST_LOST}algo-2 is gone, exit code: 75", EndReason.PLATFORM_ERROR),
         ("ClientError: no data", EndReason.INPUT_ERROR),
     ],
 )

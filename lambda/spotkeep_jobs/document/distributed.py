@@ -1,0 +1,155 @@
+"""The ranks of a distributed training, which torchrun or mpirun starts on each host of the job.
+
+Without the field each host runs the command as it stands. A command that starts its ranks itself, other than by
+torchrun, is refused together with the field, for each of its ranks would start more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from spotkeep_fleet.ranks import MPI, TORCHRUN, Ranks, torchrun_line
+from spotkeep_jobs.document.reading import DocumentModel, Rule, rule, shown, wrong
+from spotkeep_jobs.document.shell_text import SHELLS
+from spotkeep_jobs.errors import Problem
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
+    from spotkeep_jobs.document.request import JobRequest
+
+NO_RANKS: Final = "none"
+AUTO: Final = "auto"
+MAX_PROCESSES: Final = 512
+_STARTS_RANKS: Final = frozenset(
+    {"accelerate", "deepspeed", "mpirun", "mpiexec", "orterun", "horovodrun", "srun", "colossalai", "composer"}
+)
+_NAMES_TORCHRUN: Final = re.compile(r"\btorchrun\b|torch\.distributed\.(run|launch)")
+_FINDS_HOSTS: Final = re.compile(
+    r"SM_(HOSTS|HOST_COUNT|CURRENT_HOST|MASTER|RESOURCE_CONFIG|TRAINING_ENV)|--nnodes|--num_machines"
+)
+"""Words of a command that finds the other hosts itself."""
+
+
+def read_distributed(value: object) -> object:
+    """Turn the name of a launcher alone into one with `auto` processes."""
+    if isinstance(value, str):
+        return {"launcher": value}
+    if not isinstance(value, Mapping | DocumentModel):
+        raise wrong("is neither a word nor an object", "Write torchrun, mpi or none, or {launcher: torchrun}")
+    return value
+
+
+def read_processes(value: object) -> object:
+    """Return the number of ranks of a host, or `auto`."""
+    if value == AUTO or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_PROCESSES):
+        return value
+    raise wrong(f"is neither auto nor a whole number of 1 to {MAX_PROCESSES}", "Write auto, for one a GPU, or a number")
+
+
+class DistributedRequest(DocumentModel):
+    """The program that starts the ranks of a training on each host, and their number."""
+
+    launcher: Literal["torchrun", "mpi", "none"] = Field(examples=["torchrun"])
+    """torchrun starts the command as ranks that know those of all hosts. mpi does so with mpirun, on one host. none
+    runs the command on each host as it stands."""
+    processes: Annotated[
+        int | Literal["auto"],
+        BeforeValidator(read_processes),
+        WithJsonSchema(
+            {"anyOf": [{"const": AUTO}, {"type": "integer", "minimum": 1, "maximum": MAX_PROCESSES}]},
+            mode="validation",
+        ),
+    ] = Field(default=AUTO, examples=[8])
+    """The number of ranks on each host, 1 to 512. auto is the number of its GPUs, else of its Neuron cores, else
+    one."""
+
+
+def ranks_of(request: DistributedRequest | None) -> Ranks | None:
+    """Return the ranks to start on each host. None where it runs the command as it stands."""
+    if request is None or request.launcher == NO_RANKS:
+        return None
+    return Ranks(launcher=request.launcher, processes=None if request.processes == AUTO else int(request.processes))
+
+
+@rule("distributed", "command", "instance_count")
+def _ranks_can_be_started(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    asked, command = request.distributed, request.command
+    if asked is None or command is None:
+        return
+    if asked.launcher == NO_RANKS:
+        if asked.processes != AUTO:
+            yield Problem(
+                field="distributed.processes",
+                found=str(asked.processes),
+                problem="is given with launcher: none, which starts no ranks",
+                fix="Write launcher: torchrun, or remove processes.",
+            )
+        return
+    if asked.launcher == MPI and request.instance_count > 1:
+        yield Problem(
+            field="distributed",
+            found=MPI,
+            problem=f"is given with instance_count: {request.instance_count}: mpirun reaches other hosts by ssh, and "
+            "few images have its server and keys",
+            fix="Write distributed: torchrun, which needs none. Or let the command start mpirun itself, with "
+            "distributed: none; SM_HOSTS has the names of the hosts.",
+        )
+    if isinstance(command, str):
+        yield Problem(
+            field="distributed",
+            found=asked.launcher,
+            problem="is given with a command of several lines, and ranks are started of one program",
+            fix="Write the command that trains on one line, and the lines before it as setup. Or start torchrun in the "
+            "block, with distributed: none.",
+        )
+        return
+    program = PurePosixPath(command[0]).name
+    line = torchrun_line(command)
+    hidden = program in SHELLS and any(map(_NAMES_TORCHRUN.search, command))
+    if program in _STARTS_RANKS or hidden or (line is not None and asked.launcher != TORCHRUN):
+        yield Problem(
+            field="command",
+            found=shown(" ".join(command)),
+            problem=f"starts ranks itself, and is given with distributed: {asked.launcher}, which would start it once "
+            "a rank",
+            fix="Write the command of one rank, for example python train.py. Or keep it, with distributed: none.",
+        )
+        return
+    if line is None:
+        return
+    if line.host_options and request.instance_count > 1:
+        yield Problem(
+            field="command",
+            found=" ".join(line.host_options),
+            problem=f"places the hosts itself, and is given with distributed: torchrun and instance_count: "
+            f"{request.instance_count}",
+            fix="Remove these options: the runner gives torchrun the hosts. Or keep them, with distributed: none.",
+        )
+    if line.process_options and asked.processes != AUTO:
+        yield Problem(
+            field="distributed.processes",
+            found=str(asked.processes),
+            problem=f"is given with a command that has {line.process_options[0]}",
+            fix="Remove one of the two.",
+        )
+
+
+RULES: Final[tuple[Rule, ...]] = (_ranks_can_be_started,)
+
+
+def distributed_warnings(request: JobRequest) -> Iterator[str]:
+    """Yield probable mistakes of a job with several hosts."""
+    command = request.command
+    if request.instance_count == 1 or request.distributed is not None or command is None:
+        return
+    if not _FINDS_HOSTS.search(command if isinstance(command, str) else " ".join(command)):
+        yield (
+            f"instance_count {request.instance_count} without distributed: each host runs the command by itself, and "
+            "their processes do not know of each other. Write distributed: torchrun, which starts a rank for each GPU "
+            "of each host. Or distributed: none, where the script finds the other hosts itself (SM_HOSTS)."
+        )

@@ -1,0 +1,153 @@
+"""Tasks of SkyPilot and dstack become job files, and each field is taken or named."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeep_cli.importing.task_file import import_task
+from spotkeep_cli.importing.training_job import ImportedJob
+from spotkeep_jobs.document.request import validate
+
+
+def imported(text: str) -> tuple[dict[str, Any], dict[str, str]]:
+    job = import_task(yaml.safe_load(text), name="task")
+    return job.fields, {each.field: each.why for each in job.left_out}
+
+
+def test_a_task_of_skypilot_on_several_nodes_starts_the_same_ranks() -> None:
+    """The form of its page on distributed jobs."""
+    fields, left_out = imported("""
+        name: resnet-distributed
+        workdir: .
+        num_nodes: 2
+        resources: {accelerators: "A100:8", use_spot: true, disk_size: 200, infra: aws/us-east-1, ports: 8081}
+        envs: {EPOCHS: 3, HF_TOKEN: null}
+        setup: pip install -r requirements.txt
+        run: |
+          MASTER_ADDR=$(echo "$SKYPILOT_NODE_IPS" | head -n1)
+          echo "on $MASTER_ADDR"
+          torchrun \\
+            --nnodes=$SKYPILOT_NUM_NODES --nproc_per_node=$SKYPILOT_NUM_GPUS_PER_NODE \\
+            --master_addr=$MASTER_ADDR --node_rank $SKYPILOT_NODE_RANK --master_port=8008 \\
+            --log-dir logs train.py --epochs 20
+    """)
+    assert fields == {
+        "name": "resnet-distributed", "instance_count": 2, "source": ".", "setup": "pip install -r requirements.txt",
+        "command": ["torchrun", "--log-dir", "logs", "train.py", "--epochs", "20"], "distributed": "torchrun",
+        "instance_types": ["ml.p4d.24xlarge"], "capacity": "spot", "volume_size_gb": 200, "environment": {"EPOCHS": 3},
+    }  # fmt: skip
+    assert set(left_out) == {"run", "resources.infra", "resources.ports", "envs.HF_TOKEN"}
+
+
+def test_a_task_of_dstack_on_several_nodes_starts_the_same_ranks() -> None:
+    """The form of its page on distributed tasks."""
+    fields, left_out = imported("""
+        type: task
+        name: train-distrib
+        nodes: 2
+        python: 3.12
+        env: [NCCL_DEBUG=INFO, WANDB_API_KEY]
+        commands:
+          - pip install -r requirements.txt
+          - torchrun --nproc-per-node=$DSTACK_GPUS_PER_NODE --node-rank=$DSTACK_NODE_RANK --nnodes=$DSTACK_NODES_NUM
+              --master-addr=$DSTACK_MASTER_NODE_IP --master-port=12345 train.py --batch 32
+        resources: {gpu: "H100:8", shm_size: 24GB}
+        spot_policy: auto
+        max_duration: 6h
+    """)
+    assert fields == {
+        "name": "train-distrib", "instance_count": 2, "source": ".", "setup": "pip install -r requirements.txt\n",
+        "command": ["torchrun", "train.py", "--batch", "32"], "distributed": "torchrun",
+        "instance_types": ["ml.p5.48xlarge"], "capacity": "auto", "max_run": "6h",
+        "environment": {"NCCL_DEBUG": "INFO"},
+    }  # fmt: skip
+    assert set(left_out) == {"commands", "python", "env.WANDB_API_KEY", "resources.shm_size"}
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("num_nodes: 2\nrun: 'cd src\n\n\n  echo $SKYPILOT_NODE_RANK of $SKYPILOT_NUM_NODES'", ["1 of 2"]),
+        ("num_nodes: 2\nrun: |\n  echo \"$SKYPILOT_NODE_IPS\" | head -n1\n  echo $SKYPILOT_NUM_GPUS_PER_NODE",
+         ["algo-1", "8"]),
+        ("type: task\nnodes: 2\ncommands: [echo $DSTACK_GPUS_NUM, echo $DSTACK_MASTER_NODE_IP]", ["16", "algo-1"]),
+        ("type: task\nnodes: 2\ncommands: ['echo \"$DSTACK_NODES_IPS\"']", ["algo-1", "algo-2"]),
+    ],
+)  # fmt: skip
+def test_other_lines_keep_the_variables_of_their_tool(tmp_path: Any, task: str, said: list[str]) -> None:
+    fields, _ = imported(task)
+    assert fields["distributed"] == "none"
+    hosts = {"SM_HOSTS": '["algo-1","algo-2"]', "SM_HOST_COUNT": "2", "SM_CURRENT_HOST_RANK": "1", "SM_NUM_GPUS": "8"}
+    (tmp_path / "src").mkdir()
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", fields["command"]], cwd=tmp_path, check=True, capture_output=True, text=True,
+        env={"PATH": "/usr/bin:/bin", "SM_MASTER_ADDR": "algo-1", **hosts},
+    )  # fmt: skip
+    assert done.stdout.splitlines() == said
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "torchrun train.py --lr $LR", "torchrun train.py && echo done", "torchrun a.py\ntorchrun b.py",
+        "cd src\ntorchrun a.py", "accelerate launch train.py", "torchrun 'a.py",
+    ],
+)  # fmt: skip
+def test_lines_that_do_more_than_start_torchrun_stay_as_they_are(run: str) -> None:
+    fields, _ = imported(yaml.safe_dump({"run": run}))
+    assert "distributed" not in fields
+    assert run in fields["command"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [
+        ("A100:8", "ml.p4d.24xlarge"), ("A100-80GB:8", "ml.p4de.24xlarge"), ("A100:80GB:8", "ml.p4de.24xlarge"),
+        ({"A10G": 4}, "ml.g5.12xlarge"), ({"name": "L4", "count": 1}, "ml.g6.xlarge"), ("T4", "ml.g4dn.xlarge"),
+        ("24GB", None), ("A100:3", None), (8, None), ({"name": ["A100", "H100"], "count": "8..16"}, None), ([], None),
+    ],
+)  # fmt: skip
+def test_gpus_are_an_instance_type_or_one_is_asked_for(gpus: Any, expected: str | None) -> None:
+    fields, left_out = imported(yaml.safe_dump({"run": "python a.py", "resources": {"accelerators": gpus}}))
+    assert fields.get("instance_types") == (None if expected is None else [expected])
+    if expected is None and gpus:
+        assert "write instance_type" in left_out["resources.accelerators"]
+
+
+def test_a_secret_is_named_and_its_value_stands_nowhere() -> None:
+    job = import_task({"run": "python a.py", "secrets": {"HF_TOKEN": "hf_" + "x" * 8}}, name="task")
+    assert "hf_" not in job.as_job_file()
+    assert "AWS Secrets Manager" in job.as_job_file()
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+FIELDS = st.sampled_from(
+    ["name", "workdir", "num_nodes", "nodes", "resources", "envs", "env", "setup", "run", "commands", "image",
+     "instance_types", "spot_policy", "max_duration", "file_mounts", "secrets", "anything"]
+)  # fmt: skip
+
+
+@given(
+    task=st.dictionaries(FIELDS, VALUES, max_size=6), kind=st.sampled_from([{"type": "task"}, {"run": "python a.py"}])
+)
+def test_whatever_a_task_holds_it_is_taken_or_named(task: dict[str, Any], kind: dict[str, str]) -> None:
+    job = import_task({**task, **kind}, name="task")
+    assert isinstance(job, ImportedJob)
+    assert yaml.safe_load(job.as_job_file()) == job.fields
+    validate(job.fields)
+
+
+def test_another_document_is_no_task() -> None:
+    for document in ([], None, {}, {"type": "service"}, {"name": "a", "command": "python a.py", "run": "x"}):
+        with pytest.raises(ValueError, match="it is n"):
+            import_task(document, name="task")
