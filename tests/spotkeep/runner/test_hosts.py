@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep.errors import HostMeetingError
+from spotkeep.errors import HostMeetingError, JobError
 from spotkeep.runner.hosts import DONE, ENDED, FAILED, INTERRUPTED, LOST, HostEnding, OtherHosts, verdict
 
 NAMES = ("algo-1", "algo-2", "algo-3")
@@ -86,6 +86,14 @@ def test_a_host_that_does_not_come_is_named(stack):
     with pytest.raises(HostMeetingError, match="within 0 minutes: algo-3") as missing:
         first.wait_until_all_are_there(is_over=lambda: False, most_seconds=1)
     assert missing.value.exit_code == 68
+
+
+def test_a_port_that_is_taken_is_named_at_once(stack):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        world = World(NAMES[:2], stack)
+        world.port = taken.getsockname()[1]
+        with pytest.raises(JobError, match=f"port {world.port} of this host cannot be opened"):
+            began(world.start("algo-1"))
 
 
 def test_nothing_is_waited_for_after_a_notice(stack):

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any, Callable
 
-from spotkeep.errors import HostMeetingError
+from spotkeep.errors import HostMeetingError, JobError
 from spotkeep.notices.notice import EXIT_INTERRUPTED
 from spotkeep_fleet.training_spec import HOST_LOST
 
@@ -40,6 +40,7 @@ _PAUSE_SECONDS = 0.5
 _MOST_BYTES = 16 * 1024
 _MOST_TEXT = 1024
 _PIECE = 4096
+_CLOSE_SECONDS, _MOST_PIECES = 1.0, 100
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,16 @@ class _Peer:
             raise ValueError("a line is no JSON object")
         return found
 
+    def close(self) -> None:
+        """Close the connection after its other end has read all. A reset would take unread messages away."""
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            self.connection.settimeout(_CLOSE_SECONDS)
+            for _ in range(_MOST_PIECES):
+                if not self.connection.recv(_PIECE):
+                    break
+        self.connection.close()
+
     def send(self, message: Mapping[str, Any]) -> None:
         """Send a message. A connection that is over shows it when it is read."""
         with contextlib.suppress(OSError):
@@ -160,6 +171,7 @@ class OtherHosts:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._all_are_there = self._is_over = False
+        self._error: OSError | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -191,12 +203,18 @@ class OtherHosts:
 
         Raises:
             HostMeetingError: A host does not come in time.
+            JobError: This host cannot listen for the others.
         """
         deadline = time.monotonic() + most_seconds
         while not is_over():
             with self._changed:
                 if self._all_are_there or self._endings:
                     return
+                if self._error is not None:
+                    raise JobError(
+                        f"the other hosts of this job cannot connect: port {self._place[1]} of this host cannot be "
+                        f"opened: {self._error}. Let no program of the image listen there"
+                    )
                 if time.monotonic() >= deadline:
                     place = ":".join(map(str, self._place))
                     raise HostMeetingError(self._missing(), place=place, seconds=most_seconds)
@@ -233,10 +251,12 @@ class OtherHosts:
                 with self._lock:
                     self._peers.append(peer)
                 self._exchange(None)
+        except OSError as error:
+            self._error = error
         finally:
+            for peer in self._peers:
+                peer.close()
             with self._changed:
-                for peer in self._peers:
-                    peer.connection.close()
                 self._is_over = True
                 self._changed.notify_all()
 

@@ -37,6 +37,7 @@ from spotkeep.notices.notice import (
 )
 from spotkeep.version import __version__
 from spotkeep_fleet.errors import DocumentError
+from spotkeep_fleet.ranks import MPI
 from spotkeep_fleet.secret_references import without_values
 from spotkeep_fleet.training_spec import (
     JSON,
@@ -50,7 +51,7 @@ from spotkeep_fleet.training_spec import (
     spec_file_name,
 )
 
-from .environment import command_arguments, find_hardware, job_environment
+from .environment import Hardware, command_arguments, find_hardware, job_environment
 from .exits_on_notice import EXITS_NAME, MOST_IN_A_ROW, CommandEnding, ending_of_exit_0, keep_count, take_count
 from .failure import MAX_CHARACTERS, failure_text, says_ended_by_sigterm
 from .hosts import DONE, ENDED, FAILED, INTERRUPTED, LOST, SILENT_SECONDS, HostEnding, OtherHosts, verdict
@@ -184,11 +185,12 @@ def _supervised(
         if spec.wandb is not None:
             _make(Path(os.environ[WANDB_DIRECTORY]))  # Its client writes to another folder where there is none.
         words = command_arguments(configuration.hyperparameters, as_json=spec.arguments == JSON)
+        hardware = find_hardware()
         environment = job_environment(
             inherited=os.environ,
             layout=layout,
             configuration=configuration,
-            hardware=find_hardware(),
+            hardware=hardware,
             import_root=import_root(),
             notice_file=notice_file,
             arguments=words,
@@ -215,7 +217,7 @@ def _supervised(
         await_host_names(configuration.hosts, is_over=lambda: supervisor.announced)
         if supervisor.announced:
             return EXIT_INTERRUPTED
-        job = _Job(spec, layout, configuration, supervisor, notice_file, environment, source, words)
+        job = _Job(spec, layout, configuration, hardware, supervisor, notice_file, environment, source, words)
         if spec.distributed is None or len(configuration.hosts) == 1:
             return job.train()
         return job.train_with_others()
@@ -233,6 +235,7 @@ class _Job:
         spec: The training's spec.
         layout: The job's directories.
         configuration: The platform's configuration.
+        hardware: The machine's hardware.
         supervisor: It runs the command.
         notice_file: The file in which the processes of the job find a notice.
         environment: All variables of the command.
@@ -243,6 +246,7 @@ class _Job:
     spec: TrainingSpec
     layout: JobLayout
     configuration: JobConfiguration
+    hardware: Hardware
     supervisor: Supervisor
     notice_file: Path
     environment: Mapping[str, str]
@@ -273,6 +277,7 @@ class _Job:
                 metrics=spec.metrics,
                 stuck=stuck,
                 restarts=restarts,
+                signals_children=spec.distributed is not None and spec.distributed.launcher == MPI,
             )
             if outcome.hung and not outcome.exit_code and all_are_done(notice_file):
                 return 0  # It was at its end.
@@ -364,7 +369,7 @@ class _Job:
                 address=self.environment["SM_MASTER_ADDR"] if several else "127.0.0.1",
                 port=_port(self.environment) if several else _free_port(),
             ),
-            hardware=find_hardware(),
+            hardware=self.hardware,
             environment=self.environment,
         )
         sys.stderr.write(f"spotkeep: starts the ranks of this host: {shlex.join(command)}\n")

@@ -4,7 +4,8 @@ torchrun starts them with one rendezvous for all hosts, at the address of the fi
 rank runs the command as the job file has it (`--no_python`), so its Python and its options stay. A command that is
 torchrun's already gets the options that it lacks.
 
-Options are spelled with `_`, which each version of torchrun reads.
+Options are spelled with `_`, which each version of torchrun reads. mpirun gets the options of AWS's driver for one
+host, besides the tags before each line, which would hide the library's events.
 
 Source: `torchrun_driver.py`, `mpi_utils.py` and `common/utils.py` in `sagemaker.train.container_drivers`, of the
 SageMaker SDK 3.
@@ -73,19 +74,9 @@ def ranks_command(
     """
     processes = process_count(ranks, hardware)
     if ranks.launcher == MPI:
-        return [
-            *(
-                "mpirun",
-                "--host",
-                f"localhost:{processes}",
-                "-np",
-                str(processes),
-                "--allow-run-as-root",
-                "--tag-output",
-            ),
-            *("-mca", "orte_abort_on_non_zero_status", "1", "-mca", "btl_vader_single_copy_mechanism", "none"),
-            *command,
-        ]
+        slots = ["--host", f"localhost:{processes}", "-np", str(processes), "--allow-run-as-root"]
+        options = ["-mca", "orte_abort_on_non_zero_status", "1", "-mca", "btl_vader_single_copy_mechanism", "none"]
+        return ["mpirun", *slots, *options, *command]
     before = [_COMPILES_FIRST] if environment.get(_COMPILES_VARIABLE) == "1" else []
     count = [f"--nproc_per_node={processes}"]
     meeting = [

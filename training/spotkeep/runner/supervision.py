@@ -186,7 +186,7 @@ class Supervisor:
         self.secret_values: Sequence[str] = ()
         self._notice_file = notice_file
         self._child: subprocess.Popen[bytes] | None = None
-        self._is_block = False
+        self._is_block = self._signals_children = False
         self._has_ended = threading.Event()
         self._pending: list[int] = []
         self._ending_the_rest = False
@@ -211,6 +211,7 @@ class Supervisor:
         metrics: Mapping[str, SearchedMetric] | None = None,
         stuck: HangLimit | None = None,
         restarts: int = 0,
+        signals_children: bool = False,
     ) -> CommandOutcome:
         """Run the command to its end.
 
@@ -223,12 +224,14 @@ class Supervisor:
                 command's own.
             stuck: The limit for a command that hangs. Without one it may be silent for as long as it likes.
             restarts: The number of its starts after a hang before this one.
+            signals_children: True where a signal goes to the processes that it has started, and not to itself. mpirun
+                leaves its ranks few seconds after SIGTERM.
 
         Raises:
             CommandError: If it does not exist (exit code 127) or may not be executed (126).
             MissingToolError: If it is a block, and there is no bash.
         """
-        self._is_block = isinstance(command, str)
+        self._is_block, self._signals_children = isinstance(command, str), signals_children
         self._has_ended.clear()
         words = (
             bash_words(command, arguments, environment=environment)
@@ -353,10 +356,18 @@ class Supervisor:
         elif not (signum == signal.SIGINT and os.isatty(0)):
             # A terminal's Ctrl-C has already reached the whole group.
             # Popen.send_signal would wait for a command that has just ended, and its exit code would be lost.
+            children = self._children_of(self._child) if self._signals_children else ()
             if self._is_block:
                 self._forward_to_programs(self._child, signum)
+            elif children:
+                for pid in (each for child in children for each in receivers_behind(child, signum).programs):
+                    _send(pid, signum)
             else:
                 _send(self._child.pid, signum)
+
+    @staticmethod
+    def _children_of(child: subprocess.Popen[bytes]) -> tuple[int, ...]:
+        return tuple(pid for pid, process in known_processes().items() if process.parent == child.pid)
 
     def _forward_to_programs(self, bash: subprocess.Popen[bytes], signum: int) -> None:
         if signum == signal.SIGTERM:
