@@ -282,12 +282,9 @@ def _one_process_for_several_gpus(job: _Job) -> Iterator[Problem]:
     types = [named] if isinstance(named, str) else named if isinstance(named, list | tuple) else []
     several = next(((each, gpus) for each in types if isinstance(each, str) and (gpus := several_gpus(each))), None)
     script = job.script
-    if (
-        several is None
-        or script is None
-        or job.fields.get("distributed")
-        or not _PYTHONS.fullmatch(PurePosixPath(job.command[0]).name)
-    ):
+    if several is None or script is None or _starts_ranks(job.fields):
+        return
+    if not _PYTHONS.fullmatch(PurePosixPath(job.command[0]).name):
         return
     texts = [job.text_of(path) or "" for path in job.files if path.suffix == ".py"]
     if not any(map(_IMPORTS_TORCH.search, texts)) or any(map(_MANY_GPUS_USED.search, texts)):
@@ -303,7 +300,7 @@ def _one_process_for_several_gpus(job: _Job) -> Iterator[Problem]:
 
 def _starts_ranks(fields: Mapping[str, Any]) -> bool:
     asked = fields.get("distributed")
-    launcher = asked.get("launcher") if isinstance(asked, Mapping) else asked
+    launcher = asked.get("launcher") if isinstance(asked, dict) else asked
     return launcher not in (None, NO_RANKS)
 
 

@@ -15,6 +15,7 @@ from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import Fact, facts
 from spotkeep_cli.rendering.lists import fires_at, match_in_a_plan, rhythm
 from spotkeep_jobs.document.capacity import Fallback, fallbacks_of, has_local_disks, local_disks_gb
+from spotkeep_jobs.document.distributed import AUTO, NO_RANKS
 from spotkeep_jobs.document.image import patched_until
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.times import DEFAULT_STUCK_RESTARTS
@@ -191,6 +192,8 @@ def _rows(
         *_schedule_rows(judgement),
         ("command", _what_runs(request)),
     ]
+    if (asked := request.get("distributed")) and asked["launcher"] != NO_RANKS:
+        rows.append(("ranks", _ranks(asked, instances=request.get("instance_count", 1))))
     if (count := _counts(request)[0]) > 1:
         rows.append(("runs", f"{count}, independent: each with its own fleet, volume and checkpoints"))
     if source := _source(request, prepared=prepared):
@@ -321,6 +324,14 @@ def _command(command: Any) -> str:
     lines = [line.strip() for line in command.splitlines() if line.strip()]
     shown = [*lines[:_LINES_SHOWN], *(["..."] if len(lines) > _LINES_SHOWN else [])]
     return f"{quantities.counted(len(lines), 'line')} for bash: {'; '.join(shown)}" if "\n" in command else command
+
+
+def _ranks(asked: Mapping[str, Any], *, instances: int) -> str:
+    """Return the ranks that a job starts."""
+    each = asked["processes"]
+    of_auto = "one for each GPU, else for each Neuron core, else one"
+    where = "the instance" if instances == 1 else f"each of {instances} instances"
+    return f"{asked['launcher']} starts {of_auto if each == AUTO else quantities.counted(each, 'rank')}, on {where}"
 
 
 def _channel(channel: Mapping[str, Any]) -> str:

@@ -96,6 +96,16 @@ def test_the_image_of_a_framework_the_queue_where_mlflow_logs_to_the_way_to_a_sh
     assert "https://mlflow.example.com, experiment digits" in printed
 
 
+def test_the_ranks_of_each_instance_are_shown(tmp_path: Path) -> None:
+    image = "image: 123456789012.dkr.ecr.us-east-1.amazonaws.com/i:1\n"
+    job = f"name: first\ncommand: python train.py\ninstance_count: 2\n{image}"
+    auto = " ".join(shown(tmp_path, f"{job}distributed: torchrun\n").split())
+    assert "ranks torchrun starts one for each GPU, else for each Neuron core, else one, on each of 2 instances" in auto
+    some = shown(tmp_path, f"{job}distributed: {{launcher: torchrun, processes: 8}}\n")
+    assert "torchrun starts 8 ranks, on each of 2 instances" in some
+    assert "ranks  " not in shown(tmp_path, f"{job}distributed: none\n")
+
+
 def test_the_max_cost_of_a_fleet_is_shown_with_its_volume(tmp_path: Path) -> None:
     fleet = "name: first\ncommand: python train.py\nbackend: ec2\ninstance_type: m5.large\nmax_cost: 5\n"
     printed = shown(tmp_path, fleet, fleet_instance_types=("m5.large",), prices={"m5.large": 0.096})
