@@ -147,7 +147,7 @@ def planned_jobs(wishes: Wishes, *, pace: Pace) -> tuple[PlannedJob, ...]:
             volume_size_gb=31,
             **on_demand,
         ),
-        job("hosts", "the names of two hosts", 0, instance_count=2, checkpoints=False, **on_demand),
+        job("hosts", "the names of two hosts", 0, instance_count=2, distributed="none", checkpoints=False, **on_demand),
     ]
     if wishes.queue is None:
         jobs.append(PlannedJob(kind="queue", shows="a job in a queue", left_out="no queue was named: --queue NAME"))

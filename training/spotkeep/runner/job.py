@@ -218,9 +218,7 @@ def _supervised(
         if supervisor.announced:
             return EXIT_INTERRUPTED
         job = _Job(spec, layout, configuration, hardware, supervisor, notice_file, environment, source, words)
-        if spec.distributed is None or len(configuration.hosts) == 1:
-            return job.train()
-        return job.train_with_others()
+        return job.run()
     except JobError as error:
         if supervisor.announced and isinstance(error, JobSecretError) and not error.for_good:
             return EXIT_INTERRUPTED
@@ -253,7 +251,21 @@ class _Job:
     source: Path | None
     words: Sequence[str]
 
-    def train(self) -> int:
+    def run(self) -> int:
+        """Run the job to its end. Gives the exit code.
+
+        Raises:
+            JobError: The command cannot be started, or another host does not come.
+        """
+        several = len(self.configuration.hosts) > 1
+        exit_code = self._train_with_others() if several and self.spec.distributed is not None else self._train()
+        if several and exit_code == EXIT_INTERRUPTED:
+            # The notice was to another host, or that host is gone. The platform is about to take this one too. What it
+            # makes of a host that leaves before that is unknown.
+            self.supervisor.hold_until_noticed(seconds=notice_seconds())
+        return exit_code
+
+    def _train(self) -> int:
         """Run the command, and start it again after a hang. Gives the exit code.
 
         Raises:
@@ -305,7 +317,7 @@ class _Job:
             keep_count(checkpoints, _RESTARTS_NAME, restarts, launch=launch)
         return exit_code
 
-    def train_with_others(self) -> int:
+    def _train_with_others(self) -> int:
         """Run the command together with those of the other hosts. Gives the exit code.
 
         A command that waits for a host that is gone or has failed is ended, and the code is that of the reason.
@@ -338,7 +350,7 @@ class _Job:
         ) as others:
             others.wait_until_all_are_there(is_over=lambda: supervisor.announced)
             try:
-                exit_code = EXIT_INTERRUPTED if supervisor.announced or ended.is_set() else self.train()
+                exit_code = EXIT_INTERRUPTED if supervisor.announced or ended.is_set() else self._train()
             except JobError as error:
                 others.say(HostEnding(own_host, FAILED, error.exit_code, str(error)))
                 raise
@@ -349,9 +361,6 @@ class _Job:
             final = verdict(own, others.endings)
         if final != own:
             self._leave_reason(final.text)
-        if final.kind == INTERRUPTED:
-            # The platform takes the job. What it makes of a host that leaves before that is unknown.
-            supervisor.hold_until_noticed(seconds=notice_seconds())
         return final.code
 
     def _command(self) -> Sequence[str] | str:
