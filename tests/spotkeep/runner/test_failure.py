@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,6 +44,24 @@ def test_the_end_counts_when_there_is_too_much():
 
 def test_of_a_progress_bar_the_last_state_counts():
     assert text(b"\r 10%\r 50%\r100%\nOSError: gone\r\n").endswith("code 1:\n100%\nOSError: gone")
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        b"E1130 00:22:46.291000 8359 torch/distributed/elastic/multiprocessing/api.py:1002] ",
+        b"[2024-03-01 10:00:00,000] torch.distributed.elastic.multiprocessing.api: [ERROR] ",
+        b"ERROR:torch.distributed.elastic.multiprocessing.api:",
+    ],
+)
+def test_of_several_ranks_the_reason_is_that_of_the_rank_and_not_torchruns_report(prefix):
+    report = prefix + b"failed (exitcode: 1) local_rank: 1 (pid: 8427) of binary: python\n" + b"Traceback ...\n" * 200
+    before = b"W1130 00:22:46.290000 8359 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 8426\n"
+    assert text(b"ValueError: no such file\n" + before + report) == (
+        "python train.py exited with code 1:\nValueError: no such file\n"
+        "failed (exitcode: 1) local_rank: 1 (pid: 8427) of binary: python"
+    )
+    assert "Traceback" in text(report), "a rank that said nothing has no other reason"
 
 
 def test_torchrun_says_that_sigterm_has_ended_it():

@@ -21,12 +21,13 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import put_spec
 
 from spotkeep.runner.process_table import descendants_of, known_processes
 from spotkeep_fleet.training_spec import SPEC_VARIABLE, TrainingSpec
 from spotkeep_jobs.document.command import training_spec_of
 from spotkeep_jobs.document.request import JobRequest
+
+from .conftest import put_spec
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.long]
@@ -175,6 +176,17 @@ class Host:
         for pid in self.processes:
             os.kill(pid, signal.SIGKILL)
 
+    def close(self) -> None:
+        """End all of it that is left."""
+        if self.process.poll() is None:
+            self.kill()
+        self.process.wait()
+        if self._reading is not None:
+            self._reading.join(30)
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -206,9 +218,7 @@ def start(tmp_path: Path, pyz: Path) -> Iterator[Callable[..., Sequence[Host]]]:
 
     yield start
     for host in both:
-        if host.process.poll() is None:
-            host.kill()
-        host.process.wait()
+        host.close()
 
 
 def test_the_page_shows_three_ways() -> None:

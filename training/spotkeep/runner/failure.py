@@ -15,6 +15,9 @@ _MAX_COMMAND_CHARACTERS = 200
 _KERNEL_COUNTS = Path("/proc/vmstat")
 _ENDED_BY_SIGTERM = re.compile(rb"\bSignalException: Process [0-9]+ got signal: %d\s*$" % signal.SIGTERM, re.MULTILINE)
 """Source: torch.distributed.elastic.multiprocessing.api."""
+_OF_TORCHRUN = re.compile(rb"^.*\btorch[./]distributed[./]elastic\b.*$\n?", re.MULTILINE)
+_RANK_FAILED = re.compile(rb"^.*\btorch[./]distributed[./]elastic\b.*(failed \(exitcode: .*)$", re.MULTILINE)
+"""torchrun's line about a rank, the first one of its report. Source: `PContext` of the same module."""
 
 
 def failure_text(*, command: Sequence[str] | str, exit_code: int, stderr_tail: bytes, memory_kills: int = 0) -> str:
@@ -36,7 +39,8 @@ def failure_text(*, command: Sequence[str] | str, exit_code: int, stderr_tail: b
         killed = "a process" if memory_kills == 1 else f"{memory_kills} processes"
         head += f"; memory ran out, and the kernel killed {killed}: choose a larger instance type, or use less memory"
     # A progress bar rewrites its line: what it showed last is what counts.
-    lines = [line.rsplit("\r", 1)[-1].rstrip() for line in _decoded(stderr_tail).replace("\r\n", "\n").split("\n")]
+    tail = _said_by_ranks(stderr_tail)
+    lines = [line.rsplit("\r", 1)[-1].rstrip() for line in _decoded(tail).replace("\r\n", "\n").split("\n")]
     room = MAX_CHARACTERS - len(head) - 2
     kept: list[str] = []
     for line in reversed([line for line in lines if line]):
@@ -47,6 +51,16 @@ def failure_text(*, command: Sequence[str] | str, exit_code: int, stderr_tail: b
         kept.append(line)
         room -= len(line) + 1
     return "\n".join([f"{head}:" if kept else head, *reversed(kept)])
+
+
+def _said_by_ranks(stderr_tail: bytes) -> bytes:
+    """Give the end of the error without torchrun's own report, which has no reason and is longer than a failure file.
+
+    Its first line stays, with the number of the rank.
+    """
+    report = _RANK_FAILED.search(stderr_tail)
+    said = _OF_TORCHRUN.sub(b"", stderr_tail[: report.start()]) if report is not None else b""
+    return said + report[1] if report is not None and said.strip() else stderr_tail
 
 
 def block_named(block: str) -> str:
