@@ -36,6 +36,8 @@ PAGE = (Path(__file__).parents[3] / "docs" / "distributed-training.md").read_tex
 SECTION = PAGE.partition("## Several hosts on SageMaker\n")[2].partition("\n## ")[0]
 DOCUMENTED = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", SECTION, re.DOTALL)]
 """The parts of job files that the page shows: with the field, with a line of torchrun, and with a command by hand."""
+STARTED, LOST = re.findall(r"test_two_hosts.py -->\n```text\n(.*?)```", SECTION, re.DOTALL)
+"""What the page shows of the second host that starts two ranks, and of the first one that loses the other."""
 SCRIPT = """
 import os
 from datetime import timedelta
@@ -226,11 +228,13 @@ def test_the_page_shows_three_ways() -> None:
     assert [str(each["command"]).split()[0] for each in DOCUMENTED] == ["python", "torchrun", "['sh',"]
 
 
-@pytest.mark.parametrize(("documented", "ranks"), [(0, 1), (1, 2), (2, 1)], ids=["field", "torchrun", "by hand"])
+@pytest.mark.parametrize(("documented", "ranks"), [(0, 2), (1, 2), (2, 1)], ids=["field", "torchrun", "by hand"])
 def test_ranks_meet_on_two_hosts_whose_own_names_resolve_to_nothing_and_whose_job_names_resolve_late(
     start, documented, ranks
 ):
     fields = json.loads(json.dumps(DOCUMENTED[documented]).replace("--nproc-per-node 8", f"--nproc-per-node {ranks}"))
+    if documented == 0:
+        fields["distributed"] = {"launcher": "torchrun", "processes": ranks}
     first, second = hosts = start(spec_of(**fields))
     first.names.write_text("127.0.0.1 localhost\n")
     for host in hosts:
@@ -245,6 +249,8 @@ def test_ranks_meet_on_two_hosts_whose_own_names_resolve_to_nothing_and_whose_jo
             total = float(sum(range(1, world + 1)))
             assert f"met: algo-{number + 1} {rank} {world} {total}" in host.lines
         assert list((host.ml / "checkpoints").glob("step-*3/*")), "each host has its ranks' files"
+    if documented == 0:
+        assert {*STARTED.replace("algo-1\n", "algo-1 ").splitlines()} <= {*second.lines}, "as the page shows it"
 
 
 def test_a_host_that_is_taken_without_a_word_ends_the_ranks_of_the_other_and_the_job_is_interrupted(start):
@@ -259,6 +265,7 @@ def test_a_host_that_is_taken_without_a_word_ends_the_ranks_of_the_other_and_the
     assert first.finish() == 75, first.lines
     assert first.failure is not None
     assert first.failure.startswith("host lost: algo-2 is gone")
+    assert {*LOST.splitlines()} - {"..."} <= {*first.lines}, "as the page shows it"
     assert not {pid for pid in of_the_first if pid in known_processes()}, "no rank is left"
 
 

@@ -229,22 +229,26 @@ SKYPILOT = """
 name: resnet
 workdir: .
 num_nodes: 2
-resources: {accelerators: A100:8, use_spot: true}
-setup: pip install timm
+resources: {accelerators: A100:8, use_spot: true, infra: aws/us-east-1}
+file_mounts: {/data: s3://my-bucket/imagenet}
 run: |
   torchrun --nnodes=$SKYPILOT_NUM_NODES --node_rank=$SKYPILOT_NODE_RANK train.py
 """
+PAGE = Path(__file__).parents[3] / "docs" / "other-clients.md"
 
 
-def test_a_task_of_skypilot_becomes_a_job_file_that_is_read(spotkeep: Any, tmp_path: Path) -> None:
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "task.yaml").write_text(SKYPILOT)
-    output = tmp_path / "job.yaml"
-    result = spotkeep("import", str(tmp_path / "src" / "task.yaml"), "-o", str(output), columns=400)
+def test_a_task_of_skypilot_becomes_a_job_file_as_the_page_shows_it(
+    spotkeep: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "resnet").mkdir()
+    (tmp_path / "resnet" / "task.yaml").write_text(SKYPILOT)
+    command, _, shown = PAGE.read_text().rpartition("```\n$ ")[2].removesuffix("```\n").partition("\n")
+    result = spotkeep(*command.split()[1:], columns=110)
     assert result.exit_code == ExitCode.DONE, result.stderr
-    document = yaml.safe_load(output.read_text())
-    assert (document["source"], document["distributed"]) == ("src", "torchrun")
-    assert "not imported: run: the runner gives torchrun the hosts" in result.stdout
+    document = yaml.safe_load((tmp_path / "job.yaml").read_text())
+    assert (document["source"], document["distributed"]) == ("resnet", "torchrun")
+    assert [line.rstrip() for line in result.stdout.splitlines()] == shown.splitlines()
 
 
 @pytest.mark.parametrize("content", ["[]", "name: x\ncommand: python a.py\n", "type: service\n", "a: [", "{}"])
