@@ -7,13 +7,13 @@ torchrun, is refused together with the field, for each of its ranks would start 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from spotkeep_fleet.ranks import MPI, TORCHRUN, Ranks, torchrun_line
+from spotkeep_fleet.ranks import MPI, TORCHRUN, Ranks, is_python, torchrun_line
 from spotkeep_jobs.document.reading import DocumentModel, Rule, rule, shown, wrong
 from spotkeep_jobs.document.shell_text import SHELLS
 from spotkeep_jobs.errors import Problem
@@ -28,6 +28,10 @@ MAX_PROCESSES: Final = 512
 _STARTS_RANKS: Final = frozenset(
     {"accelerate", "deepspeed", "mpirun", "mpiexec", "orterun", "horovodrun", "srun", "colossalai", "composer"}
 )
+_BEFORE_A_PROGRAM: Final = frozenset(
+    {"conda", "env", "nice", "numactl", "pipenv", "poetry", "stdbuf", "sudo", "time", "uv"}
+)
+_MODULES: Final = frozenset({"accelerate", "deepspeed", "horovod"})
 _NAMES_TORCHRUN: Final = re.compile(r"\btorchrun\b|torch\.distributed\.(run|launch)")
 _FINDS_HOSTS: Final = re.compile(
     r"SM_(HOSTS|HOST_COUNT|CURRENT_HOST|MASTER|RESOURCE_CONFIG|TRAINING_ENV)|--nnodes|--num_machines"
@@ -108,10 +112,8 @@ def _ranks_can_be_started(request: JobRequest, _defaults: DeploymentDefaults) ->
             "block, with distributed: none.",
         )
         return
-    program = PurePosixPath(command[0]).name
     line = torchrun_line(command)
-    hidden = program in SHELLS and any(map(_NAMES_TORCHRUN.search, command))
-    if program in _STARTS_RANKS or hidden or (line is not None and asked.launcher != TORCHRUN):
+    if _starts_ranks(command) or (line is not None and asked.launcher != TORCHRUN):
         yield Problem(
             field="command",
             found=shown(" ".join(command)),
@@ -137,6 +139,17 @@ def _ranks_can_be_started(request: JobRequest, _defaults: DeploymentDefaults) ->
             problem=f"is given with a command that has {line.process_options[0]}",
             fix="Remove one of the two.",
         )
+
+
+def _starts_ranks(command: Sequence[str]) -> bool:
+    """Return True if the words start ranks by another program than torchrun, or hide torchrun behind a program."""
+    program, *others = (PurePosixPath(word).name for word in command)
+    if program in SHELLS:
+        return any(map(_NAMES_TORCHRUN.search, command))
+    if program in _BEFORE_A_PROGRAM:
+        return not _STARTS_RANKS.isdisjoint(others) or TORCHRUN in others
+    module = command[2].partition(".")[0] if is_python(program) and command[1:2] == ("-m",) and len(command) > 2 else ""
+    return program in _STARTS_RANKS or module in _MODULES
 
 
 RULES: Final[tuple[Rule, ...]] = (_ranks_can_be_started,)

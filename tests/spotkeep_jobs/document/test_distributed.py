@@ -60,6 +60,9 @@ def test_the_ranks_of_a_job_stand_in_its_spec(given_field: Any, ranks: Ranks | N
         ({"distributed": "torchrun", "command": "cd src\npython train.py\n"}, "distributed", "as setup"),
         ({"distributed": "torchrun", "command": "accelerate launch train.py"}, "command", "starts ranks itself"),
         ({"distributed": "torchrun", "command": ["sh", "-c", "exec torchrun a.py"]}, "command", "starts ranks itself"),
+        ({"distributed": "torchrun", "command": "uv run torchrun a.py"}, "command", "starts ranks itself"),
+        ({"distributed": "torchrun", "command": "python -m accelerate.commands.launch a.py"}, "command",
+         "starts ranks itself"),
         ({"distributed": "mpi", "command": "torchrun a.py"}, "command", "starts ranks itself"),
         ({"distributed": "mpi", "instance_count": 2}, "distributed", "by ssh"),
         ({"distributed": "torchrun", "instance_count": 2, "command": "torchrun --standalone a.py"}, "command",
@@ -91,6 +94,8 @@ def test_a_line_of_torchrun_needs_two_more_lines_and_no_other_change() -> None:
     ).accepted()
     assert request.command == ("torchrun", "--nproc-per-node", "8", "train.py")
     assert judged(command="torchrun --standalone train.py", distributed="torchrun").accepted()
+    for one_rank in ("uv run train.py", "python -m pkg --launcher torchrun", "./train", "bash train.sh"):
+        assert judged(command=one_rank, distributed="torchrun").accepted()
 
 
 @pytest.mark.parametrize(
