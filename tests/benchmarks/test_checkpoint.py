@@ -55,6 +55,20 @@ def test_the_training_of_a_gpu_runs_on_the_cpu_too(tmp_path: Path) -> None:
 
 @pytest.mark.torch
 @pytest.mark.long
+def test_restores_are_measured_beside_bare_reads(tmp_path: Path) -> None:
+    report = tmp_path / "restores.json"
+    places = ["--directory", str(tmp_path / "disk"), "--output", str(report)]
+    command = [sys.executable, "-m", "benchmarks.checkpoint.restores", "--quick", *places]
+    subprocess.run(command, check=True, cwd=Path(__file__).parents[2])
+    found = json.loads(report.read_text())
+    assert set(found["figures"]) == {"now: warm / read", "now: cold / read"}
+    (figures,) = found["rounds"]["now"]
+    assert figures["warm"] > figures["bytes"] > 0
+    assert list((tmp_path / "disk").iterdir()) == [], "nothing stays on the disk"
+
+
+@pytest.mark.torch
+@pytest.mark.long
 def test_the_short_form_runs_and_writes_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = tmp_path / "checkpoint.json"
     files = ["--output", str(report), "--directory", str(tmp_path / "disk")]
