@@ -36,6 +36,7 @@ from spotkeep_local.hosts.isolation import Isolation
 from spotkeep_local.hosts.metadata import MetadataService
 from spotkeep_local.principals import AccessKey, CredentialRegistry, PersonKeys, Principal, make_person_keys
 from spotkeep_local.training.job_host import resolve_isolation, start_host
+from spotkeep_local.training.job_network import HostPlace
 from tests.models.granted import make_role
 
 if TYPE_CHECKING:
@@ -390,6 +391,7 @@ def test_a_job_has_no_more_of_root_s_capabilities_than_a_container(tmp_path: Pat
         environment={},
         own_image=False,
         isolation=Isolation.NAMESPACE,
+        place=HostPlace(number=1),
         on_line=lines.append,
         on_exit=lambda _: ended.set(),
     )

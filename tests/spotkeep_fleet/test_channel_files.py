@@ -22,6 +22,7 @@ from spotkeep_fleet.errors import ChannelDataError
 from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_local.training.errors import JobFailedError
 from spotkeep_local.training.object_store import ObjectStore
+from spotkeep_local.training.job_network import HostPlace
 from spotkeep_local.training.opt_ml import OptMl, download_channels
 from tests.models.ec2 import instance_job
 from tests.models.s3 import Objects
@@ -148,7 +149,7 @@ def on_sagemaker(objects: Objects, prefix: str, base: Path) -> dict[str, bytes] 
     }
     opt_ml = OptMl(base)
     try:
-        list(download_channels(ObjectStore(objects), request, opt_ml))
+        list(download_channels(ObjectStore(objects), request, opt_ml, HostPlace(number=1)))
     except JobFailedError:
         return None
     return contents_below(opt_ml.channel("train"))

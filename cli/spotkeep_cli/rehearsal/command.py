@@ -245,12 +245,6 @@ def judged_here(document: JobDocument, *, invocation: Invocation) -> list[Locate
     judgement = judge_here(prepared, now=invocation.seams.now())
     if judgement.problems:
         raise refused(list(judgement.problems), what="nothing was rehearsed", document=document)
-    if (hosts := judgement.request.get("instance_count", 1)) > 1:
-        raise UsageError(
-            f"instance_count is {hosts}, and the local AWS runs a job on one host: nothing was rehearsed",
-            hint="rehearse the script on one host: add --set instance_count=1. For the limits of that: "
-            "spotkeep help distributed-training several hosts",
-        )
     return document.located([*judgement.warnings, *check_job(prepared)])
 
 

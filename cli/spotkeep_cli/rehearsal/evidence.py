@@ -55,8 +55,25 @@ class ProcessEnding(enum.Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RehearsedHost:
+    """The part of one host in a life.
+
+    Attributes:
+        name: Its name, such as `algo-1`.
+        uploads: Number of files of the checkpoint directory that it copied to S3.
+        not_copied: Number of those on its disk that were not, or not so, in S3 when the life ended.
+    """
+
+    name: str
+    uploads: int
+    not_copied: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class RehearsedProcess:
     """One life of a run's training process, from its start on some capacity to its end.
+
+    On several hosts it is the life of all their processes.
 
     Attributes:
         started_at: Seconds since the epoch.
@@ -72,6 +89,7 @@ class RehearsedProcess:
         uploads: Number of files of the checkpoint directory that were copied to S3 meanwhile.
         put_aside: Checkpoints that it found when it began, and that were not whole.
         unsaved_files: Files that it wrote beside its source, which went with the machine.
+        hosts: The part of each host. Empty on a fleet.
     """
 
     started_at: float
@@ -86,6 +104,7 @@ class RehearsedProcess:
     uploads: int = 0
     put_aside: tuple[str, ...] = ()
     unsaved_files: tuple[str, ...] = ()
+    hosts: tuple[RehearsedHost, ...] = ()
 
     @property
     def was_taken(self) -> bool:
@@ -117,6 +136,8 @@ class RunEvidence:
         attempts: Number of training jobs that worked on it.
         lives: The lives of its training process, oldest first.
         model_files: Every file of the model archive, by path. Empty when there is none.
+        shared_network: The reason why its hosts shared this machine's network. ``None`` where each had its own, and
+            for one host.
     """
 
     run: str
@@ -125,6 +146,7 @@ class RunEvidence:
     attempts: int
     lives: tuple[RehearsedProcess, ...]
     model_files: Mapping[str, ModelFile] = field(default_factory=dict)
+    shared_network: str | None = None
 
     @property
     def reports_steps(self) -> bool:
@@ -168,6 +190,7 @@ class CapacityLoss:
         stored_files: Files of the checkpoint directory that were in S3 at that moment.
         read_files: Those of them that the next life read. ``None`` where that cannot be seen.
         put_aside: Those of them that were not whole when the next life began.
+        hosts: The hosts that were taken, with the copies that each had made.
     """
 
     when: str
@@ -181,6 +204,7 @@ class CapacityLoss:
     stored_files: tuple[str, ...] = ()
     read_files: tuple[str, ...] | None = None
     put_aside: tuple[str, ...] = ()
+    hosts: tuple[RehearsedHost, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

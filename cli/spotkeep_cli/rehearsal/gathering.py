@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from spotkeep.disk.writers import NOTE_PREFIX
 from spotkeep.runner.exits_on_notice import EXITS_NAME
-from spotkeep_cli.rehearsal.evidence import ProcessEnding, RehearsedProcess, RunEvidence
+from spotkeep_cli.rehearsal.evidence import ProcessEnding, RehearsedHost, RehearsedProcess, RunEvidence
 from spotkeep_cli.rehearsal.model_comparison import model_files_of
 from spotkeep_jobs.backends.sagemaker.training_job import launch_id_of
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, lines_of, parse_line
@@ -41,10 +41,12 @@ def evidence_of_run(rehearsal: Rehearsal, name: str, *, lives: Iterable[Rehearse
         lives: The lives of its training process, oldest first. None for those of its jobs on SageMaker.
     """
     run, attempts = rehearsal.run(name), rehearsal.deployment.table.runs.attempts(name)
+    shared_network = None
     if lives is None:
         logged = events_of(attempts, rehearsal.logs)
         facts = [rehearsal.control.job_facts(attempt.job_name) for attempt in attempts]
         lives = [process_life(life, logged) for job in facts for life in job.lifetimes]
+        shared_network = next((job.shared_network for job in facts if job.shared_network), None)
     return RunEvidence(
         run=name,
         state=run.state.value,
@@ -52,6 +54,7 @@ def evidence_of_run(rehearsal: Rehearsal, name: str, *, lives: Iterable[Rehearse
         attempts=len(attempts),
         lives=tuple(lives),
         model_files=model_files_of(run.output_uri, rehearsal.s3),
+        shared_network=shared_network,
     )
 
 
@@ -93,6 +96,10 @@ def process_life(lifetime: ProcessLifetime, events: Iterable[JobEvent]) -> Rehea
         uploads=lifetime.uploads,
         unsaved_files=lifetime.unsaved_files,
         put_aside=tuple(str(event.fields.get("what")) for event in own if event.kind is JobEventKind.PUT_ASIDE),
+        hosts=tuple(
+            RehearsedHost(name=host.name, uploads=host.uploads, not_copied=len(_checkpoints(host.unsent_files)))
+            for host in lifetime.hosts
+        ),
     )
 
 

@@ -133,6 +133,9 @@ def _tiles(report: Report) -> Iterator[tuple[str, str, str]]:
         case InterruptionReport():
             losses = report.verdict.interruptions
             with_notice = sum(loss.notice for loss in losses)
+            hosts = report.record.place.instance_count
+            if hosts > 1:
+                yield "Hosts", str(hosts), "which come and go together"
             yield "Interruptions", str(len(losses)), f"{with_notice} of them with a notice" if losses else ""
             repeated = [loss.steps_repeated for loss in losses if loss.steps_repeated is not None]
             if repeated:

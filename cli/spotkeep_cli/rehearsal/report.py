@@ -184,6 +184,7 @@ class InterruptionReport(Report):
             "run": self.run.run,
             "reference_run": self.reference.run,
             "attempts": self.run.attempts,
+            "hosts": self.record.place.instance_count,
             "interruptions": [asdict(interruption) for interruption in self.verdict.interruptions],
             "identical_to_uninterrupted": self.verdict.identical_to_uninterrupted,
             "equal_to_uninterrupted": self.verdict.equal_to_uninterrupted,

@@ -146,6 +146,7 @@ def report_of_interruptions(
     compared = _compared(rehearsal, run, reference)
     record = rehearsal.run(run.run)
     unseen = what_is_not_rehearsed(words_of(record.request.get("command") or ()), has_gpu=this_machine_has_a_gpu())
+    remarks = [each for each in (unseen, _not_shown_of_hosts(run)) if each]
     return InterruptionReport(
         verdict=judge(
             planned_interruptions=planned_interruptions,
@@ -154,7 +155,7 @@ def report_of_interruptions(
             notifications=rehearsal.notifications,
             compared=compared,
             repeatable=repeatable,
-            remarks=[unseen] if unseen else (),
+            remarks=remarks,
         ),
         run=run,
         reference=reference,
@@ -162,6 +163,16 @@ def report_of_interruptions(
         compared=compared,
         record=record,
         metrics=rehearsal.deployment.table.runs.metrics(run.run),
+    )
+
+
+def _not_shown_of_hosts(run: RunEvidence) -> str | None:
+    """Return the question that hosts on one network leave open. None where there is none."""
+    if run.shared_network is None:
+        return None
+    return (
+        f"the hosts shared the network of this machine ({run.shared_network}): so nothing shows that the ranks find "
+        "each other where the name of a container does not resolve to its address in the job"
     )
 
 

@@ -183,6 +183,7 @@ def _interruption(life: RehearsedProcess, after: RehearsedProcess | None, *, sec
         stored_files=life.stored_files,
         read_files=after.read_files if after else None,
         put_aside=after.put_aside if after else (),
+        hosts=life.hosts,
     )
 
 

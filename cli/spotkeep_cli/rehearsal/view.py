@@ -303,12 +303,14 @@ def losses(report: InterruptionReport) -> Table | None:
 
 
 def _by_steps(interruptions: Sequence[CapacityLoss], *, announced: str, durable: str) -> Table:
-    table = _figures("at step", "notice", durable, "resumed from", "repeated", "back after")
+    hosts = ["not copied, by host"] * any(len(loss.hosts) > 1 for loss in interruptions)
+    table = _figures("at step", "notice", durable, *hosts, "resumed from", "repeated", "back after")
     for loss in interruptions:
         table.add_row(
             "?" if loss.at_step is None else str(loss.at_step),
             announced if loss.notice else "none",
             f"step {loss.durable_step}",
+            *_not_copied(loss, shown=bool(hosts)),
             "?" if loss.resumed_from_step is None else f"step {loss.resumed_from_step}",
             "?" if loss.steps_repeated is None else counted(loss.steps_repeated, "step"),
             "never" if loss.seconds_to_resume is None else f"{loss.seconds_to_resume:.1f} s",
@@ -316,14 +318,21 @@ def _by_steps(interruptions: Sequence[CapacityLoss], *, announced: str, durable:
     return table
 
 
+def _not_copied(loss: CapacityLoss, *, shown: bool) -> list[str]:
+    """Return the cell of the files that were lost with each host. None where one host has all."""
+    return [", ".join(f"{host.name} {counted(host.not_copied, 'file')}" for host in loss.hosts)] if shown else []
+
+
 def _by_files(interruptions: Sequence[CapacityLoss], *, announced: str) -> Table:
     """Return the table of the losses of a script that reports no steps."""
-    table = _figures("after", "notice", "checkpoint files in S3", "read again", "back after")
+    hosts = ["not copied, by host"] * any(len(loss.hosts) > 1 for loss in interruptions)
+    table = _figures("after", "notice", "checkpoint files in S3", *hosts, "read again", "back after")
     for loss in interruptions:
         table.add_row(
             f"{loss.seconds_trained:.1f} s",
             announced if loss.notice else "none",
             str(len(loss.stored_files)),
+            *_not_copied(loss, shown=bool(hosts)),
             "?" if loss.read_files is None else _named(loss.read_files),
             "never" if loss.seconds_to_resume is None else f"{loss.seconds_to_resume:.1f} s",
         )

@@ -552,11 +552,5 @@ def capacity_warnings(request: JobRequest) -> Iterator[str]:
             f"volume_size_gb {request.volume_size_gb:,} has no effect on {own_disks[0]}: SageMaker gives it no volume, "
             f"and its own disks are its storage{'' if disks is None else f', {disks:,} GB'}."
         )
-    if request.instance_count > 1:
-        yield (
-            f"instance_count {request.instance_count}: rehearsals have one host, so nothing has shown yet that this "
-            f"job comes back from an interruption on {request.instance_count} hosts. Begin with a short run, and stop "
-            "and resume it once."
-        )
     if request.capacity != "on-demand" and not request.checkpoints and request.backend == "sagemaker":
         yield "spot without checkpoints starts over after an interruption."

@@ -18,6 +18,7 @@ from spotkeep_fleet.shells import COMMAND_DOCUMENT, TRAINING_JOB_TARGET
 from spotkeep_local.ec2.records import InstanceState
 from spotkeep_local.service_base.aws_service import AwsService, JsonProtocol, ServiceError
 from spotkeep_local.training.job import SecondaryStatus
+from spotkeep_local.training.request_rules import instance_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -98,7 +99,7 @@ class LocalSessionManager:
                 and job.secondary is SecondaryStatus.TRAINING
                 and bool(job.request.get("RemoteDebugConfig", {}).get("EnableRemoteDebug"))
                 and not job.request.get("EnableNetworkIsolation")
-                and int(container["host"]) <= int(job.request["ResourceConfig"].get("InstanceCount", 1))
+                and int(container["host"]) <= instance_count(job.request)
                 and self._may_connect(job.request["RoleArn"].rpartition("/")[2], None)
             )
         with self._cloud.lock:

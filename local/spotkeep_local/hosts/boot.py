@@ -1,7 +1,8 @@
 """Runs a host's command and ties all processes that it starts to the server. One such program runs for each host.
 
 A training job's host is a process group, and so is an instance's where the machine allows no namespaces. The command
-runs in its own session. Where directories of its own are asked for, they are mounted in a mount namespace. A mount
+runs in its own session. One of several hosts enters the network that the server made for it, with a host name of its
+own. Where directories of its own are asked for, they are mounted in a mount namespace. A mount
 point may be missing on the machine. Then an empty file system with all entries of the real parent covers the parent, in
 the namespace alone. A confined command as root keeps only those of root's capabilities that a container has. It mounts
 nothing, loads no module, and reads no other process.
@@ -57,7 +58,8 @@ MARK = "SPOTKEEP_LOCAL_HOST"
 """The environment variable that marks processes of a process group, in any group or session."""
 
 CLONE_NEWNS, CLONE_NEWPID, _CLONE_NEWUSER = 0x00020000, 0x20000000, 0x10000000
-_NAMESPACES = CLONE_NEWNS | CLONE_NEWPID | 0x04000000 | 0x08000000 | 0x40000000  # and UTS, IPC, network
+CLONE_NEWNET, _CLONE_NEWUTS = 0x40000000, 0x04000000
+_NAMESPACES = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | _CLONE_NEWUTS | 0x08000000  # and IPC
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND = 0x1, 0x2, 0x4, 0x8, 0x20, 0x1000
 MS_REC, MS_PRIVATE = 0x4000, 0x40000
 _MNT_DETACH = 2
@@ -93,6 +95,15 @@ def _check(result: int, what: str) -> None:
 def unshare(namespaces: int) -> None:
     """Take namespaces of one's own. One of processes is for later ones."""
     _check(_libc.unshare(namespaces), "unshare")
+
+
+def enter_network(namespace: str) -> None:
+    """Enter the network namespace of a file (setns(2))."""
+    descriptor = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _check(_libc.setns(descriptor, CLONE_NEWNET), "setns")
+    finally:
+        os.close(descriptor)
 
 
 def give_up_new_privileges() -> None:
@@ -498,8 +509,14 @@ class _ProcessOne(_Supervisor):
 
 def _run_group(control: socket.socket, configuration: dict[str, Any]) -> int:
     try:
+        if configuration["network"] is not None:
+            enter_network(configuration["network"])
+            unshare(_CLONE_NEWUTS)
+            socket.sethostname(configuration["hostname"])
         if configuration["mounts"]:
             _unshare_mounts()
+        if configuration["names"] is not None:
+            mount(configuration["names"], "/etc/hosts", None, MS_BIND)
         for path, directory in configuration["mounts"].items():
             _show(directory, Path(path))
         for path in configuration["read_only"]:

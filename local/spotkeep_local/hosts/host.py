@@ -3,8 +3,8 @@
 A training job runs on one and so does an instance. They differ in the program's configuration. It gives a process group
 with directories of its own, or namespaces with an instance's machine in them. The configuration is a JSON file.
 
-- With `namespaces` false, `command`, `working_directory`, `mounts`, `read_only`, `confined`, `ends_with_command` and
-  `shutdown_flag` are those of `process_group`.
+- With `namespaces` false, `command`, `working_directory`, `mounts`, `read_only`, `confined`, `names`, `network`,
+  `hostname`, `ends_with_command` and `shutdown_flag` are those of `process_group`.
 
 - With `namespaces` true, `folder`, `hostname`, `endpoint_port`, `user_data`, `console`, `environment`, `links` and
   `programs` are the instance's. `reachable` are directories of this machine that its users may enter.
@@ -57,6 +57,9 @@ def process_group(
     mounts: Mapping[str, str] | None = None,
     read_only: Sequence[str] = (),
     confined: bool = False,
+    names: Path | None = None,
+    network: str | None = None,
+    hostname: str = "",
     ends_with_command: bool = True,
     shutdown_flag: Path | None = None,
 ) -> dict[str, Any]:
@@ -69,6 +72,9 @@ def process_group(
             own, or None for no such namespace.
         read_only: Those of the paths that nothing can be written to.
         confined: The command has no more of root's capabilities than a container has.
+        names: The file that the command sees as `/etc/hosts`, with `mounts`. None for the machine's.
+        network: The file of the network namespace of the command. None for the machine's network.
+        hostname: The host name in that network.
         ends_with_command: The group ends when the command does. Otherwise it stays until it is ended.
         shutdown_flag: A file. The group ends when it appears.
     """
@@ -79,6 +85,9 @@ def process_group(
         "mounts": mounts or {},
         "read_only": list(read_only),
         "confined": confined,
+        "names": None if names is None else str(names),
+        "network": network,
+        "hostname": hostname,
         "ends_with_command": ends_with_command,
         "shutdown_flag": None if shutdown_flag is None else str(shutdown_flag),
     }

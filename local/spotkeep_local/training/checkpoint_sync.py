@@ -1,8 +1,9 @@
 """Copies of checkpoints between a job's directory and S3, as SageMaker's sync agent makes them.
 
-At every start, files are copied from S3. While the job trains, each file is copied to S3, in no promised order. A
-marker file stands beside it, first `<file>.sagemaker-uploading`, then `<file>.sagemaker-uploaded`. A file that the job
-deletes is deleted in S3 too. A job that ends in good order gets one last pass. A lost host gets none.
+At every start, all files are copied from S3 to every host. While the job trains, each host copies its own files to the
+one prefix, in no order. A marker file stands beside each, first `<file>.sagemaker-uploading`, then
+`<file>.sagemaker-uploaded`. A file that a host deletes is deleted in S3 too. A job that ends in good order gets one
+last pass. Lost hosts get none.
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/model-checkpoints.html
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import threading
 import time
 from dataclasses import dataclass
@@ -64,6 +66,7 @@ class CheckpointSync:
         local: Its LocalPath on this machine.
         interval_seconds: Between two readings of the directory.
         upload_delay_seconds: The seconds that a file takes to reach S3.
+        in_s3: The files below the prefix, which the syncs of all hosts keep together.
         on_upload: Called when a file has reached S3.
     """
 
@@ -75,6 +78,7 @@ class CheckpointSync:
         local: Path,
         interval_seconds: float,
         upload_delay_seconds: float,
+        in_s3: set[str] | None = None,
         on_upload: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
@@ -83,6 +87,7 @@ class CheckpointSync:
         self._interval_seconds = interval_seconds
         self._upload_delay_seconds = upload_delay_seconds
         self._on_upload = on_upload
+        self._in_s3 = set[str]() if in_s3 is None else in_s3
         self._known: dict[str, _Version | None] = {}
         self._pending: dict[str, _Pending] = {}
         self._unread: dict[str, _Version] = {}
@@ -114,6 +119,7 @@ class CheckpointSync:
             ) from error
         except OSError as error:
             raise JobFailedError(f"ClientError: Checkpoint download failed: {self._remote.uri}: {error}") from error
+        self._in_s3 |= self._known.keys()
         self._unread = {name: version for name, version in self._known.items() if version}
         self._sees_reads = self._shows_reads()
         return len(self._known)
@@ -133,7 +139,9 @@ class CheckpointSync:
         """
         self._stop_thread()
         try:
-            for relative in list(self._changes()):
+            changes = list(self._changes())
+            random.shuffle(changes)
+            for relative in changes:
                 if self._lost.is_set() or (deadline is not None and time.monotonic() >= deadline):
                     return
                 self._upload(relative)
@@ -153,8 +161,11 @@ class CheckpointSync:
         self._stop_thread()
 
     def stored_files(self) -> tuple[str, ...]:
-        """Return files that are in S3, also where the disk has them newer. To be asked once the copy has ended."""
-        return tuple(sorted(self._known))
+        """Return files of all hosts that are in S3, also where a disk has them newer.
+
+        To be asked once the copies of all hosts have ended.
+        """
+        return tuple(sorted(self._in_s3))
 
     def unsent_files(self) -> tuple[str, ...]:
         """Return files on the disk that are not, or not so, in S3. To be asked once the copy has ended."""
@@ -213,7 +224,9 @@ class CheckpointSync:
                 if version:
                     due_at = time.monotonic() + self._upload_delay_seconds
                     self._pending[relative] = _Pending(version, due_at)
-        for relative, pending in list(self._pending.items()):
+        pending_files = list(self._pending.items())
+        random.shuffle(pending_files)
+        for relative, pending in pending_files:
             if self._over.is_set():
                 return
             if pending.due_at <= time.monotonic():
@@ -245,6 +258,7 @@ class CheckpointSync:
                 return
             raise
         self._known[relative] = version
+        self._in_s3.add(relative)
         self.uploads += 1
         self._mark(relative, UPLOADED)
         self._on_upload()
@@ -256,6 +270,7 @@ class CheckpointSync:
                 raise _LostHostError
             self._store.delete(self._remote.child(relative))
             del self._known[relative]
+            self._in_s3.discard(relative)
             self._unmark(relative)
             self.deletions += 1
 

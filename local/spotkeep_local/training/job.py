@@ -22,13 +22,33 @@ from spotkeep_local.training.request_rules import is_spot
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessLifetime:
-    """One process of a job, from start to end. Times are epoch seconds.
+class HostLifetime:
+    """The part of one host in the life of a job's processes.
 
     Attributes:
-        pid: Its process id, which is also its process group.
-        ended_at: The time of its end, or None while it runs, and when the server died before it saw the end.
-        exit_code: Its exit code as a shell sees it, which is 128 and the signal's number when a signal ended it.
+        name: Its name, such as `algo-1`.
+        exit_code: The exit code of its process as a shell sees it.
+        uploads: Checkpoint files that it copied to S3.
+        unsent_files: Checkpoint files on its disk that S3 lacked, or had in another version, when it ended.
+    """
+
+    name: str
+    exit_code: int | None = None
+    uploads: int = 0
+    unsent_files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessLifetime:
+    """The processes of a job, one on each host, from start to end. Times are epoch seconds.
+
+    Files and copies are those of all hosts. The reports are those of the first host.
+
+    Attributes:
+        pid: The id of the first host's process, which is also its process group.
+        ended_at: The time of the end of all, or None while one runs, and when the server died before it saw the end.
+        exit_code: The first exit code other than 0 as a shell sees it, which is 128 and the signal's number when a
+            signal ended the process. 0 where all ended with it.
         signal: The last signal this service sent it, `SIGTERM` or `SIGKILL`. None when it ended by itself.
         interrupted: True when its capacity was taken away.
         notice: True when it got SIGTERM before its capacity was gone, or None when nothing was taken away.
@@ -43,6 +63,7 @@ class ProcessLifetime:
         unsent_files: Checkpoint files on its disk that S3 lacked, or had in another version, when it ended.
         read_files: Restored checkpoint files that its script has read. None where this disk keeps no access times.
         unsaved_files: Files that it wrote beside its source, which go with the machine. At most 20.
+        hosts: The part of each host, once all have ended.
     """
 
     pid: int
@@ -63,6 +84,7 @@ class ProcessLifetime:
     unsent_files: tuple[str, ...] = ()
     read_files: tuple[str, ...] | None = None
     unsaved_files: tuple[str, ...] = ()
+    hosts: tuple[HostLifetime, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +96,7 @@ class LocalJobFacts(JsonDocument):
         secondary_status: SecondaryStatus.
         isolation: The way its process got /opt/ml, `namespace` or `relocated`.
         took_over: The job whose kept host it began on. None when it began on a new one.
+        shared_network: The reason why its hosts share this machine's network. None where each has its own, and for one.
     """
 
     job_name: str
@@ -81,6 +104,7 @@ class LocalJobFacts(JsonDocument):
     secondary_status: str
     isolation: str
     took_over: str | None = None
+    shared_network: str | None = None
     lifetimes: tuple[ProcessLifetime, ...]
 
 

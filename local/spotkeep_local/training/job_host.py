@@ -16,6 +16,7 @@ from spotkeep_local.hosts.host import Host, HostRefusedError, process_group
 from spotkeep_local.hosts.host_platform import job_isolation
 from spotkeep_local.hosts.isolation import Isolation
 from spotkeep_local.training.errors import JobFailedError
+from spotkeep_local.training.job_network import CONTAINER_HOST_NAME
 from spotkeep_local.training.opt_ml import BASE, OptMl, relocate
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from spotkeep_local.principals import AccessKey
     from spotkeep_local.training.file_systems import MountedChannel
     from spotkeep_local.training.job import TrainingJob
+    from spotkeep_local.training.job_network import HostPlace
 
 _LONGEST_FOR_SOCKETS = 64
 """A Unix socket's path has 104 bytes. Python's multiprocessing adds up to 40 to the temporary directory's."""
@@ -49,6 +51,7 @@ def start_host(
     environment: Mapping[str, str],
     own_image: bool,
     isolation: Isolation,
+    place: HostPlace,
     mounted: Sequence[MountedChannel] = (),
     on_line: Callable[[str], None],
     on_exit: Callable[[int], None],
@@ -63,6 +66,7 @@ def start_host(
         own_image: True where the host has an image of its own, the byte code of all modules that the job imports. The
             host's first job makes it and its next one finds it. Otherwise the host shares this machine's.
         isolation: `namespace` or `relocated`.
+        place: Its place among the hosts of the job.
         mounted: The channels on file systems. A host without a namespace has links to them.
         on_line: Called in a thread of its own with each line that the job prints.
         on_exit: Called once, after the last line, with the exit code as a shell sees it.
@@ -75,7 +79,7 @@ def start_host(
     of_the_host = {"HOME": str(home), "TMPDIR": str(way or temporary)}
     if own_image:
         of_the_host["PYTHONPYCACHEPREFIX"] = str(folder / "image" / "bytecode")
-    environment = of_the_host | dict(environment)
+    environment = of_the_host | dict(place.variables) | dict(environment)
     if isolation is Isolation.RELOCATED:
         command = [relocate(part, opt_ml.root) for part in command]
         environment = {name: relocate(value, opt_ml.root) for name, value in environment.items()}
@@ -97,12 +101,19 @@ def start_host(
             link = opt_ml.at(each.path)
             link.rmdir()
             link.symlink_to(each.directory)
+    names = None
+    if place.table is not None:
+        names = folder / "hosts"
+        names.write_text(place.table)
     group = process_group(
         command=command,
         working_directory=home,
         mounts=mounts,
         read_only=read_only,
         confined=isolation is Isolation.NAMESPACE,
+        names=names,
+        network=place.network,
+        hostname=CONTAINER_HOST_NAME,
     )
     return Host(
         group,

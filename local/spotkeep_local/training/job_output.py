@@ -23,6 +23,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from spotkeep_local.training.object_store import ObjectStore, S3Location
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from spotkeep_local.training.job import ProcessLifetime
@@ -82,21 +83,24 @@ def _count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def upload_model(store: ObjectStore, request: dict[str, Any], opt_ml: OptMl) -> S3Location:
-    """Copy the model, which may be empty, to S3.
+def upload_model(store: ObjectStore, request: dict[str, Any], hosts: Sequence[OptMl]) -> S3Location:
+    """Copy the model, which may be empty, to S3. The files of all hosts go into one archive.
+
+    Source: https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-training-algo-output.html
 
     Returns:
         Where it went: ModelArtifacts.S3ModelArtifacts.
     """
     location = _output_folder(request).child("model.tar.gz")
-    _upload(store, opt_ml.model, location)
+    _upload(store, [opt_ml.model for opt_ml in hosts], location)
     return location
 
 
-def upload_output_data(store: ObjectStore, request: dict[str, Any], opt_ml: OptMl) -> None:
-    """Copy other output to S3, if there is any."""
-    if any(opt_ml.output_data.iterdir()):
-        _upload(store, opt_ml.output_data, _output_folder(request).child("output.tar.gz"))
+def upload_output_data(store: ObjectStore, request: dict[str, Any], hosts: Sequence[OptMl]) -> None:
+    """Copy other output to S3, if there is any, in one archive as well."""
+    folders = [opt_ml.output_data for opt_ml in hosts]
+    if any(any(folder.iterdir()) for folder in folders):
+        _upload(store, folders, _output_folder(request).child("output.tar.gz"))
 
 
 def _output_folder(request: dict[str, Any]) -> S3Location:
@@ -104,11 +108,21 @@ def _output_folder(request: dict[str, Any]) -> S3Location:
     return base.child(f"{request['TrainingJobName']}/output")
 
 
-def _upload(store: ObjectStore, folder: Path, location: S3Location) -> None:
-    with tempfile.TemporaryFile(dir=folder.parent) as archive:
+def _upload(store: ObjectStore, folders: Sequence[Path], location: S3Location) -> None:
+    """Pack folders into one archive. Of a file of several hosts it takes the first host's, where AWS promises none."""
+    packed: set[str] = set()
+
+    def only_once(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        if entry.name in packed and not entry.isdir():
+            return None
+        packed.add(entry.name)
+        return entry
+
+    with tempfile.TemporaryFile(dir=folders[0].parent) as archive:
         with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1) as tar:
-            for path in sorted(folder.iterdir()):
-                tar.add(path, arcname=path.name)
+            for folder in folders:
+                for path in sorted(folder.iterdir()):
+                    tar.add(path, arcname=path.name, filter=only_once)
         archive.seek(0)
         store.upload(archive, location)
 

@@ -5,6 +5,7 @@ Source: https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-training
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -24,10 +25,11 @@ from spotkeep_local.training.request_rules import DEFAULT_CHECKPOINT_PATH, insta
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from spotkeep_local.training.job_network import HostPlace
+
 BASE = "/opt/ml"
-HOST_NAME = "algo-1"
 _MOST_FAILURE_BYTES = 64 * 1024
-_MOST_UNSAVED_FILES = 20
+MOST_UNSAVED_FILES = 20
 _BASE_IN_TEXT = re.compile(r"(?<![\w/.-])/opt/ml(?![\w.-])")
 
 
@@ -81,9 +83,9 @@ class OptMl:
                 path = Path(folder) / name
                 if not path.is_symlink() and path.stat().st_mtime >= since:
                     found.append(path.relative_to(source).as_posix())
-            if len(found) >= _MOST_UNSAVED_FILES:
+            if len(found) >= MOST_UNSAVED_FILES:
                 break
-        return tuple(found[:_MOST_UNSAVED_FILES])
+        return tuple(found[:MOST_UNSAVED_FILES])
 
     def failure_text(self) -> str:
         """Return the text that the job wrote to `/opt/ml/output/failure`. Empty when it wrote none."""
@@ -93,14 +95,19 @@ class OptMl:
             return ""
         return written.decode("utf-8", errors="replace")
 
-    def lay_out(self, request: dict[str, Any]) -> None:
-        """Make the folders and write the configuration files for a CreateTrainingJob request."""
+    def lay_out(self, request: dict[str, Any], place: HostPlace) -> None:
+        """Make the folders and write the configuration files for a CreateTrainingJob request.
+
+        Args:
+            request: The request.
+            place: The place of the host among the job's.
+        """
         for folder in (self.configuration, self.root / "input" / "data", self.model, self.output_data):
             folder.mkdir(parents=True, exist_ok=True)
         files: dict[str, Any] = {
             "hyperparameters": request.get("HyperParameters", {}),
             "inputdataconfig": _input_data_configuration(request),
-            "resourceconfig": _resource_configuration(request),
+            "resourceconfig": _resource_configuration(request, place),
         }
         if checkpoints := request.get("CheckpointConfig"):
             files["checkpointconfig"] = {"LocalPath": DEFAULT_CHECKPOINT_PATH} | checkpoints
@@ -129,21 +136,24 @@ def _input_data_configuration(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _resource_configuration(request: dict[str, Any]) -> dict[str, Any]:
+def _resource_configuration(request: dict[str, Any], place: HostPlace) -> dict[str, Any]:
     kind = instance_type(request)
     group = "homogeneousCluster"
+    hosts = list(place.names)
     return {
-        "current_host": HOST_NAME,
+        "current_host": place.name,
         "current_instance_type": kind,
         "current_group_name": group,
-        "hosts": [HOST_NAME],
-        "instance_groups": [{"instance_group_name": group, "instance_type": kind, "hosts": [HOST_NAME]}],
-        "network_interface_name": "lo",
+        "hosts": hosts,
+        "instance_groups": [{"instance_group_name": group, "instance_type": kind, "hosts": hosts}],
+        "network_interface_name": place.interface,
     }
 
 
-def download_channels(store: ObjectStore, request: dict[str, Any], opt_ml: OptMl) -> Iterator[Path]:
+def download_channels(store: ObjectStore, request: dict[str, Any], opt_ml: OptMl, place: HostPlace) -> Iterator[Path]:
     """Copy every channel, and yield each file as it is there, so that the caller may stop in between.
+
+    A host gets all objects of a channel, or its share of them where the channel is divided by key.
 
     Raises:
         JobFailedError: A channel's objects cannot be read, cannot be files, or there are none.
@@ -158,8 +168,11 @@ def download_channels(store: ObjectStore, request: dict[str, Any], opt_ml: OptMl
         uri = source["S3Uri"]
         read_only = channel.get("InputMode", default_mode) == "FastFile"
         prefix = S3Location.parse(uri)
+        divided = source.get("S3DataDistributionType") == "ShardedByS3Key"
+        first, step = (place.number - 1, len(place.names)) if divided else (0, 1)
         try:
-            for found, path in channel_files(store.list_objects(prefix), bucket=prefix.bucket, prefix=prefix.key):
+            files = channel_files(store.list_objects(prefix), bucket=prefix.bucket, prefix=prefix.key)
+            for found, path in itertools.islice(files, first, None, step):
                 target = folder / path
                 if target.exists():
                     raise JobFailedError(f"{_FAILED} {found.key}: this disk takes its name for that of another key")

@@ -111,6 +111,11 @@ def instance_type(request: dict[str, Any]) -> str:
     return str(preferences[0]["InstanceType"] if preferences else resources["InstanceType"])
 
 
+def instance_count(request: dict[str, Any]) -> int:
+    """Return the number of hosts of the job."""
+    return int(request["ResourceConfig"].get("InstanceCount", 1))
+
+
 def max_runtime_seconds(request: dict[str, Any]) -> int:
     """Return the runtime limit, with AWS's default of one day."""
     value = request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME_SECONDS)
@@ -176,8 +181,6 @@ def _resources(request: dict[str, Any]) -> list[str]:
     count = resources.get("InstanceCount", 1)
     if count < 1:
         problems.append(f"Invalid InstanceCount {count}. It must be at least 1")
-    if count > 1:
-        problems.append(f"the local AWS runs a job on one host: InstanceCount must be 1, found {count}")
     if resources.get("VolumeSizeInGB", 1) < 1:
         problems.append(f"Invalid VolumeSizeInGB {resources['VolumeSizeInGB']}. It must be at least 1")
     keep_alive = resources.get("KeepAlivePeriodInSeconds", 0)

@@ -1,6 +1,8 @@
-"""One job's life in one thread, from waiting for capacity over data and process to the handling of its end.
+"""One job's life in one thread, from waiting for capacity over data and processes to the handling of its end.
 
-Everything that may end a process comes together in `_cause`. The causes are its own exit, a user's stop, the two time
+Each host of the job has a process. One host that fails, or that is taken, ends the others as well.
+
+Everything that may end them comes together in `_cause`. The causes are their own exits, a user's stop, the two time
 limits, a scripted loss of capacity, and the server's shutdown. Other threads only record and wake. The exception is a
 loss of capacity at a step. The output's reader delivers that itself, before the job gets a step further.
 """
@@ -15,6 +17,7 @@ import time
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -35,27 +38,31 @@ from spotkeep_local.training.job import (
     exit_ending,
 )
 from spotkeep_local.training.job_host import SESSION_NAME, job_environment, resolve_isolation, start_host
+from spotkeep_local.training.job_network import JobNetwork, host_name
 from spotkeep_local.training.job_output import JobLogWriter, observe, upload_model, upload_output_data
 from spotkeep_local.training.object_store import ObjectStore, S3Location
-from spotkeep_local.training.opt_ml import HOST_NAME, OptMl, download_channels
+from spotkeep_local.training.opt_ml import MOST_UNSAVED_FILES, OptMl, download_channels
 from spotkeep_local.training.request_rules import (
     DEFAULT_CHECKPOINT_PATH,
+    instance_count,
     keep_alive_seconds,
     max_pending_seconds,
     max_runtime_seconds,
     most_restarts,
 )
-from spotkeep_local.training.warm_pools import pool_after, strip_host
+from spotkeep_local.training.warm_pools import pool_after
+from spotkeep_local.training.working_host import WorkingHost, host_directories, host_folder, strip_hosts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from spotkeep_local.capacity import CapacityScript, Interruption
     from spotkeep_local.hosts.host import Host
+    from spotkeep_local.hosts.isolation import Isolation
     from spotkeep_local.options import ServerOptions
     from spotkeep_local.principals import AccessKey, CredentialRegistry
-    from spotkeep_local.training.file_systems import FileSystems, MountedChannel
+    from spotkeep_local.training.file_systems import FileSystems
 
 _LOG = logging.getLogger(__name__)
 
@@ -131,10 +138,10 @@ class JobRunner:
         self._changed = threading.Condition()
         self._job = job
         self._shutdown = False
-        self._host: Host | None = None
-        self._sync: CheckpointSync | None = None
-        self._logs: JobLogWriter | None = None
-        self._exit_code: int | None = None
+        self._hosts: list[WorkingHost] = []
+        self._network: JobNetwork | None = None
+        self._logs: list[JobLogWriter] = []
+        self._failed: WorkingHost | None = None
         self._striking: Interruption | None = None
         self._thread = threading.Thread(target=self._run, name=f"job-{job.name}", daemon=True)
 
@@ -154,7 +161,7 @@ class JobRunner:
             self._thread.start()
 
     def shut_down(self) -> None:
-        """End the job's process at once and leave its state as it is. Return when done."""
+        """End the job's processes at once and leave its state as it is. Return when done."""
         with self._changed:
             self._shutdown = True
             self._changed.notify_all()
@@ -202,13 +209,14 @@ class JobRunner:
         try:
             self._finish(self._train_to_the_end())
         except _ShutdownError:
-            self._lose_host()
+            self._lose_hosts()
         except JobFailedError as error:
             self._fail(str(error))
         except Exception as error:  # noqa: BLE001 - a job without its thread would stay in progress for ever
             _LOG.exception("the training job %s cannot go on", self._job.name)
             self._fail(f"InternalServerError: {type(error).__name__}: {error}")
         finally:
+            self._close_network()
             self._context.credentials.revoke(self.job.arn)
 
     def _train_to_the_end(self) -> Ending:
@@ -216,7 +224,7 @@ class JobRunner:
         wait_seconds: float | None = 0.0
         patience_seconds: float | None = None
         if self._taken_up:
-            # The host was lost with the server, and its disk with it.
+            # The hosts were lost with the server, and their disks with them.
             shutil.rmtree(self._context.hosts_folder / job.name, ignore_errors=True)
             if job.stop_requested:
                 return Ending(secondary=SecondaryStatus.STOPPED)
@@ -234,7 +242,7 @@ class JobRunner:
             if ending is not None:
                 return ending
             patience_seconds = pending_seconds = None
-            outcome = self._run_host()
+            outcome = self._run_hosts()
             if isinstance(outcome, Ending):
                 return outcome
             wait_seconds = outcome.capacity_returns_after_seconds
@@ -279,32 +287,48 @@ class JobRunner:
                     return None
                 self._changed.wait(self._seconds_until(now, capacity_at, given_up_at, stopped_at))
 
-    def _run_host(self) -> Ending | Interruption:
-        """Run the job on one host until the job is over or the host is lost."""
+    def _run_hosts(self) -> Ending | Interruption:
+        """Run the job on its hosts until the job is over or the hosts are lost."""
         job = self.job
-        folder = self._host_folder(len(job.lifetimes) + 1)
+        folder = self._hosts_folder(len(job.lifetimes) + 1)
         shutil.rmtree(folder, ignore_errors=True)
         if job.takes_over and not job.lifetimes:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            self.kept_host_of(job.takes_over).rename(folder)
-        opt_ml = OptMl(folder / "ml")
+            self.kept_hosts_of(job.takes_over).rename(folder)
         if len(job.transitions) > 1:
             self._advance(SecondaryStatus.STARTING)
         self._advance(SecondaryStatus.DOWNLOADING)
-        opt_ml.lay_out(job.request)
-        for _ in download_channels(self._store, job.request, opt_ml):
+        isolation = resolve_isolation(self._context.options.isolation)
+        in_s3, restored_files, hosts = set[str](), 0, list[WorkingHost]()
+        for place in self._open_network(isolation).places:
+            host = WorkingHost(place=place, folder=host_folder(folder, place.number))
+            host.opt_ml.lay_out(job.request, place)
+            for _ in download_channels(self._store, job.request, host.opt_ml, place):
+                if (ending := self._ended_early()) is not None:
+                    return ending
+            host.mounted = self._context.file_systems.mounted(job.request, host.opt_ml)
+            host.sync = self._checkpoint_sync(host.opt_ml, in_s3)
+            restored_files = host.sync.restore() if host.sync else 0
             if (ending := self._ended_early()) is not None:
                 return ending
-        mounted = self._context.file_systems.mounted(job.request, opt_ml)
-        self._sync = self._checkpoint_sync(opt_ml)
-        restored_files = self._sync.restore() if self._sync else 0
-        if (ending := self._ended_early()) is not None:
-            return ending
-        self._start_host(folder, restored_files, mounted=mounted)
-        outcome = self._watch_host(opt_ml)
+            hosts.append(host)
+        self._start_hosts(hosts, restored_files, isolation=isolation)
+        outcome = self._watch_hosts()
+        self._close_network()
         if not isinstance(outcome, Ending):
             shutil.rmtree(folder, ignore_errors=True)
         return outcome
+
+    def _open_network(self, isolation: Isolation) -> JobNetwork:
+        port = urlsplit(self._context.endpoint_url).port
+        assert port is not None  # noqa: S101 - the local AWS has one
+        self._network = JobNetwork(instance_count(self.job.request), isolation=isolation, endpoint_port=port)
+        return self._network
+
+    def _close_network(self) -> None:
+        if self._network:
+            self._network.close()
+            self._network = None
 
     def _ended_early(self) -> Ending | None:
         with self._changed:
@@ -313,38 +337,44 @@ class JobRunner:
             raise _ShutdownError
         return Ending(secondary=_ENDING_OF[cause]) if cause in _ENDING_OF else None
 
-    def _start_host(self, folder: Path, restored_files: int, *, mounted: Sequence[MountedChannel]) -> None:
-        job = self.job
-        isolation = resolve_isolation(self._context.options.isolation)
-        if self._logs is None:
-            stream = job.log_stream or f"{job.name}/{HOST_NAME}-{int(time.time())}"
-            self.update(lambda job: replace(job, log_stream=stream))
-            session = self._context.session_of(job.arn, job.request["RoleArn"])
-            self._logs = JobLogWriter(client=session.client("logs", config=FROM_INSIDE), stream=stream)
-        host = start_host(
-            folder=folder,
-            command=list(job.command),
-            environment=job_environment(
-                job,
-                endpoint_url=self._context.endpoint_url,
-                access_key=self._context.key_of(job.arn, job.request["RoleArn"]),
-                options=self._context.options,
-            ),
-            own_image=keep_alive_seconds(job.request) > 0 or job.takes_over is not None,
-            isolation=isolation,
-            mounted=mounted,
-            on_line=self._on_line,
-            on_exit=self._on_exit,
+    def _start_hosts(self, hosts: Sequence[WorkingHost], restored_files: int, *, isolation: Isolation) -> None:
+        self._open_logs(len(hosts))
+        job, started = self.job, list[Host]()
+        environment = job_environment(
+            job,
+            endpoint_url=self._context.endpoint_url,
+            access_key=self._context.key_of(job.arn, job.request["RoleArn"]),
+            options=self._context.options,
         )
+        try:
+            for host in hosts:
+                process = start_host(
+                    folder=host.folder,
+                    command=list(job.command),
+                    environment=environment,
+                    own_image=keep_alive_seconds(job.request) > 0 or job.takes_over is not None,
+                    isolation=isolation,
+                    place=host.place,
+                    mounted=host.mounted,
+                    on_line=functools.partial(self._on_line, host),
+                    on_exit=functools.partial(self._on_exit, host),
+                )
+                host.process = process
+                started.append(process)
+        except BaseException:
+            for process in started:
+                process.kill()
+                process.watch()
+            raise
         lifetime = ProcessLifetime(
-            pid=host.process_id,
+            pid=started[0].process_id,
             started_at=time.time(),
             restored_files=restored_files,
         )
         with self._changed:
-            self._exit_code = None
+            self._failed = None
             self._striking = None
-            self._host = host
+            self._hosts = list(hosts)
         self.update(
             lambda job: advance(
                 replace(job, lifetimes=(*job.lifetimes, lifetime)),
@@ -352,93 +382,122 @@ class JobRunner:
                 now=lifetime.started_at,
             )
         )
-        if self._sync:
-            self._sync.start()
-        host.watch()
+        for host in hosts:
+            if host.sync:
+                host.sync.start()
+        for process in started:
+            process.watch()
 
-    def _watch_host(self, opt_ml: OptMl) -> Ending | Interruption:
-        host = self._host
-        assert host is not None  # noqa: S101 - just started
+    def _open_logs(self, count: int) -> None:
+        """Open the stream of each host, which the job keeps on all its capacity."""
+        job = self.job
+        if self._logs:
+            return
+        first = job.log_stream or f"{job.name}/{host_name(1)}-{int(time.time())}"
+        self.update(lambda job: replace(job, log_stream=first))
+        since = first.rpartition("-")[2]
+        client = self._context.session_of(job.arn, job.request["RoleArn"]).client("logs", config=FROM_INSIDE)
+        self._logs = [
+            JobLogWriter(client=client, stream=f"{job.name}/{host_name(number)}-{since}")
+            for number in range(1, count + 1)
+        ]
+
+    def _close_logs(self) -> None:
+        logs, self._logs = self._logs, []
+        for log in logs:
+            log.close()
+
+    def _watch_hosts(self) -> Ending | Interruption:
         with self._changed:
             while (cause := self._cause(time.time())) is None:
                 self._changed.wait(self._seconds_until(time.time()))
-            interruption = self._striking
+            interruption, failed = self._striking, self._failed
         if cause is _Cause.SHUTDOWN:
             raise _ShutdownError
         if interruption is not None:
-            self._lose_capacity(host, interruption)
+            self._lose_capacity(interruption)
             return interruption
         if cause is _Cause.EXIT:
-            assert self._exit_code is not None  # noqa: S101 - that is what EXIT means
-            ending = exit_ending(exit_code=self._exit_code, failure_text=opt_ml.failure_text())
+            code, source = (0, self._hosts[0]) if failed is None else (failed.exit_code or 0, failed)
+            # What AWS leaves the other hosts of a failed one is not documented. Here they have no time.
+            self._kill_processes()
+            self._wait_for_exit(None)
+            ending = exit_ending(exit_code=code, failure_text=source.opt_ml.failure_text())
         else:
             ending = Ending(secondary=_ENDING_OF[cause])
             if self.job.secondary is not SecondaryStatus.STOPPING:
                 self._advance(SecondaryStatus.STOPPING)
-            self._end_host(host, grace_seconds=self._context.options.stop_grace_seconds)
-        if self._sync:
-            self._sync.finish()
+            self._end_processes(grace_seconds=self._context.options.stop_grace_seconds)
+        for host in self._hosts:
+            if host.sync:
+                host.sync.finish()
         self._close_lifetime()
         return ending
 
-    def _lose_capacity(self, host: Host, interruption: Interruption) -> None:
+    def _lose_capacity(self, interruption: Interruption) -> None:
         if interruption.notice:
             deadline = time.monotonic() + interruption.notice_seconds
-            if self._wait_for_exit(interruption.notice_seconds) and self._sync:
-                self._sync.finish(deadline=deadline)
-        if self._sync:
-            self._sync.lose()
-        host.kill()
-        self._wait_for_exit(None)
-        if self._sync:
-            self._sync.join()
+            if self._wait_for_exit(interruption.notice_seconds):
+                for host in self._hosts:
+                    if host.sync:
+                        host.sync.finish(deadline=deadline)
+        self._lose_processes()
         self._close_lifetime(interrupted=True, notice=interruption.notice)
         self.update(
             lambda job: replace(job, capacity_script=job.capacity_script.after_first() if job.capacity_script else None)
         )
 
-    def _end_host(self, host: Host, *, grace_seconds: float) -> None:
+    def _end_processes(self, *, grace_seconds: float) -> None:
         self._change_lifetime(signal="SIGTERM")
-        host.terminate()
+        self._terminate_processes()
         if not self._wait_for_exit(grace_seconds):
             self._change_lifetime(signal="SIGKILL")
-            host.kill()
+            self._kill_processes()
             self._wait_for_exit(None)
 
-    def _lose_host(self) -> None:
-        """End whatever runs, as if the machine had gone."""
-        if self._sync:
-            self._sync.lose()
-            self._sync.join()
-        if self._host:
-            self._host.kill()
-            self._wait_for_exit(None, even_in_shutdown=True)
+    def _lose_processes(self, *, even_in_shutdown: bool = False) -> None:
+        for host in self._hosts:
+            host.lose()
+        self._wait_for_exit(None, even_in_shutdown=even_in_shutdown)
+        for host in self._hosts:
+            if host.sync:
+                host.sync.join()
+
+    def _terminate_processes(self) -> None:
+        for host in self._hosts:
+            if host.process:
+                host.process.terminate()
+
+    def _kill_processes(self) -> None:
+        for host in self._hosts:
+            if host.process:
+                host.process.kill()
+
+    def _lose_hosts(self) -> None:
+        """End whatever runs, as if the machines had gone."""
+        if self._hosts:
+            self._lose_processes(even_in_shutdown=True)
             if self.job.lifetimes and self.job.lifetimes[-1].ended_at is None:
                 self._change_lifetime(signal="SIGKILL")
                 self._close_lifetime()
-        if self._logs:
-            self._logs.close()
-            self._logs = None
+        self._close_logs()
 
     def _fail(self, reason: str) -> None:
-        self._lose_host()
+        self._lose_hosts()
         ending = Ending(secondary=SecondaryStatus.FAILED, failure_reason=reason[:FAILURE_REASON_CHARACTERS])
-        self._finish(ending, host_is_lost=True)
+        self._finish(ending, hosts_are_lost=True)
 
-    def _finish(self, ending: Ending, *, host_is_lost: bool = False) -> None:
-        opt_ml = OptMl(self._host_folder(len(self.job.lifetimes)) / "ml")
-        has_output = not host_is_lost and opt_ml.root.is_dir()
-        job = self.update(lambda job: _on_its_way(job, ending, uploading=has_output))
+    def _finish(self, ending: Ending, *, hosts_are_lost: bool = False) -> None:
+        hosts = [] if hosts_are_lost else host_directories(self._hosts_folder(len(self.job.lifetimes)))
+        job = self.update(lambda job: _on_its_way(job, ending, uploading=bool(hosts)))
         model_artifacts = None
-        if has_output:
-            model_artifacts = self._upload_output(job, opt_ml, ending)
-        if self._logs:
-            self._logs.close()
-            self._logs = None
+        if hosts:
+            model_artifacts = self._upload_output(job, hosts, ending)
+        self._close_logs()
         now = time.time()
-        pool = pool_after(job, ending, has_host=has_output, now=now)
+        pool = pool_after(job, ending, has_hosts=bool(hosts), now=now)
         if pool is not None and pool.status is PoolStatus.AVAILABLE:
-            self._keep_host()
+            self._keep_hosts()
         else:
             shutil.rmtree(self._context.hosts_folder / job.name, ignore_errors=True)
         self.update(
@@ -449,32 +508,32 @@ class JobRunner:
             )
         )
 
-    def _keep_host(self) -> None:
-        """Leave the last host for the next job. The others are gone."""
-        last, kept = self._host_folder(len(self.job.lifetimes)), self.kept_host_of(self.job.name)
-        strip_host(last)
+    def _keep_hosts(self) -> None:
+        """Leave the last hosts for the next job. The others are gone."""
+        last, kept = self._hosts_folder(len(self.job.lifetimes)), self.kept_hosts_of(self.job.name)
+        strip_hosts(last)
         for folder in kept.parent.iterdir():
             if folder != last:
                 shutil.rmtree(folder, ignore_errors=True)
         last.rename(kept)
 
-    def kept_host_of(self, job_name: str) -> Path:
-        """Return the folder of the host that a job left in its warm pool."""
+    def kept_hosts_of(self, job_name: str) -> Path:
+        """Return the folder of the hosts that a job left in its warm pool."""
         return self._context.hosts_folder / job_name / "kept"
 
-    def _upload_output(self, job: TrainingJob, opt_ml: OptMl, ending: Ending) -> str | None:
+    def _upload_output(self, job: TrainingJob, hosts: Sequence[OptMl], ending: Ending) -> str | None:
         try:
-            upload_output_data(self._store, job.request, opt_ml)
+            upload_output_data(self._store, job.request, hosts)
             if ending.secondary is SecondaryStatus.FAILED:
                 return None
-            return upload_model(self._store, job.request, opt_ml).uri
+            return upload_model(self._store, job.request, hosts).uri
         except (ClientError, BotoCoreError) as error:
             raise JobFailedError(f"ClientError: Artifact upload failed: {error}") from error
 
-    def _host_folder(self, number: int) -> Path:
-        return self._context.hosts_folder / self.job.name / f"host-{number}"
+    def _hosts_folder(self, life: int) -> Path:
+        return self._context.hosts_folder / self.job.name / f"life-{life}"
 
-    def _checkpoint_sync(self, opt_ml: OptMl) -> CheckpointSync | None:
+    def _checkpoint_sync(self, opt_ml: OptMl, in_s3: set[str]) -> CheckpointSync | None:
         configuration = self.job.request.get("CheckpointConfig")
         if not configuration:
             return None
@@ -484,10 +543,11 @@ class JobRunner:
             local=opt_ml.at(configuration.get("LocalPath", DEFAULT_CHECKPOINT_PATH)),
             interval_seconds=self._context.options.sync_interval_seconds,
             upload_delay_seconds=self._context.options.upload_delay_seconds,
+            in_s3=in_s3,
             on_upload=self._on_upload,
         )
 
-    # What ends a process, and when.
+    # What ends the processes, and when.
 
     def _cause(self, now: float) -> _Cause | None:
         job = self._job
@@ -496,7 +556,7 @@ class JobRunner:
         self._strike_if_due(now)
         if self._striking is not None:
             return _Cause.INTERRUPTION
-        if self._exit_code is not None and self._host is not None:
+        if self._are_done():
             return _Cause.EXIT
         if job.stop_requested:
             return _Cause.STOP
@@ -505,6 +565,11 @@ class JobRunner:
         if (give_up_at := self._give_up_at()) is not None and now >= give_up_at:
             return _Cause.MAX_WAIT
         return None
+
+    def _are_done(self) -> bool:
+        """Return whether a process has failed, or all have ended."""
+        ended = bool(self._hosts) and all(host.exit_code is not None for host in self._hosts)
+        return self._failed is not None or ended
 
     def _give_up_at(self) -> float | None:
         max_wait = self._job.request.get("StoppingCondition", {}).get("MaxWaitTimeInSeconds")
@@ -528,8 +593,8 @@ class JobRunner:
 
     def _strike_if_due(self, now: float) -> None:
         """Take the capacity away if the script says so now. The caller holds the lock."""
-        job, host, interruption = self._job, self._host, self._next_interruption()
-        if host is None or interruption is None or self._striking or self._exit_code is not None:
+        job, interruption = self._job, self._next_interruption()
+        if not self._hosts or interruption is None or self._striking or self._are_done():
             return
         if job.secondary is not SecondaryStatus.TRAINING:
             return
@@ -538,22 +603,21 @@ class JobRunner:
             step=lifetime.last_step_seen,
             total_steps=lifetime.total_steps,
             training_seconds=job.training_seconds(now),
-            uploads=self._sync.uploads if self._sync else 0,
+            uploads=sum(host.sync.uploads for host in self._hosts if host.sync),
         ):
             return
         self._striking = interruption
         if interruption.notice:
-            host.terminate()
+            self._terminate_processes()
         else:
-            if self._sync:
-                self._sync.lose()
-            host.kill()
+            for host in self._hosts:
+                host.lose()
         self._change_lifetime(signal="SIGTERM" if interruption.notice else "SIGKILL")
 
     def _wait_for_exit(self, seconds: float | None, *, even_in_shutdown: bool = False) -> bool:
         until = None if seconds is None else time.monotonic() + seconds
         with self._changed:
-            while self._exit_code is None:
+            while any(host.exit_code is None for host in self._hosts):
                 if self._shutdown and not even_in_shutdown:
                     raise _ShutdownError
                 left = None if until is None else until - time.monotonic()
@@ -564,9 +628,10 @@ class JobRunner:
 
     # What the host's threads report.
 
-    def _on_line(self, line: str) -> None:
-        if self._logs:
-            self._logs.write(line)
+    def _on_line(self, host: WorkingHost, line: str) -> None:
+        self._logs[host.place.number - 1].write(line)
+        if host.place.number != 1 or not self._hosts:
+            return  # Rank 0 reports, on the first host. The controller reads this host's log alone.
         with self._changed:
             job = self._job
             lifetime = observe(job.lifetimes[-1], line)
@@ -583,9 +648,11 @@ class JobRunner:
             self._strike_if_due(time.time())
             self._changed.notify_all()
 
-    def _on_exit(self, code: int) -> None:
+    def _on_exit(self, host: WorkingHost, code: int) -> None:
         with self._changed:
-            self._exit_code = code
+            host.exit_code = code
+            if code and self._failed is None:
+                self._failed = host
             self._changed.notify_all()
 
     def _change_lifetime(self, **values: Any) -> None:
@@ -595,27 +662,34 @@ class JobRunner:
         self.update(change)
 
     def _close_lifetime(self, **values: Any) -> None:
-        sync = self._sync
+        hosts, began = self._hosts, self.job.lifetimes[-1].started_at
+        syncs = [host.sync for host in hosts if host.sync]
+        read = [sync.read_files() for sync in syncs]
+        unsaved = [name for host in hosts for name in host.opt_ml.written_beside_source(since=began)]
         self._change_lifetime(
             ended_at=time.time(),
-            exit_code=self._exit_code,
-            uploads=sync.uploads if sync else 0,
-            deletions=sync.deletions if sync else 0,
-            stored_files=sync.stored_files() if sync else (),
-            unsent_files=sync.unsent_files() if sync else (),
-            read_files=sync.read_files() if sync else (),
-            unsaved_files=OptMl(self._host_folder(len(self.job.lifetimes)) / "ml").written_beside_source(
-                since=self.job.lifetimes[-1].started_at
-            ),
+            exit_code=self._failed.exit_code if self._failed else 0,
+            uploads=sum(sync.uploads for sync in syncs),
+            deletions=sum(sync.deletions for sync in syncs),
+            stored_files=syncs[0].stored_files() if syncs else (),
+            unsent_files=_all_of(sync.unsent_files() for sync in syncs),
+            read_files=None if None in read else _all_of(names for names in read if names is not None),
+            unsaved_files=tuple(dict.fromkeys(unsaved))[:MOST_UNSAVED_FILES],
+            hosts=tuple(host.lifetime() for host in hosts),
             **values,
         )
         with self._changed:
-            self._host = None
+            self._hosts = []
             self._striking = None
+            self._failed = None
+
+
+def _all_of(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    return tuple(sorted({name for some in names for name in some}))
 
 
 def _on_its_way(job: TrainingJob, ending: Ending, *, uploading: bool) -> TrainingJob:
-    """Return the job on its way to its ending, by way of Uploading when its last host is still there."""
+    """Return the job on its way to its ending, by way of Uploading when its last hosts are still there."""
     if job.ending or not uploading:
         return replace(job, ending=ending)
     return advance(replace(job, ending=ending), SecondaryStatus.UPLOADING, now=time.time())

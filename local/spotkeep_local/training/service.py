@@ -18,11 +18,13 @@ from spotkeep_local.training.description import EVENT_DETAIL_TYPE, describe, eve
 from spotkeep_local.training.errors import JobFailedError, ResourceInUseError, ResourceLimitExceededError, not_found
 from spotkeep_local.training.job import LocalJobFacts, PoolStatus, SecondaryStatus, TrainingJob, WarmPool, advance
 from spotkeep_local.training.job_host import resolve_isolation
+from spotkeep_local.training.job_network import shared_network_reason
 from spotkeep_local.training.object_store import S3Location
 from spotkeep_local.training.opt_ml import no_objects_message
 from spotkeep_local.training.request_rules import (
     MAX_KEEP_ALIVE_SECONDS,
     create_problems,
+    instance_count,
     keep_alive_seconds,
     named_program,
     program_of,
@@ -202,10 +204,10 @@ class TrainingService:
         if "InstanceType" not in of_request:
             return  # SageMaker chooses among several types; what a quota leaves decides nothing here.
         spot = bool(request.get("EnableManagedSpotTraining"))
-        instance_type, asked = of_request["InstanceType"], int(of_request.get("InstanceCount", 1))
+        instance_type, asked = of_request["InstanceType"], instance_count(request)
         live = [runner.job.request for runner in self._runners.values() if not runner.job.ended]
         used = sum(
-            int(each["ResourceConfig"].get("InstanceCount", 1))
+            instance_count(each)
             for each in live
             if each["ResourceConfig"].get("InstanceType") == instance_type
             and bool(each.get("EnableManagedSpotTraining")) == spot
@@ -339,15 +341,16 @@ class TrainingService:
     def _job_facts(self, request: dict[str, Any]) -> dict[str, Any]:
         job = self._existing(str(request.get("job_name"))).job
         try:
-            isolation = resolve_isolation(self._options.isolation).value
+            isolation = resolve_isolation(self._options.isolation)
         except JobFailedError:
-            isolation = "none"
+            isolation = None
         return LocalJobFacts(
             job_name=job.name,
             status=job.status.value,
             secondary_status=job.secondary.value,
-            isolation=isolation,
+            isolation="none" if isolation is None else isolation.value,
             took_over=job.takes_over,
+            shared_network=shared_network_reason(isolation) if instance_count(job.request) > 1 else None,
             lifetimes=job.lifetimes,
         ).to_document()
 
@@ -394,7 +397,7 @@ class TrainingService:
         """Return a new job's pool. None when it asks for none, or the quota has no room. The job runs all the same."""
         if not keep_alive_seconds(request):
             return None
-        wanted = int(request["ResourceConfig"].get("InstanceCount", 1))
+        wanted = instance_count(request)
         taken = instances_in_pools(runner.job for runner in self._runners.values())
         return WarmPool(chain_since=chain_since) if taken + wanted <= self._warm_pool_quota else None
 
@@ -413,7 +416,7 @@ class TrainingService:
             return replace(job, warm_pool=over, updated_at=now)
 
         runner.update(ended)
-        shutil.rmtree(runner.kept_host_of(runner.job.name).parent, ignore_errors=True)
+        shutil.rmtree(runner.kept_hosts_of(runner.job.name).parent, ignore_errors=True)
 
     # What they share.
 

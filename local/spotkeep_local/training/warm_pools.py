@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.training.job import PoolStatus
-from spotkeep_local.training.request_rules import is_spot, keep_alive_seconds
+from spotkeep_local.training.request_rules import instance_count, is_spot, keep_alive_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,9 +45,7 @@ def instances_in_pools(jobs: Iterable[TrainingJob]) -> int:
     """Return the used part of the quota "... for training warm pool usage"."""
     taken = (PoolStatus.IN_USE, PoolStatus.AVAILABLE)
     return sum(
-        int(job.request["ResourceConfig"].get("InstanceCount", 1))
-        for job in jobs
-        if job.warm_pool is not None and job.warm_pool.status in taken
+        instance_count(job.request) for job in jobs if job.warm_pool is not None and job.warm_pool.status in taken
     )
 
 
@@ -66,19 +64,19 @@ def pool_for(request: dict[str, Any], jobs: Iterable[TrainingJob], *, now: float
     return min(waiting, key=lambda job: (job.updated_at, job.name), default=None)
 
 
-def pool_after(job: TrainingJob, ending: Ending, *, has_host: bool, now: float) -> WarmPool | None:
+def pool_after(job: TrainingJob, ending: Ending, *, has_hosts: bool, now: float) -> WarmPool | None:
     """Return a job's pool when the job has ended.
 
     Args:
         job: The job.
         ending: The end of the job.
-        has_host: True where its host is still there.
+        has_hosts: True where its hosts are still there.
         now: The time.
     """
     if job.warm_pool is None:
         return None
     retained = ending.failure_reason is None or ending.failure_reason.startswith("AlgorithmError")
-    if retained and has_host:
+    if retained and has_hosts:
         return replace(job.warm_pool, status=PoolStatus.AVAILABLE, kept_since=now)
     return job.warm_pool.over(PoolStatus.TERMINATED, now=now)
 
@@ -102,7 +100,7 @@ def _criteria(request: dict[str, Any]) -> tuple[object, ...]:
     resources, network = request["ResourceConfig"], request.get("VpcConfig", {})
     return (
         request["RoleArn"],
-        resources.get("InstanceCount", 1),
+        instance_count(request),
         resources.get("InstanceType"),
         tuple(preference["InstanceType"] for preference in resources.get("InstancePreferences", [])),
         resources.get("VolumeKmsKeyId"),

@@ -274,7 +274,9 @@ def train_sharded(rank: int, job: dict, port: int) -> None:
     from spotkeep import Checkpointer
     from spotkeep.integrations.sharded import ShardedState
 
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="stdout")
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="stdout", **job.get("environment", {})
+    )
     warnings.simplefilter("ignore")  # torch's own, about what it has left behind
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
@@ -288,7 +290,9 @@ def train_sharded(rank: int, job: dict, port: int) -> None:
         warnings.simplefilter("always")
         models[0].register_state_dict_post_hook(lambda *_: warnings.warn(job["hook_warns"], stacklevel=1))
     per_rank = {"torch": torch.default_generator}
-    with Checkpointer({"shards": shards}, job["directory"], every_steps=4, per_rank=per_rank) as checkpointer:
+    directory = job["directory"][rank] if isinstance(job["directory"], list) else job["directory"]
+    options = {"every_steps": 4, **job.get("options", {})}
+    with Checkpointer({"shards": shards}, directory, per_rank=per_rank, **options) as checkpointer:
         began = checkpointer.step
         taken = parts_of({"shards": shards.state_dict()})
         for step in checkpointer.steps(job["steps"]):
@@ -297,6 +301,7 @@ def train_sharded(rank: int, job: dict, port: int) -> None:
             optimizer.zero_grad()
             sum(model(torch.randn(4, model.inputs, generator=data)).square().mean() for model in models).backward()
             optimizer.step()
+            time.sleep(job.get("step_seconds", 0))
             if [rank, step] == job.get("kill_in_step"):
                 os.kill(os.getpid(), signal.SIGKILL)
         ended = parts_of({"shards": shards.state_dict()})

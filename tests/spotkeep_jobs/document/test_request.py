@@ -635,13 +635,6 @@ def test_nor_are_those_of_a_misspelled_field() -> None:
     assert "Did you mean `environment`?" in str(validation.problems[0])
 
 
-def test_what_no_rehearsal_shows_of_several_hosts_is_said_before_they_are_paid_for() -> None:
-    [warning] = judged(instance_count=4, distributed="torchrun").warnings
-    assert "instance_count 4" in warning
-    assert "rehearsals have one host" in warning
-    assert judged(instance_count=1).warnings == ()
-
-
 def test_a_variable_that_looks_like_a_secret_is_warned_of() -> None:
     validation = judged(environment={"HF_TOKEN": "x", "TOKENIZERS_PARALLELISM": "false"})
     [warning] = validation.warnings

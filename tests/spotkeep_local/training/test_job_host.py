@@ -14,6 +14,7 @@ import pytest
 from spotkeep_local.hosts import process_identity
 from spotkeep_local.hosts.isolation import Isolation
 from spotkeep_local.training.job_host import resolve_isolation, start_host
+from spotkeep_local.training.job_network import HostPlace
 
 PATIENCE_SECONDS = 30
 
@@ -31,6 +32,7 @@ class Watched:
             environment={"PATH": os.environ["PATH"]},
             own_image=False,
             isolation=isolation,
+            place=HostPlace(number=1),
             on_line=self._line,
             on_exit=self._exit,
         )
@@ -121,9 +123,10 @@ import sys, threading, time
 from pathlib import Path
 from spotkeep_local.hosts.isolation import Isolation
 from spotkeep_local.training.job_host import start_host
+from spotkeep_local.training.job_network import HostPlace
 host = start_host(
     folder=Path(sys.argv[1]), command=sys.argv[2:], environment={"PATH": "/usr/bin:/bin"},
-    own_image=False, isolation=Isolation.RELOCATED,
+    own_image=False, isolation=Isolation.RELOCATED, place=HostPlace(number=1),
     on_line=lambda line: print(line, flush=True), on_exit=lambda code: None,
 )
 host.watch()

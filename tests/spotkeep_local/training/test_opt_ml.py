@@ -5,6 +5,7 @@ import pytest
 
 from spotkeep_local.training.errors import JobFailedError
 from spotkeep_local.training.object_store import ObjectStore, file_in
+from spotkeep_local.training.job_network import HostPlace
 from spotkeep_local.training.opt_ml import OptMl, download_channels, relocate
 from tests.models.s3 import Objects
 
@@ -76,5 +77,5 @@ def test_a_disk_that_takes_two_names_for_one_fails_the_job(tmp_path):
     opt_ml.channel("train").mkdir(parents=True)
     (opt_ml.channel("train") / "a.csv").write_bytes(b"that of A.csv")
     with pytest.raises(JobFailedError, match=r"ClientError: Data download failed: data/a\.csv: this disk takes"):
-        list(download_channels(ObjectStore(objects), request_for("data/"), opt_ml))
+        list(download_channels(ObjectStore(objects), request_for("data/"), opt_ml, HostPlace(number=1)))
     assert (opt_ml.channel("train") / "a.csv").read_bytes() == b"that of A.csv"

@@ -100,7 +100,6 @@ def test_in_a_vpc_a_private_registry_is_reached(image, refused):
         ("StoppingCondition.MaxRuntimeInSeconds", 2419201, "Invalid MaxRuntimeInSeconds 2419201"),
         ("ResourceConfig.KeepAlivePeriodInSeconds", 60, "not supported with EnableManagedSpotTraining"),
         ("ResourceConfig.KeepAlivePeriodInSeconds", 3601, "must be at most 3600"),
-        ("ResourceConfig.InstanceCount", 2, "the local AWS runs a job on one host"),
         ("ResourceConfig.InstanceType", None, "InstanceType is required"),
         ("ResourceConfig.InstancePreferences", [{"InstanceType": "ml.m5.large"}], "not supported with EnableManaged"),
         ("ResourceConfig.InstancePreferences", [{"InstanceType": "ml.m5.large"}], "together with InstanceType"),

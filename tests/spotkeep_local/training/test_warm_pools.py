@@ -207,6 +207,6 @@ class TestRules:
     )
     def test_only_some_endings_leave_one(self, reason: str | None, has_host: bool, status: PoolStatus) -> None:
         ending = Ending(secondary=SecondaryStatus.FAILED, failure_reason=reason)
-        left = pool_after(a_job(waiting=False), ending, has_host=has_host, now=5.0)
+        left = pool_after(a_job(waiting=False), ending, has_hosts=has_host, now=5.0)
         assert left is not None
         assert left.status is status
