@@ -132,6 +132,28 @@ def test_the_default_job_loses_its_capacity_twice_and_ends_where_an_uninterrupte
     assert all(each["subject"] and each["body"] for each in report["notifications"])
 
 
+@pytest.mark.torch
+def test_two_hosts_are_taken_together_and_end_as_two_hosts_that_were_left_alone(
+    own_app: DeployedApp, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    done, report = rehearse(own_app, PROJECT / "examples" / "two-hosts" / "job.yaml", tmp_path, DEPLOYED)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert report["verdict"] == "pass"
+    assert report["identical_to_uninterrupted"] is True
+    assert report["hosts"] == 2
+    noticed, unannounced = report["interruptions"]
+    assert (noticed["notice"], unannounced["notice"]) == (True, False)
+    assert noticed["steps_repeated"] <= 1
+    assert unannounced["resumed_from_step"] >= unannounced["durable_step"] > 0
+    for loss in (noticed, unannounced):
+        assert [host["name"] for host in loss["hosts"]] == ["algo-1", "algo-2"]
+        # Each of them has parts of the checkpoints.
+        assert all(host["uploads"] for host in loss["hosts"])
+    assert {host["not_copied"] for host in noticed["hosts"]} == {0}
+    assert report["cost"]["training_seconds"] > 0
+
+
 def test_on_a_fleet_the_volume_follows_the_run_to_another_zone_and_to_the_next_instance(
     own_app: DeployedApp, tmp_path: Path
 ) -> None:

@@ -21,8 +21,8 @@ from spotkeep_fleet.channel_files import channel_files
 from spotkeep_fleet.errors import ChannelDataError
 from spotkeep_fleet.instance_job import VolumeSpec
 from spotkeep_local.training.errors import JobFailedError
-from spotkeep_local.training.object_store import ObjectStore
 from spotkeep_local.training.job_network import HostPlace
+from spotkeep_local.training.object_store import ObjectStore
 from spotkeep_local.training.opt_ml import OptMl, download_channels
 from tests.models.ec2 import instance_job
 from tests.models.s3 import Objects

@@ -7,7 +7,7 @@ service's. The step that it had reached is the script's. The durable step is rea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ UPLOAD_LAG_SECONDS = 2.0
 
 _NO_CHECKPOINTS = ("tensorboard/", EXITS_NAME, NOTE_PREFIX)
 """Other things among the checkpoints, such as a folder for drawings, the runner's own file and notes of writers."""
+_FOLDER = re.compile(r"step-0*(\d+)")
 _MANIFEST = re.compile(r"(?:.*/)?step-0*(\d+)(?:-[\d.]+)?/manifest\.json")
 
 
@@ -45,7 +46,7 @@ def evidence_of_run(rehearsal: Rehearsal, name: str, *, lives: Iterable[Rehearse
     if lives is None:
         logged = events_of(attempts, rehearsal.logs)
         facts = [rehearsal.control.job_facts(attempt.job_name) for attempt in attempts]
-        lives = [process_life(life, logged) for job in facts for life in job.lifetimes]
+        lives = process_lives((life for job in facts for life in job.lifetimes), logged)
         shared_network = next((job.shared_network for job in facts if job.shared_network), None)
     return RunEvidence(
         run=name,
@@ -74,12 +75,40 @@ def events_of(attempts: Iterable[Attempt], logs: JobLogs) -> list[JobEvent]:
     return sorted(found, key=lambda event: event.at)
 
 
-def process_life(lifetime: ProcessLifetime, events: Iterable[JobEvent]) -> RehearsedProcess:
-    """Join the service's facts of a process with the log of the process while it lived."""
+def process_lives(lifetimes: Iterable[ProcessLifetime], events: Iterable[JobEvent]) -> list[RehearsedProcess]:
+    """Join the service's facts of the processes of a run, oldest first, with their log.
+
+    A checkpoint of which a part was lost with its machine comes back in that state. So it stays broken in the lives
+    after that one.
+    """
+    logged, lives, broken = list(events), list[RehearsedProcess](), frozenset[PurePosixPath]()
+    for lifetime in lifetimes:
+        lives.append(process_life(lifetime, logged, broken=broken))
+        saved = set(lives[-1].saved_steps)
+        still = (folder for folder in broken if not _is_written_again(folder, saved))
+        broken = frozenset({*still, *_folders(lifetime.unsent_files)})
+    return lives
+
+
+def process_life(
+    lifetime: ProcessLifetime, events: Iterable[JobEvent], *, broken: Collection[PurePosixPath] = ()
+) -> RehearsedProcess:
+    """Join the service's facts of a process with the log of the process while it lived.
+
+    Args:
+        lifetime: The service's facts.
+        events: The events of its run.
+        broken: The folders of checkpoints that came back with a part of their files.
+    """
     ended_at = lifetime.ended_at if lifetime.ended_at is not None else lifetime.started_at
     own = [event for event in events if lifetime.started_at <= event.at <= ended_at]
     saved = [(event.at, event.step) for event in own if event.kind is JobEventKind.SAVED and event.step is not None]
-    whole = durable_step(stored_files=lifetime.stored_files, unsent_files=lifetime.unsent_files)
+    steps = {step for _, step in saved}
+    whole = durable_step(
+        stored_files=lifetime.stored_files,
+        unsent_files=lifetime.unsent_files,
+        broken={folder for folder in broken if not _is_written_again(folder, steps)},
+    )
     if not whole and lifetime.uploads:
         # Checkpoints of the script's own format: what it said it saved is taken for uploaded once there was time to.
         whole = max((step for at, step in saved if at <= ended_at - UPLOAD_LAG_SECONDS), default=0)
@@ -103,15 +132,18 @@ def process_life(lifetime: ProcessLifetime, events: Iterable[JobEvent]) -> Rehea
     )
 
 
-def durable_step(*, stored_files: Iterable[str], unsent_files: Iterable[str]) -> int:
+def durable_step(
+    *, stored_files: Iterable[str], unsent_files: Iterable[str], broken: Collection[PurePosixPath] = ()
+) -> int:
     """Return the step of the newest checkpoint with every file in S3. 0 for none.
 
     Args:
         stored_files: Checkpoint files in S3.
         unsent_files: Checkpoint files that only the lost disk had. Their checkpoint is not whole.
+        broken: The folders of other checkpoints that are not whole.
     """
-    broken = {PurePosixPath(name).parent for name in unsent_files}
-    whole = (name for name in stored_files if PurePosixPath(name).parent not in broken)
+    lacking = {*broken, *_folders(unsent_files)}
+    whole = (name for name in stored_files if PurePosixPath(name).parent not in lacking)
     return max((step_of_manifest(name) for name in whole), default=0)
 
 
@@ -119,6 +151,16 @@ def step_of_manifest(name: str) -> int:
     """Return the step of the checkpoint that a file completes. 0 for every other file."""
     manifest = _MANIFEST.fullmatch(name)
     return int(manifest[1]) if manifest else 0
+
+
+def _folders(names: Iterable[str]) -> set[PurePosixPath]:
+    return {PurePosixPath(name).parent for name in names}
+
+
+def _is_written_again(folder: PurePosixPath, saved_steps: Collection[int]) -> bool:
+    """Return whether a process that saved these steps wrote a folder. One with a token belongs to one writer."""
+    found = _FOLDER.fullmatch(folder.name)
+    return found is not None and int(found[1]) in saved_steps
 
 
 def _checkpoints(names: Iterable[str]) -> tuple[str, ...]:

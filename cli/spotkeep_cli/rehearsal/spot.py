@@ -146,7 +146,7 @@ def report_of_interruptions(
     compared = _compared(rehearsal, run, reference)
     record = rehearsal.run(run.run)
     unseen = what_is_not_rehearsed(words_of(record.request.get("command") or ()), has_gpu=this_machine_has_a_gpu())
-    remarks = [each for each in (unseen, _not_shown_of_hosts(run)) if each]
+    remarks = [each for each in (unseen, what_hosts_do_not_show(run)) if each]
     return InterruptionReport(
         verdict=judge(
             planned_interruptions=planned_interruptions,
@@ -166,7 +166,7 @@ def report_of_interruptions(
     )
 
 
-def _not_shown_of_hosts(run: RunEvidence) -> str | None:
+def what_hosts_do_not_show(run: RunEvidence) -> str | None:
     """Return the question that hosts on one network leave open. None where there is none."""
     if run.shared_network is None:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
 import time
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spotkeep_local.capacity import EventFaults
+    from spotkeep_local.hosts.isolation import Isolation
     from spotkeep_local.options import ServerOptions
     from spotkeep_local.principals import CredentialRegistry
     from spotkeep_local.training.file_systems import FileSystems
@@ -340,10 +342,9 @@ class TrainingService:
 
     def _job_facts(self, request: dict[str, Any]) -> dict[str, Any]:
         job = self._existing(str(request.get("job_name"))).job
-        try:
+        isolation: Isolation | None = None
+        with contextlib.suppress(JobFailedError):
             isolation = resolve_isolation(self._options.isolation)
-        except JobFailedError:
-            isolation = None
         return LocalJobFacts(
             job_name=job.name,
             status=job.status.value,

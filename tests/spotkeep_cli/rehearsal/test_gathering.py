@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from spotkeep_cli.rehearsal.evidence import ProcessEnding
-from spotkeep_cli.rehearsal.gathering import durable_step, process_life
+from spotkeep_cli.rehearsal.evidence import ProcessEnding, RehearsedHost
+from spotkeep_cli.rehearsal.gathering import durable_step, process_life, process_lives
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
-from spotkeep_local.training.job import ProcessLifetime
+from spotkeep_local.training.job import HostLifetime, ProcessLifetime
 
 
 def lifetime(**fields: object) -> ProcessLifetime:
@@ -72,3 +72,27 @@ def test_checkpoints_of_the_scripts_own_format_were_durable_once_there_was_time_
     own_format = {"stored_files": ("model.pth",), "unsent_files": ("model.pth",)}
     assert process_life(lifetime(uploads=3, **own_format), events).durable_step == 40
     assert process_life(lifetime(uploads=0, **own_format), events).durable_step == 0
+
+
+def test_each_host_says_what_it_copied_and_what_it_did_not() -> None:
+    first = HostLifetime(name="algo-1", exit_code=137, uploads=3)
+    second = HostLifetime(name="algo-2", exit_code=137, unsent_files=("step-8/data-00001.bin", "tensorboard/events"))
+    assert process_life(lifetime(hosts=(first, second)), []).hosts == (
+        RehearsedHost(name="algo-1", uploads=3, not_copied=0),
+        RehearsedHost(name="algo-2", uploads=0, not_copied=1),
+    )
+
+
+@pytest.mark.parametrize(
+    ("folder", "saved_again", "durable"),
+    [("step-8", False, 4), ("step-8", True, 8), ("step-8-1.0.1", False, 4), ("step-8-1.0.1", True, 4)],
+)
+def test_a_checkpoint_that_came_back_in_part_is_not_durable_until_it_is_written_again(
+    folder: str, saved_again: bool, durable: int
+) -> None:
+    """The manifest of one host arrived, and the data of another did not."""
+    there = ("step-4/manifest.json", f"{folder}/manifest.json")
+    lost = lifetime(stored_files=there, unsent_files=(f"{folder}/data-00001.bin",))
+    after = lifetime(started_at=120.0, ended_at=130.0, stored_files=there)
+    events = [saved(8, at=125.0)] if saved_again else []
+    assert [life.durable_step for life in process_lives([lost, after, after], events)] == [4, durable, durable]

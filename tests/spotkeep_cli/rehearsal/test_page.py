@@ -11,6 +11,7 @@ from spotkeep_cli.rehearsal.evidence import (
     CapacityLoss,
     ProcessEnding,
     ReceivedNotification,
+    RehearsedHost,
     RehearsedProcess,
     RunEvidence,
 )
@@ -209,6 +210,19 @@ def test_a_script_without_steps_has_a_timeline_by_time_and_its_losses_by_files()
     page = page_of(of_run(run=replace(RUN, lives=lives), verdict=verdict, metrics=None))
     assert len(pictures(page)) == 2
     assert "checkpoint files in S3" in words(page)
+
+
+def test_the_page_of_several_hosts_names_their_number_and_the_copies_of_each() -> None:
+    record = make_completed("digits-1")
+    record = with_changes(record, place=with_changes(record.place, instance_count=2))
+    first, second = (RehearsedHost(name=f"algo-{number}", uploads=9, not_copied=2 * number - 2) for number in (1, 2))
+    losses = tuple(replace(loss, hosts=(first, second)) for loss in interruptions_of(RUN))
+    report = of_run(record=record, verdict=replace(of_run().verdict, interruptions=losses))
+    text = words(page_of(report))
+    assert "Hosts 2 which come and go together" in text
+    assert "algo-1 0 files, algo-2 2 files" in text
+    assert report.to_document()["hosts"] == 2
+    assert "Hosts" not in words(page_of(of_run()))
 
 
 def test_a_run_that_lost_nothing_and_ran_nowhere_has_a_page() -> None:

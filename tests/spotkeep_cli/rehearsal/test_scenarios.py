@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spotkeep_cli.launching.job_file import read_job_file
+from spotkeep_cli.rehearsal.evidence import RunEvidence
 from spotkeep_cli.rehearsal.fleet import fleet_scenario
 from spotkeep_cli.rehearsal.pool import pool_scenario
-from spotkeep_cli.rehearsal.spot import spot_scenario
+from spotkeep_cli.rehearsal.spot import spot_scenario, what_hosts_do_not_show
 from spotkeep_cli.rehearsal.sweep import planned_interruptions, sweep_scenario
 from spotkeep_jobs.sweeps.document import read_sweep
 from spotkeep_local.hosts.isolation import Isolation
@@ -32,6 +34,14 @@ def test_the_whole_training_is_rehearsed_not_up_to_its_pause(scenario: Any, tmp_
     fields = read_job_file(job_file).with_fields(scenario.job_fields).fields
     assert "pause_at_step" not in fields
     assert fields["name"] == "digits"
+
+
+def test_hosts_on_one_network_leave_a_question_open_which_names_the_reason() -> None:
+    run = RunEvidence(run="two-1", state="COMPLETED", failure=None, attempts=1, lives=())
+    assert what_hosts_do_not_show(run) is None
+    remark = what_hosts_do_not_show(replace(run, shared_network="ip is not installed (package iproute2)"))
+    assert remark is not None
+    assert "shared the network of this machine (ip is not installed" in remark
 
 
 SWEEP = {

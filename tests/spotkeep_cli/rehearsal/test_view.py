@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from spotkeep_cli.rehearsal.evidence import CapacityLoss, ReceivedNotification, RunEvidence
+from spotkeep_cli.rehearsal.evidence import CapacityLoss, ReceivedNotification, RehearsedHost, RunEvidence
 from spotkeep_cli.rehearsal.report import InterruptionReport
 from spotkeep_cli.rehearsal.verdict import Verdict
 from spotkeep_cli.rehearsal.view import RehearsalView, Stage, drawn
@@ -57,6 +57,21 @@ def test_a_script_without_steps_is_shown_by_its_time_and_by_what_it_read_again()
     assert "at step" not in text
     assert "PASS  The job went on from its own checkpoint after each interruption." in text
     assert "! the final model is no evidence" in text
+
+
+HOSTS = (
+    RehearsedHost(name="algo-1", uploads=9, not_copied=0),
+    RehearsedHost(name="algo-2", uploads=7, not_copied=1),
+)
+
+
+def test_of_several_hosts_the_copies_of_each_are_shown() -> None:
+    text = shown(replace(PASSED, interruptions=(replace(LOSS, hosts=HOSTS),)))
+    assert "not copied, by host" in text
+    assert "algo-1 0 files, algo-2 1 file" in text
+    of_steps = replace(LOSS, at_step=8, resumed_from_step=4, read_files=None, hosts=HOSTS)
+    assert "algo-1 0 files, algo-2 1 file" in shown(replace(PASSED, interruptions=(of_steps,)))
+    assert "by host" not in shown(replace(PASSED, interruptions=(replace(LOSS, hosts=HOSTS[:1]),)))
 
 
 @pytest.mark.parametrize(

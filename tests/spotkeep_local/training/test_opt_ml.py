@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from spotkeep_local.training.errors import JobFailedError
-from spotkeep_local.training.object_store import ObjectStore, file_in
 from spotkeep_local.training.job_network import HostPlace
+from spotkeep_local.training.object_store import ObjectStore, file_in
 from spotkeep_local.training.opt_ml import OptMl, download_channels, relocate
 from tests.models.s3 import Objects
 
