@@ -119,7 +119,7 @@ class CheckpointSync:
             ) from error
         except OSError as error:
             raise JobFailedError(f"ClientError: Checkpoint download failed: {self._remote.uri}: {error}") from error
-        self._in_s3 |= self._known.keys()
+        self._in_s3.update(self._known)
         self._unread = {name: version for name, version in self._known.items() if version}
         self._sees_reads = self._shows_reads()
         return len(self._known)

@@ -339,7 +339,8 @@ class JobRunner:
 
     def _start_hosts(self, hosts: Sequence[WorkingHost], restored_files: int, *, isolation: Isolation) -> None:
         self._open_logs(len(hosts))
-        job, started = self.job, list[Host]()
+        job = self.job
+        started: list[Host] = []
         environment = job_environment(
             job,
             endpoint_url=self._context.endpoint_url,

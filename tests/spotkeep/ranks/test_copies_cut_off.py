@@ -1,6 +1,6 @@
 """Two hosts of two ranks, each with a disk of its own, and copies that end anywhere: all go on from one step.
 
-The platform copies each host's files to one prefix, in no order, and the prefix to every host at a start. Its copies
+The platform copies each host's files to one prefix, in no order, and the prefix to every host at a start. The copies
 are the local AWS's own. Those of each host end at a drawn place, the next file half sent, and then the hosts are gone.
 """
 
@@ -114,30 +114,32 @@ def whole_steps(prefix, folder):
 
 
 @pytest.mark.parametrize("kind", ["steps", "shards"])
-@pytest.mark.parametrize("_try", range(2))
-def test_hosts_whose_copies_end_anywhere_go_on_from_the_newest_step_that_is_whole(server, tmp_path, kind, _try):
+@pytest.mark.parametrize("run", [{}, {"SPOTKEEP_ATTEMPT": "1"}], ids=["outside of a run", "in a run"])
+def test_hosts_whose_copies_end_anywhere_go_on_from_the_newest_step_that_is_whole(server, tmp_path, kind, run):
     chance = random.Random(seed := random.randrange(2**32))  # noqa: S311 - not secret
     print(f"drawn with random.Random({seed})")
-    job = {"kind": kind, "world_size": 4, "options": OPTIONS, "environment": SAGEMAKER}
+    job = {"kind": kind, "world_size": 4, "options": OPTIONS, "environment": {**SAGEMAKER, **run}}
     (tmp_path / "alone").mkdir()
     alone = Trainings(server, tmp_path / "alone").run([tmp_path / "alone" / f"{rank // 2}" for rank in range(4)], **job)
     assert alone.codes == [0] * 4, alone.output
     prefix, trainings, newest = Prefix(), Trainings(server, tmp_path), 0
     for life in range(LIVES):
         folder = tmp_path / f"life-{life}"
-        hosts = Hosts(prefix, folder, most=[chance.randint(0, 25) or None for _ in range(2)])
+        most = [chance.randint(0, 25) or None for _ in range(2)]
+        hosts = Hosts(prefix, folder, most=most)
         directories = [hosts.disks[rank // 2] for rank in range(4)]
-        run = trainings.run(directories, kill=hosts.take, step_seconds=0.05, **job)
-        resumed = [event["step"] for event in run.events("resume")]
-        assert resumed in ([], [newest]), (resumed, newest, run.output)
+        taken = trainings.run(directories, kill=hosts.take, step_seconds=0.05, **job)
+        resumed = [event["step"] for event in taken.events("resume")]
+        assert resumed in ([], [newest]), (resumed, newest, taken.output)
         whole = whole_steps(prefix, tmp_path / "seen")
+        print(f"life {life}: at most {most} copies, whole {sorted(whole)}")
         assert max(whole, default=0) >= newest, "what was durable is lost"
         newest = max(whole, default=0)
         shutil.rmtree(folder)
     hosts = Hosts(prefix, tmp_path / "last")
-    run = trainings.run([hosts.disks[rank // 2] for rank in range(4)], **job)
+    last = trainings.run([hosts.disks[rank // 2] for rank in range(4)], **job)
     hosts.finish()
-    assert run.codes == [0] * 4, run.output
-    assert run.began == [newest] * 4
-    assert run.state == alone.state
+    assert last.codes == [0] * 4, last.output
+    assert last.began == [newest] * 4
+    assert last.state == alone.state
     assert STEPS in whole_steps(prefix, tmp_path / "seen")

@@ -77,7 +77,7 @@ if rank == 0:
 left = []
 signal.signal(signal.SIGTERM, lambda *_: left.append(True))
 for step in range(first + 1, 13):
-    time.sleep(0.1)
+    time.sleep(0.05)
     (checkpoints / f"step-{step:03d}-of-{rank}").write_text("x" * 1000)
     if rank == 0:
         say(event="progress", step=step, total_steps=12)
