@@ -221,9 +221,30 @@ class TestHostsWithADiskEach:
         assert removed[0][-1] != []
         assert removed[1] == removed[2] == removed[3] == [[]] * 7
         here, there = (sorted(path.name for path in (tmp_path / f"host-{host}").iterdir()) for host in (0, 1))
-        assert here == ["step-6", "step-7"]
+        assert here == ["step-5", "step-6", "step-7"], "nothing has said yet that the newest has arrived"
         assert set(here) <= set(there)
         assert "step-1" not in there, "it follows at the next save"
+
+    def test_what_one_host_alone_has_copied_is_not_one_of_the_two_that_let_an_old_one_go(self, world, tmp_path):
+        """The first host is ahead of the second by a checkpoint, and cannot know how far that one is."""
+
+        def act(ranks):
+            directory = self.directory(ranks, tmp_path)
+            for step in range(1, 6):
+                if ranks.rank == 2 and step > 1:
+                    self.mark(tmp_path, 1, step - 1)
+                ranks.exchange(None)
+                write(directory, ranks, step)
+                if ranks.rank == 0:
+                    self.mark(tmp_path, 0, step)
+                ranks.exchange(None)
+                directory.prune(Retention(last=2))
+                ranks.exchange(None)
+                if ranks.rank == 0:
+                    there = {int(path.name.removeprefix("step-")) for path in (tmp_path / "host-0").iterdir()}
+                    assert {*range(max(1, step - 2), step + 1)} <= there, f"two are whole in S3 after step {step}"
+
+        assert world(4).run(act) == [None] * 4
 
     def test_elsewhere_they_are_refused(self, world, tmp_path, monkeypatch):
         monkeypatch.setattr(shared_directory, "_PROBE_SECONDS", 0.05)

@@ -338,13 +338,14 @@ class CheckpointDirectory:
         """Remove old checkpoints. Gives the steps removed.
 
         The newest good ones stay, at least two, and everything newer than the oldest one of them. Of the older ones
-        those stay that `Retention` spares. SageMaker copies the directory and mirrors deletions. There nothing is
-        removed before two of the kept ones have been copied. A writer that has lost its lock removes nothing. One whose
-        note the disk has refused removes those of the writers before it, because a full disk is the usual reason.
+        those stay that `Retention` spares. SageMaker copies the directory and mirrors deletions. There more stay, until
+        two of them have been copied. A writer that has lost its lock removes nothing. One whose note the disk has
+        refused removes those of the writers before it, because a full disk is the usual reason.
         """
         if not self.writer_notes.may_remove():
             return []
         kept: list[int] = []
+        durable = 0
         candidates = iter(self._step_directories())
         for step in candidates:
             try:
@@ -352,12 +353,10 @@ class CheckpointDirectory:
             except CheckpointError:
                 continue
             kept.append(step)
-            if len(kept) == retention.newest:
+            durable += self._outlives_us(step)
+            if len(kept) >= retention.newest and durable >= 2:
                 break
         else:
-            return []
-        durable = [step for step in kept if self._outlives_us(step)]
-        if len(durable) < 2:
             return []
         older = list(candidates)
         spared = retention.spared([self.candidate(step) for step in kept], [self.candidate(step) for step in older])

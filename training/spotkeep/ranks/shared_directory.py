@@ -247,7 +247,8 @@ class SharedDirectory(CheckpointDirectory):
             return {
                 "files": [sum(image.part == part for image in images) for part in (0, 1)],
                 "pruned": pruned,
-                "waiting": self._waiting_here() if first_here else [],
+                # This one too: when rank 0 asks for it, nothing has told how far the other hosts' copies have come.
+                "waiting": [*self._waiting_here(), step] if first_here else [],
             }
 
         answers = together(self._ranks, prepare)
