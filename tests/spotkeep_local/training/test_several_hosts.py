@@ -204,7 +204,7 @@ def test_all_hosts_get_sigterm_and_come_back_to_the_files_of_all(training):
 def test_copies_are_cut_off_at_any_file_of_any_host(training):
     chance = random.Random(seed := random.randrange(2**32))  # noqa: S311 - not secret
     print(f"drawn with random.Random({seed})")
-    places = [chance.randint(1, 12) for _ in range(3)]
+    places = [chance.randint(1, 12) for _ in range(2)]
     interruptions = [Interruption(at_uploads=at, notice=False, capacity_returns_after_seconds=0.0) for at in places]
     training.script_capacity("cut", CapacityScript(interruptions=tuple(interruptions)))
     training.create("cut-1", TRAIN, **two())
@@ -286,12 +286,9 @@ print("cached", rank, [path.name for path in cache.iterdir()], flush=True)
     warm = two(KeepAlivePeriodInSeconds=600)
     training.create("first", script, spot=False, **warm)
     assert training.wait_ended("first")["WarmPoolStatus"]["Status"] == "Available"
-    training.create("one", script, spot=False, **two(InstanceCount=1, KeepAlivePeriodInSeconds=600))
-    training.wait_ended("one")
     training.create("second", script, spot=False, **warm)
     training.wait_ended("second")
     assert training.describe("first")["WarmPoolStatus"]["ReusedByJob"] == "second"
-    assert training.facts("one").took_over is None
     assert {"cached 0 ['of-0']", "cached 1 ['of-1']"} <= set(training.log("second"))
 
 
