@@ -56,6 +56,8 @@ class Interruption:
         at_seconds: The seconds in secondary status Training after which it comes, waiting not counted.
         at_uploads: The number of checkpoint files copied to S3 at which it comes. It counts from the arrival of the
             capacity, with files that were copied again.
+        after_uploads: The number of checkpoint files that are copied to S3 between this moment and the interruption. So
+            it comes in the middle of the copies of a checkpoint. It waits for these copies for 5 seconds.
         notice: True where the process gets SIGTERM first, False where the whole group gets SIGKILL at once.
         notice_seconds: The seconds from SIGTERM to the loss of the capacity.
         capacity_returns_after_seconds: The seconds from the loss until new capacity. None is never.
@@ -71,6 +73,7 @@ class Interruption:
     at_fraction: _Part | None = None
     at_seconds: _Seconds | None = None
     at_uploads: Annotated[int, Field(ge=0, strict=True)] | None = None
+    after_uploads: Annotated[int, Field(ge=0, strict=True)] = 0
     notice: _Switch = True
     notice_seconds: _Seconds = 120.0
     capacity_returns_after_seconds: _Seconds | None = 1.0
@@ -168,6 +171,8 @@ class CallFaults(JsonDocument):
     seed: int = 0
 
 
+COPIES_SECONDS = 5.0
+"""The longest wait for copies that an interruption comes in the middle of, in seconds."""
 SHUFFLE_SECONDS = 2.0
 """The longest delay of a shuffled event, in seconds."""
 

@@ -6,6 +6,8 @@ A point is `40%` of its steps, after step `120`, or `30s` into the training.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
 
 from spotkeep_cli.errors import UsageError
 from spotkeep_local.capacity import Interruption
@@ -34,6 +36,25 @@ def read_interruptions(points: Sequence[str], *, notice: bool) -> tuple[Interrup
     if not points:
         return (_interruption("35%", notice=notice), _interruption("70%", notice=False))
     return tuple(_interruption(point, notice=notice) for point in points)
+
+
+def in_the_middle_of_copies(
+    interruptions: Sequence[Interruption], *, hosts: int, chance: Random
+) -> tuple[Interruption, ...]:
+    """Return the interruptions of a job with several hosts, of which those without notice cut copies off.
+
+    Each then comes after a drawn number of files of the next checkpoint, so that a part of it is in S3.
+
+    Args:
+        interruptions: The planned interruptions.
+        hosts: The number of hosts. One keeps its interruptions as they are.
+        chance: Draws the numbers.
+    """
+    if hosts == 1:
+        return tuple(interruptions)
+    return tuple(
+        each if each.notice else replace(each, after_uploads=chance.randint(1, 2 * hosts)) for each in interruptions
+    )
 
 
 def _interruption(point: str, *, notice: bool) -> Interruption:

@@ -9,10 +9,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING
 
 from spotkeep_cli.rehearsal.engine import Rehearsal, Scenario
 from spotkeep_cli.rehearsal.gathering import evidence_of_run
+from spotkeep_cli.rehearsal.interruption_points import in_the_middle_of_copies
 from spotkeep_cli.rehearsal.model_comparison import compare_models
 from spotkeep_cli.rehearsal.report import InterruptionReport
 from spotkeep_cli.rehearsal.verdict import judge, same_model
@@ -56,11 +58,11 @@ def spot_scenario(interruptions: Sequence[Interruption]) -> Scenario:
 
 def _perform(rehearsal: Rehearsal, *, interruptions: Sequence[Interruption]) -> InterruptionReport:
     name, planned, repeatable = rehearsal.first, len(interruptions), None
+    hosts = int(rehearsal.deployment.job.get("instance_count") or 1)
+    interruptions = in_the_middle_of_copies(interruptions, hosts=hosts, chance=Random(rehearsal.first))  # noqa: S311
     with rehearsal.faults(events=EventFaults(duplicate=True, shuffle=True)):
         with rehearsal.view.stage(Stage.LAUNCH) as outcome:
-            rehearsal.control.script_capacity(
-                run=rehearsal.first, script=CapacityScript(interruptions=tuple(interruptions))
-            )
+            rehearsal.control.script_capacity(run=rehearsal.first, script=CapacityScript(interruptions=interruptions))
             for each in (rehearsal.first, rehearsal.second):
                 rehearsal.deployment.launch(run=each)
             outcome.append(f"{rehearsal.first}, and {rehearsal.second} to compare with")

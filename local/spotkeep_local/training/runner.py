@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from spotkeep_local.capacity import COPIES_SECONDS
 from spotkeep_local.service_base.clients import FROM_INSIDE, LocalSession
 from spotkeep_local.training.checkpoint_sync import CheckpointSync
 from spotkeep_local.training.errors import JobFailedError
@@ -143,6 +144,8 @@ class JobRunner:
         self._logs: list[JobLogWriter] = []
         self._failed: WorkingHost | None = None
         self._striking: Interruption | None = None
+        self._strikes_at: tuple[int, float] | None = None
+        """The number of copies at which the next interruption strikes, and the latest time. None before its moment."""
         self._thread = threading.Thread(target=self._run, name=f"job-{job.name}", daemon=True)
 
     @functools.cached_property
@@ -373,8 +376,6 @@ class JobRunner:
             restored_files=restored_files,
         )
         with self._changed:
-            self._failed = None
-            self._striking = None
             self._hosts = list(hosts)
         self.update(
             lambda job: advance(
@@ -584,6 +585,8 @@ class JobRunner:
             interruption = self._next_interruption()
             if interruption and interruption.at_seconds is not None:
                 moments.append(now + interruption.at_seconds - job.training_seconds(now))
+        if self._strikes_at:
+            moments.append(self._strikes_at[1])
         known = [moment - now for moment in moments if moment is not None]
         return max(0.001, min(known)) if known else None
 
@@ -600,12 +603,18 @@ class JobRunner:
         if job.secondary is not SecondaryStatus.TRAINING:
             return
         lifetime = job.lifetimes[-1]
+        uploads = sum(host.sync.uploads for host in self._hosts if host.sync)
         if not interruption.is_due(
             step=lifetime.last_step_seen,
             total_steps=lifetime.total_steps,
             training_seconds=job.training_seconds(now),
-            uploads=sum(host.sync.uploads for host in self._hosts if host.sync),
+            uploads=uploads,
         ):
+            return
+        if self._strikes_at is None:
+            self._strikes_at = (uploads + interruption.after_uploads, now + COPIES_SECONDS)
+            self._changed.notify_all()
+        if uploads < self._strikes_at[0] and now < self._strikes_at[1]:
             return
         self._striking = interruption
         if interruption.notice:
@@ -681,8 +690,7 @@ class JobRunner:
         )
         with self._changed:
             self._hosts = []
-            self._striking = None
-            self._failed = None
+            self._striking = self._strikes_at = self._failed = None
 
 
 def _all_of(names: Iterable[Iterable[str]]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import pytest
 from spotkeep_local.capacity import CapacityScript, Interruption
 from spotkeep_local.hosts.isolation import Isolation
 from spotkeep_local.hosts.network import HostsNetwork, network_refusal
-from spotkeep_local.training import job_network
+from spotkeep_local.training import job_network, runner
 from spotkeep_local.training.job_host import resolve_isolation
 from spotkeep_local.training.job_network import JobNetwork
 
@@ -218,6 +218,39 @@ def test_copies_are_cut_off_at_any_file_of_any_host(training):
         assert after.restored_files == len(life.stored_files)
     stored = {name.removeprefix("checkpoints/") for name in training.objects("checkpoints/")}
     assert stored == set(lives[-1].stored_files)
+
+
+def test_an_interruption_comes_in_the_middle_of_the_copies_or_when_none_are_made_any_more(training, monkeypatch):
+    script = (
+        BEGIN
+        + """
+found = sorted(path.name for path in checkpoints.iterdir())
+if not found:
+    if rank == 0:
+        say(event="progress", step=1, total_steps=2)
+    time.sleep(0.5)
+    if sys.argv[1] == "saves":
+        for number in range(20):
+            (checkpoints / f"{number}-of-{rank}").touch()
+    time.sleep(600)
+"""
+    )
+    for name, copies in (("saves", 7), ("idle", 0)):
+        if not copies:
+            monkeypatch.setattr(runner, "COPIES_SECONDS", 0.2)
+        interruption = Interruption(at_step=1, after_uploads=7, notice=False, capacity_returns_after_seconds=0.0)
+        training.script_capacity(name, CapacityScript(interruptions=(interruption,)))
+        prefix = {"CheckpointConfig": {"S3Uri": f"s3://{training.bucket}/{name}/"}}
+        training.put("code/train.py", script)
+        training.call("CreateTrainingJob", **training.request(f"{name}-1", name, **two(), **prefix))
+        if name == "idle":
+            training.wait_until(lambda: len(training.facts("idle-1").lifetimes) == 2)
+            training.stop("idle-1")
+            training.wait_ended("idle-1")
+        else:
+            assert training.wait_ended("saves-1")["TrainingJobStatus"] == "Completed"
+        first = training.facts(f"{name}-1").lifetimes[0]
+        assert (first.interrupted, first.uploads, len(first.stored_files)) == (True, copies, copies)
 
 
 def test_one_host_that_fails_fails_the_job_with_its_own_text(training):
