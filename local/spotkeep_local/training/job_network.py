@@ -13,6 +13,7 @@ Source: https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-training
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from spotkeep_local.training.errors import JobFailedError
 CONTAINER_HOST_NAME = "aws"
 """The name that a container of several has for itself. An issue of AWS's training toolkit found this one in 2019."""
 _LOOPBACK = "lo"
+_TRIES = 100
 
 
 def host_name(number: int) -> str:
@@ -87,7 +89,7 @@ class JobNetwork:
             except HostRefusedError as error:
                 raise JobFailedError(f"InternalServerError: {error}") from error
         # Jobs that share a network cannot all meet at one port.
-        variables = (("SM_MASTER_PORT", str(_free_port())),) if refused else ()
+        variables = (("SM_MASTER_PORT", str(_free_ports())),) if refused else ()
         self.places = [
             HostPlace(
                 number=number,
@@ -115,7 +117,11 @@ def shared_network_reason(isolation: Isolation | None) -> str | None:
     return network_refusal() if isolation is Isolation.NAMESPACE else "hosts here have no namespaces"
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port: int = unused.getsockname()[1]
-    return port
+def _free_ports() -> int:
+    """Return a free port that has a free one after it. The runners of the hosts meet at that one."""
+    for _ in range(_TRIES):
+        with socket.create_server(("127.0.0.1", 0)) as first, contextlib.suppress(OSError, OverflowError):
+            port: int = first.getsockname()[1]
+            with socket.create_server(("127.0.0.1", port + 1)):
+                return port
+    raise JobFailedError(f"InternalServerError: this machine had no two free ports beside each other in {_TRIES} tries")
