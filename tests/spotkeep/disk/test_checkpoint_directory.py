@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.manifest import CHUNK_BYTES
 from spotkeep.disk.retention import Retention
 from spotkeep.disk.storage import LocalStorage
-from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
+from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX, UploadWatch
 from spotkeep.errors import DamagedCheckpointError, LockLostError, SaveError
 from spotkeep.state.encoding import encode_state
 
@@ -393,6 +394,20 @@ def test_where_the_platform_copies_nothing_goes_before_its_successors_have_arriv
     mark_uploaded(directory, 2)
     assert directory.prune(Retention(last=2)) == [1]
     assert sorted(path.name for path in directory.path.iterdir()) == ["step-2", "step-3"], "its markers go with it"
+
+
+@given(uploaded=st.lists(st.booleans(), min_size=1, max_size=8), keep_last=st.integers(min_value=1, max_value=4))
+def test_where_the_platform_copies_the_newest_two_that_have_arrived_stay_and_all_that_are_newer(uploaded, keep_last):
+    with tempfile.TemporaryDirectory() as folder:
+        directory = CheckpointDirectory(Path(folder), uploads=UploadWatch(platform_copies=True))
+        steps = range(1, len(uploaded) + 1)
+        write(directory, *steps)
+        arrived = [step for step, is_there in zip(steps, uploaded, strict=True) if is_there]
+        for step in arrived:
+            mark_uploaded(directory, step)
+        directory.prune(Retention(last=keep_last))
+        oldest = min([*arrived[-2:], *steps[-max(2, keep_last) :]]) if len(arrived) >= 2 else 1
+        assert directory.steps() == [*range(len(uploaded), oldest - 1, -1)]
 
 
 def test_data_files_have_a_limit_and_load_one_after_the_other(checkpoints, monkeypatch):
