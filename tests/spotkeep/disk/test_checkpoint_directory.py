@@ -396,7 +396,8 @@ def test_where_the_platform_copies_nothing_goes_before_its_successors_have_arriv
     assert sorted(path.name for path in directory.path.iterdir()) == ["step-2", "step-3"], "its markers go with it"
 
 
-@given(uploaded=st.lists(st.booleans(), min_size=1, max_size=8), keep_last=st.integers(min_value=1, max_value=4))
+@settings(max_examples=20)
+@given(uploaded=st.lists(st.booleans(), min_size=1, max_size=6), keep_last=st.integers(min_value=1, max_value=4))
 def test_where_the_platform_copies_the_newest_two_that_have_arrived_stay_and_all_that_are_newer(uploaded, keep_last):
     with tempfile.TemporaryDirectory() as folder:
         directory = CheckpointDirectory(Path(folder), uploads=UploadWatch(platform_copies=True))
