@@ -21,7 +21,7 @@ from spotkeep_local.training.checkpoint_sync import CheckpointSync
 from spotkeep_local.training.object_store import S3Location
 
 pytest.importorskip("torch")
-from tests.spotkeep.ranks.test_distributed_training import STEPS, Server, Trainings
+from tests.spotkeep.ranks.trainings import STEPS, Trainings
 
 pytestmark = [pytest.mark.torch, pytest.mark.long]
 
@@ -29,13 +29,6 @@ PREFIX = S3Location("bucket", "run")
 LIVES = 4
 SAGEMAKER = {"TRAINING_JOB_NAME": "two-hosts-1"}
 OPTIONS = {"every_steps": 1, "keep_last": 2}
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = Server()
-    yield server
-    server.close()
 
 
 class Prefix:
@@ -115,14 +108,16 @@ def whole_steps(prefix, folder):
 
 @pytest.mark.parametrize("kind", ["steps", "shards"])
 @pytest.mark.parametrize("run", [{}, {"SPOTKEEP_ATTEMPT": "1"}], ids=["outside of a run", "in a run"])
-def test_hosts_whose_copies_end_anywhere_go_on_from_the_newest_step_that_is_whole(server, tmp_path, kind, run):
+def test_hosts_whose_copies_end_anywhere_go_on_from_the_newest_step_that_is_whole(rank_server, tmp_path, kind, run):
     chance = random.Random(seed := random.randrange(2**32))  # noqa: S311 - not secret
     print(f"drawn with random.Random({seed})")
     job = {"kind": kind, "world_size": 4, "options": OPTIONS, "environment": {**SAGEMAKER, **run}}
     (tmp_path / "alone").mkdir()
-    alone = Trainings(server, tmp_path / "alone").run([tmp_path / "alone" / f"{rank // 2}" for rank in range(4)], **job)
+    alone = Trainings(rank_server, tmp_path / "alone").run(
+        [tmp_path / "alone" / f"{rank // 2}" for rank in range(4)], **job
+    )
     assert alone.codes == [0] * 4, alone.output
-    prefix, trainings, newest = Prefix(), Trainings(server, tmp_path), 0
+    prefix, trainings, newest = Prefix(), Trainings(rank_server, tmp_path), 0
     for life in range(LIVES):
         folder = tmp_path / f"life-{life}"
         most = [chance.randint(0, 25) or None for _ in range(2)]
