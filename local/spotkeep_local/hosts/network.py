@@ -34,6 +34,8 @@ _T = TypeVar("_T")
 class HostsNetwork:
     """The network of some hosts, each with the interface `eth0`.
 
+    It has no way out. A host reaches the local AWS at the same address as from outside.
+
     Args:
         addresses: The IPv4 address of each host, all in one network of 24 bits.
         endpoint_port: The port of the local AWS on 127.0.0.1, outside and inside alike.

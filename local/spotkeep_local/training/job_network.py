@@ -62,6 +62,8 @@ class HostPlace:
 class JobNetwork:
     """The network of a job's hosts, for as long as they are there.
 
+    The one host of a job has the network of this machine.
+
     Args:
         count: The number of hosts.
         isolation: `namespace` or `relocated`.

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 class WorkingHost:
     """A host of a job, from its directories to the end of its process.
 
+    All hosts of a job begin together. They end together, too.
+
     Attributes:
         place: Its place among the job's hosts.
         folder: Its own directory.

@@ -282,7 +282,7 @@ def test_hosts_with_a_disk_each_save_together_where_the_platform_brings_them_tog
     sagemaker = {"TRAINING_JOB_NAME": "digits-1"}
     run = train(hosts, steps=8, environment=sagemaker)
     assert run.codes == [0, 0], run.output
-    files = [sorted(path.name for path in (host / "step-8").iterdir()) for host in hosts]
+    files = [sorted(path.name for path in (host / "step-8-0.0.1").iterdir()) for host in hosts]
     assert files == [["data-00000.bin", "data-00001.bin", "manifest.json"], ["data-00002.bin"]]
     for host, other in (hosts, hosts[::-1]):
         subprocess.run(["cp", "-rn", f"{host}/.", other], check=True)

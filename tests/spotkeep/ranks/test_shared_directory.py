@@ -338,6 +338,19 @@ def test_hosts_with_own_disks_leave_the_same_note(world, tmp_path):
     assert list((tmp_path / "host-1" / "step-7-1.0.1").glob("data-*"))
 
 
+def test_each_start_of_hosts_with_own_disks_names_its_files_anew_also_outside_of_a_run(world, tmp_path):
+    """The platform mirrors that one host removes what another one wrote before, and must not take its new file."""
+
+    def act(ranks):
+        directory = SharedDirectory(tmp_path / f"host-{ranks.rank}", ranks=ranks, uploads=SAGEMAKER)
+        directory.begin(None, step=None)
+        write(directory, ranks, 7)
+        return directory.name(7)
+
+    assert world(2).run(act) == ["step-7-0.0.1"] * 2
+    assert world(2).run(act) == ["step-7-0.0.2"] * 2
+
+
 @pytest.mark.parametrize("refusing", [0, 1])
 def test_a_disk_that_takes_no_note_is_named_on_every_rank(world, tmp_path, monkeypatch, refusing):
     def act(ranks):

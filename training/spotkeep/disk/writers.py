@@ -9,7 +9,7 @@ A writer that begins leaves a note with the step that it went on from. A reader 
 beyond that step. An earlier writer that finds the note saves nothing more, and a later writer removes what it has
 saved meanwhile.
 
-A training outside of a run has no token, and leaves no note.
+A training outside of a run has no token, and leaves no note. Several hosts with a disk each have one there, too.
 """
 
 from __future__ import annotations

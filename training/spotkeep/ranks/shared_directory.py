@@ -37,6 +37,8 @@ from .rank_shares import ShareDocument, ShareNumbers, WrittenShare, merged, shar
 _PROBE_PREFIX = ".spotkeep-probe-"
 _PROBE_SECONDS = 30.0
 _PROBE_PAUSE_SECONDS = 0.1
+_OUTSIDE_OF_A_RUN = (0, 0)
+"""The lock of hosts with a disk each that have none. Each start has names of its own for its files then."""
 _OF_ONE_MACHINE = ("ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "tmpfs", "xfs")
 
 
@@ -106,6 +108,8 @@ class SharedDirectory(CheckpointDirectory):
     ) -> None:
         """Begin to write, as `WriterNotes.begin` does. Every rank must call it. Rank 0 takes the token.
 
+        Hosts with a disk each have a token outside of a run, too.
+
         Raises:
             LockLostError: If a later writer of the run has begun. Other ranks may get it as OtherRankError.
             RemoteError: If S3 refuses, on every rank.
@@ -115,8 +119,12 @@ class SharedDirectory(CheckpointDirectory):
         def lead() -> Json:
             if self._ranks.rank != 0:
                 return [None, None, None]
+            held = lock
+            if held is None and len(set(self._leaders)) > 1 and self.writer_notes.writers().newest is None:
+                # A host may delete a file of another one that it got at its start. A new one of that name would go too.
+                held = _OUTSIDE_OF_A_RUN
             try:
-                self.writer_notes.begin(lock, step=step, claim=claim)
+                self.writer_notes.begin(held, step=step, claim=claim)
             except LockLostError:
                 raise
             except SaveError as error:
