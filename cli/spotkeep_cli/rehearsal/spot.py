@@ -169,7 +169,10 @@ def report_of_interruptions(
 
 
 def what_hosts_do_not_show(run: RunEvidence) -> str | None:
-    """Return the question that hosts on one network leave open. None where there is none."""
+    """Return the question that hosts on one network leave open. None where there is none.
+
+    A rehearsal passes all the same. The remark stands below its verdict.
+    """
     if run.shared_network is None:
         return None
     return (

@@ -94,7 +94,10 @@ class HostsNetwork:
 
 @functools.cache
 def network_refusal() -> str | None:
-    """Return the reason why hosts cannot have networks of their own on this machine. None where they can."""
+    """Return the reason why hosts cannot have networks of their own on this machine. None where they can.
+
+    One trial decides. It makes a network of two hosts and closes it.
+    """
     if sys.platform != "linux":
         return f"network namespaces exist on Linux only, and this is {sys.platform}"
     if os.geteuid() != 0:
@@ -131,7 +134,10 @@ def _ip(*commands: str) -> None:
 
 
 def _in_a_thread(act: Callable[[], _T]) -> _T:
-    """Act in a thread that ends afterwards, and with it its place in another namespace."""
+    """Act in a thread that ends afterwards.
+
+    The thread alone is in another namespace. The server's other threads stay in the machine's.
+    """
     found: list[_T] = []
     problems: list[BaseException] = []
 

@@ -64,18 +64,27 @@ class WorkingHost:
 
 
 def host_folder(hosts: Path, number: int) -> Path:
-    """Return the directory of a host among those of its job, counted from 1."""
+    """Return the directory of a host among those of its job.
+
+    Hosts are counted from 1. Each capacity of a job has directories of its own.
+    """
     return hosts / host_name(number)
 
 
 def host_directories(hosts: Path) -> list[OptMl]:
-    """Return the `/opt/ml` of each host that is left in a job's directory, the first host's first."""
+    """Return the `/opt/ml` of each host that is left in a job's directory.
+
+    The first host's comes first. A host that was taken has left none.
+    """
     folders = [*hosts.iterdir()] if hosts.is_dir() else []
     ordered = sorted(folders, key=lambda folder: int(folder.name.rpartition("-")[2]))
     return [OptMl(folder / "ml") for folder in ordered if (folder / "ml").is_dir()]
 
 
 def strip_hosts(hosts: Path) -> None:
-    """Leave on each host in a job's directory what stays with a host in a warm pool."""
+    """Remove the job's files from each host in a job's directory.
+
+    The files that stay with a host in a warm pool are left. The next job finds them there.
+    """
     for folder in hosts.iterdir():
         strip_host(folder)
