@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -16,6 +17,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from spotkeep_rehearsal.command import main
+from spotkeep_rehearsal.evidence import RunFacts
+from spotkeep_rehearsal.runs import Plan, Rehearsal
 from tests.html import Parsed
 from tests.spotkeep_cli.json_schemas import REPORT_ON_A_COMMAND, check_document
 from tests.spotkeep_rehearsal.scripts import environment, rehearse, write_training
@@ -123,7 +126,32 @@ def test_the_document_of_each_verdict_has_the_form_of_the_schema(
 ) -> None:
     document = json.loads(rehearse(folder, "--json", "--losses", "2", "--seed", "4", arguments=arguments).stdout)
     check_document(REPORT_ON_A_COMMAND, document)
-    assert document["verdict"] == verdict
+    assert document["verdict"] == verdict, document["reasons"]
+
+
+def test_a_loss_that_leaves_no_time_for_the_next_one_is_tried_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    losses: list[int] = []
+
+    def run(rehearsal: Rehearsal, plan: Plan) -> RunFacts:
+        if plan.name == "interrupted":
+            losses.append(len(plan.losses))
+            if len(losses) == 1:
+                plan = replace(plan, losses=plan.losses[:1])
+        return really_run(rehearsal, plan)
+
+    really_run = Rehearsal.run
+    monkeypatch.setattr(Rehearsal, "run", run)
+    monkeypatch.chdir(folder)
+    assert main(["--json", "--losses", "2", "--seed", "4", "--", sys.executable, "train.py", "--quiet"]) == PASS
+    shown = capsys.readouterr()
+    assert losses[0] == 2
+    assert len(losses) > 1
+    assert "the command ended before the next one: once more" in shown.err
+    document = json.loads(shown.out)
+    assert len(document["losses"]) == 2
+    assert [each["name"] for each in document["runs"]].count("interrupted") == 1
 
 
 def test_a_script_that_does_not_end_well_is_not_judged(folder: Path) -> None:
