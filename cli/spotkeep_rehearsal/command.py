@@ -512,14 +512,21 @@ class _Command:
         return placed
 
     def _interrupted(self, rehearsal: Rehearsal, plan: Plan) -> RunFacts:
-        """Run the command with its losses. On a busy machine one comes late, and the next one never: then once more."""
+        """Run the command with its losses.
+
+        On a busy machine a loss comes late, or the runs left alone were slower. Then the command may end before the
+        next loss. It is run again, with that loss in the middle of the life that came to its end.
+        """
         run = self._run(rehearsal, plan)
         for _ in range(_MOST_TRIES - 1):
-            due = plan.losses[sum(life.was_taken for life in run.lives) :]
+            taken = sum(life.was_taken for life in run.lives)
+            before, due = plan.losses[:taken], plan.losses[taken:]
             if not (run.completed and due and due[0].in_life):
                 break
-            self._say("an interruption came late, and the command ended before the next one: once more")
+            self._say("the command ended before an interruption was due: once more")
             self._runs.remove(run)
+            sooner = replace(due[0], seconds=run.lives[-1].seconds / 2, writes=None)
+            plan = replace(plan, losses=(*before, sooner, *due[1:]))
             run = self._run(rehearsal, plan)
         return run
 

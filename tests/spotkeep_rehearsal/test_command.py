@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 
 from spotkeep_rehearsal.command import main
 from spotkeep_rehearsal.evidence import RunFacts
+from spotkeep_rehearsal.losses import PlacedLoss
 from spotkeep_rehearsal.runs import Plan, Rehearsal
 from tests.html import Parsed
 from tests.spotkeep_cli.json_schemas import REPORT_ON_A_COMMAND, check_document
@@ -129,16 +131,17 @@ def test_the_document_of_each_verdict_has_the_form_of_the_schema(
     assert document["verdict"] == verdict, document["reasons"]
 
 
-def test_a_loss_that_leaves_no_time_for_the_next_one_is_tried_again(
+def test_a_loss_that_never_came_comes_sooner_in_the_next_try(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    losses: list[int] = []
+    losses: list[Sequence[PlacedLoss]] = []
 
     def run(rehearsal: Rehearsal, plan: Plan) -> RunFacts:
         if plan.name == "interrupted":
-            losses.append(len(plan.losses))
+            losses.append(plan.losses)
             if len(losses) == 1:
-                plan = replace(plan, losses=plan.losses[:1])
+                never = replace(plan.losses[1], seconds=1_000, writes=None)
+                plan = replace(plan, losses=(plan.losses[0], never))
         return really_run(rehearsal, plan)
 
     really_run = Rehearsal.run
@@ -146,9 +149,9 @@ def test_a_loss_that_leaves_no_time_for_the_next_one_is_tried_again(
     monkeypatch.chdir(folder)
     assert main(["--json", "--losses", "2", "--seed", "4", "--", sys.executable, "train.py", "--quiet"]) == PASS
     shown = capsys.readouterr()
-    assert losses[0] == 2
     assert len(losses) > 1
-    assert "the command ended before the next one: once more" in shown.err
+    assert losses[1][1].seconds < 100
+    assert "the command ended before an interruption was due: once more" in shown.err
     document = json.loads(shown.out)
     assert len(document["losses"]) == 2
     assert [each["name"] for each in document["runs"]].count("interrupted") == 1
