@@ -120,9 +120,11 @@ _GPUS: Final[Mapping[tuple[str, int], str]] = {
 _OF_A_SHELL: Final = re.compile(r"[$`]")
 _OPERATORS: Final = re.compile(r"[;&|<>]")
 _NO_WORK: Final = re.compile(
-    r"""\s*(#|echo\s|set\s|(export\s+)?[A-Za-z_]\w*=(\$\([^()]*\)|`[^`]*`|"[^"]*"|[^\s;&|]*)\s*$)"""
+    r"""\s*(#|(echo|set)\s[^;&|<>]*$|(export\s+)?[A-Za-z_]\w*=(\$\([^()]*\)|`[^`]*`|"[^"]*"|[^\s;&|]*)\s*$)"""
 )
 """A line that only prints or gives a variable a value."""
+_EXPORTS: Final = re.compile(r"\s*export\s+(?!(?:MASTER_ADDR|MASTER_PORT|NODE_RANK|RANK|WORLD_SIZE)=)")
+"""The beginning of a line that gives the ranks a variable, other than one that torchrun sets."""
 _INSTALLS: Final = re.compile(r"(pip3?|uv|python3? -m pip|apt(-get)?|conda|mamba)\s[^;&|<>]*$")
 _GIGABYTES: Final = re.compile(r"(\d+)\s*(?:GB?)?", re.IGNORECASE)
 
@@ -151,7 +153,7 @@ class _Task:
 
     def __init__(self, tool: _Tool, document: Mapping[str, Any]) -> None:
         self._tool = tool
-        self._rest = dict(document)
+        self._rest = {str(name): value for name, value in document.items()}
         resources = self._rest.pop("resources", None)
         self._resources = dict(resources) if isinstance(resources, Mapping) else {}
         self._fields: dict[str, Any] = {}
@@ -219,11 +221,11 @@ class _Task:
             return
         ranks = _ranks_of(lines)
         if ranks is not None:
-            installs, command = ranks
+            installs, command, exported = ranks
             if installs:
                 before = [setup.strip()] if isinstance(setup, str) else []
                 self._fields["setup"] = "\n".join([*before, *installs, ""])
-            self._fields |= {"command": command, "distributed": TORCHRUN}
+            self._fields |= {"command": command, "distributed": TORCHRUN, "environment": exported}
             why = "the runner gives torchrun the hosts, so its options for them are left out"
             self._left_out.append(LeftOut(field=path, why=why, replaced=True))
             return
@@ -255,7 +257,8 @@ class _Task:
     def _read_environment(self, given: Any, *, path: str) -> None:
         """Read variables. One without a value comes from the shell of the person who starts the task."""
         pairs = dict(_pairs(given))
-        self._fields["environment"] = {name: value for name, value in pairs.items() if value is not None}
+        valued = {name: value for name, value in pairs.items() if value is not None}
+        self._fields["environment"] = {**valued, **self._fields.get("environment", {})}
         self._left_out += [
             LeftOut(field=f"{path}.{name}", why="it has no value: write it in environment, or a secret in secrets")
             for name, value in pairs.items()
@@ -272,18 +275,21 @@ def _pairs(given: Any) -> Iterator[tuple[str, Any]]:
         yield name, value if equals else None
 
 
-def _ranks_of(lines: str) -> tuple[list[str], list[str]] | None:
-    """Return the lines that install something, and the command of torchrun without its options for hosts.
+def _ranks_of(lines: str) -> tuple[list[str], list[str], dict[str, str]] | None:
+    """Return the lines that install something, the command of torchrun, and the variables that lines export for it.
 
-    None where the lines start something else, or where other words than these options need a shell.
+    The command lacks its options for hosts. None where the lines start something else, or where other words than these
+    options need a shell.
     """
     joined = re.sub(r"\\\n\s*", " ", lines)
     rest = [line.strip() for line in joined.split("\n") if line.strip() and not _NO_WORK.match(line)]
     installs = [line for line in rest[:-1] if _INSTALLS.match(line)]
     if not rest or len(installs) + 1 < len(rest) or _OPERATORS.search(rest[-1]):
         return None
+    exports = [line for line in joined.split("\n") if _NO_WORK.match(line) and _EXPORTS.match(line)]
     try:
         line = torchrun_line(shlex.split(rest[-1]))
+        exported = dict(word.split("=", 1) for each in exports for word in shlex.split(each)[1:])
     except ValueError:
         return None
     if line is None:
@@ -299,7 +305,8 @@ def _ranks_of(lines: str) -> tuple[list[str], list[str]] | None:
             kept += words
         at += len(words)
     command = [*line.program, *kept, *line.rest]
-    return None if any(map(_OF_A_SHELL.search, [*command, *installs])) else (installs, command)
+    needs_a_shell = any(map(_OF_A_SHELL.search, [*command, *installs, *exports]))
+    return None if needs_a_shell else (installs, command, exported)
 
 
 def _type_with(gpus: Any) -> str | None:

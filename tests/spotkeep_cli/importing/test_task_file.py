@@ -97,12 +97,28 @@ def test_other_lines_keep_the_variables_of_their_tool(tmp_path: Any, task: str, 
     [
         "torchrun train.py --lr $LR", "torchrun train.py && echo done", "torchrun a.py\ntorchrun b.py",
         "cd src\ntorchrun a.py", "accelerate launch train.py", "torchrun 'a.py",
+        "echo '{}' > config.json\ntorchrun a.py", "set -e; python prepare.py\ntorchrun a.py",
+        "export DATA=$HOME/data\ntorchrun a.py",
     ],
 )  # fmt: skip
 def test_lines_that_do_more_than_start_torchrun_stay_as_they_are(run: str) -> None:
     fields, _ = imported(yaml.safe_dump({"run": run}))
     assert "distributed" not in fields
     assert run in fields["command"]
+
+
+def test_variables_that_lines_export_reach_the_ranks() -> None:
+    fields, _ = imported("""
+        num_nodes: 2
+        envs: {NCCL_DEBUG: WARN, EPOCHS: 3}
+        run: |
+          export NCCL_DEBUG=INFO
+          export NOTE="two words"
+          export MASTER_ADDR=$(echo "$SKYPILOT_NODE_IPS" | head -n1)
+          torchrun --nnodes=$SKYPILOT_NUM_NODES --master_addr=$MASTER_ADDR train.py
+    """)
+    assert fields["command"] == ["torchrun", "train.py"]
+    assert fields["environment"] == {"NCCL_DEBUG": "INFO", "EPOCHS": 3, "NOTE": "two words"}
 
 
 @pytest.mark.parametrize(
@@ -132,7 +148,7 @@ VALUES = st.recursive(
     max_leaves=5,
 )
 FIELDS = st.sampled_from(
-    ["name", "workdir", "num_nodes", "nodes", "resources", "envs", "env", "setup", "run", "commands", "image",
+    [1, "name", "workdir", "num_nodes", "nodes", "resources", "envs", "env", "setup", "run", "commands", "image",
      "instance_types", "spot_policy", "max_duration", "file_mounts", "secrets", "anything"]
 )  # fmt: skip
 
@@ -140,7 +156,7 @@ FIELDS = st.sampled_from(
 @given(
     task=st.dictionaries(FIELDS, VALUES, max_size=6), kind=st.sampled_from([{"type": "task"}, {"run": "python a.py"}])
 )
-def test_whatever_a_task_holds_it_is_taken_or_named(task: dict[str, Any], kind: dict[str, str]) -> None:
+def test_whatever_a_task_holds_it_is_taken_or_named(task: dict[Any, Any], kind: dict[str, str]) -> None:
     job = import_task({**task, **kind}, name="task")
     assert isinstance(job, ImportedJob)
     assert yaml.safe_load(job.as_job_file()) == job.fields
