@@ -143,7 +143,7 @@ def test_a_host_that_is_silent_is_lost_and_not_waited_for(stack):
 @pytest.mark.parametrize(
     "said",
     [b'{"host": "algo-2", "job": "another"}\n', b'{"host": "algo-9", "job": "job"}\n', b"GET / HTTP/1.1\r\n\r\n",
-     b"[]\n", b'{"host": ["algo-2"], "job": "job"}\n', b"x" * 70_000],
+     b"[]\n", b'{"host": ["algo-2"], "job": "job"}\n', b"x" * 70_000, b"[" * 16_000 + b"\n"],
 )  # fmt: skip
 def test_a_stranger_is_refused_and_takes_no_hosts_place(stack, said):
     world = World(NAMES[:2], stack)
@@ -165,13 +165,20 @@ def _connected(port: int) -> socket.socket:
     raise AssertionError("the first host does not listen")
 
 
-def test_a_host_speaks_for_itself_alone(stack):
+@pytest.mark.parametrize(
+    "said",
+    [
+        b'{"ending": {"host": "algo-3", "kind": "failed", "code": 1, "text": ""}}\n',
+        b'{"ending": {"host": "algo-2", "kind": "failed", "code": 1e999, "text": ""}}\n',
+    ],
+)
+def test_a_host_speaks_for_itself_alone_and_in_numbers(stack, said):
     world = World(NAMES, stack)
     first, _ = world.start("algo-1"), world.start("algo-3")
     with _connected(world.port) as second:
         second.sendall(b'{"host": "algo-2", "job": "job"}\n')
         began(first)
-        second.sendall(b'{"ending": {"host": "algo-3", "kind": "failed", "code": 1, "text": ""}}\n')
+        second.sendall(said)
         hears(first, HostEnding("algo-2", LOST))
     assert len(first.endings) == 1
 

@@ -103,7 +103,7 @@ class _Peer:
         """Receive what has come.
 
         Raises:
-            OSError, ValueError: The connection is over, or its other end sends something else.
+            OSError, ValueError, RecursionError: The connection is over, or its other end sends something else.
         """
         piece = self.connection.recv(_PIECE)
         if not piece:
@@ -308,14 +308,14 @@ class OtherHosts:
         try:
             for message in peer.messages():
                 self._take(peer, message)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             self._drop(peer, selector)
 
     def _take(self, peer: _Peer, message: Mapping[str, Any]) -> None:
         """Take a message.
 
         Raises:
-            ValueError, KeyError, TypeError: It is none of a host of this job.
+            ValueError, KeyError, TypeError, OverflowError: It is none of a host of this job.
         """
         if peer.host is None:
             known = {each.host for each in self._peers}
