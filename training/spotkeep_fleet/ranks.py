@@ -12,8 +12,10 @@ from pathlib import PurePosixPath
 
 RANK_LAUNCHERS = (TORCHRUN, MPI) = ("torchrun", "mpi")
 _PYTHON = re.compile(r"python[0-9.]*")
+_WITH_A_VALUE = ("-W", "-X")
+"""Options of Python that take the next word."""
 _MODULES = ("torch.distributed.run", "torch.distributed.launch")
-_FLAGS = ("--standalone", "--no-python", "--module", "--run-path", "--use-env")
+_FLAGS = ("--standalone", "--no-python", "--module", "--run-path", "--use-env", "--virtual-local-rank")
 """Options of torchrun without a value."""
 _OF_HOSTS = (
     *("--standalone", "--nnodes", "--node-rank", "--master-addr", "--master-port"),
@@ -39,6 +41,16 @@ class Ranks:
 def is_python(word: str) -> bool:
     """Tell a Python interpreter by the name of the program."""
     return _PYTHON.fullmatch(PurePosixPath(word).name) is not None
+
+
+def words_to_module(command: Sequence[str]) -> int:
+    """Count the words from a Python interpreter to the name of the module that it runs. 0 where it runs none."""
+    words, at = tuple(command), 1
+    if not words or not is_python(words[0]):
+        return 0
+    while words[at : at + 1] and words[at].startswith("-") and words[at] != "-m":
+        at += 2 if words[at] in _WITH_A_VALUE else 1
+    return at + 2 if words[at : at + 1] == ("-m",) and len(words) > at + 1 else 0
 
 
 @dataclass(frozen=True)
@@ -73,11 +85,8 @@ class TorchrunLine:
 def torchrun_line(command: Sequence[str]) -> TorchrunLine | None:
     """Read the words of a command. None where they start no torchrun."""
     words = tuple(command)
-    if words and PurePosixPath(words[0]).name == "torchrun":
-        program = 1
-    elif len(words) > 2 and is_python(words[0]) and words[1] == "-m" and words[2] in _MODULES:
-        program = 3
-    else:
+    program = 1 if words and PurePosixPath(words[0]).name == "torchrun" else words_to_module(words)
+    if not program or (program > 1 and words[program - 1] not in _MODULES):
         return None
     at = program
     while at < len(words) and words[at].startswith("-"):

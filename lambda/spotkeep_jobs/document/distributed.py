@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from spotkeep_fleet.ranks import MPI, TORCHRUN, Ranks, is_python, torchrun_line
+from spotkeep_fleet.ranks import MPI, TORCHRUN, Ranks, torchrun_line, words_to_module
 from spotkeep_jobs.document.reading import DocumentModel, Rule, rule, shown, wrong
 from spotkeep_jobs.document.shell_text import SHELLS
 from spotkeep_jobs.errors import Problem
@@ -143,13 +143,14 @@ def _ranks_can_be_started(request: JobRequest, _defaults: DeploymentDefaults) ->
 
 def _starts_ranks(command: Sequence[str]) -> bool:
     """Return True if the words start ranks by another program than torchrun, or hide torchrun behind a program."""
-    program, *others = (PurePosixPath(word).name for word in command)
+    program = PurePosixPath(command[0]).name
     if program in SHELLS:
         return any(map(_NAMES_TORCHRUN.search, command))
     if program in _BEFORE_A_PROGRAM:
-        return not _STARTS_RANKS.isdisjoint(others) or TORCHRUN in others
-    module = command[2].partition(".")[0] if is_python(program) and command[1:2] == ("-m",) and len(command) > 2 else ""
-    return program in _STARTS_RANKS or module in _MODULES
+        behind = [command[at:] for at in range(1, len(command))]
+        return any(_starts_ranks(each) or torchrun_line(each) is not None for each in behind)
+    to_module = words_to_module(command)
+    return program in _STARTS_RANKS or (to_module > 0 and command[to_module - 1].partition(".")[0] in _MODULES)
 
 
 RULES: Final[tuple[Rule, ...]] = (_ranks_can_be_started,)

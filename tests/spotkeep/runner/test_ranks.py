@@ -38,6 +38,10 @@ def words(line: str, *, ranks: Ranks | None = None, place: MeetingPlace = SECOND
         ("python -m torch.distributed.run train.py --nproc-per-node", "python -m torch.distributed.run MEETING "
          "--nproc_per_node=8 train.py --nproc-per-node"),
         ("torchrun --standalone train.py", "torchrun --nproc_per_node=8 --standalone train.py"),
+        ("torchrun --virtual-local-rank train.py --nnodes 3", "torchrun MEETING --nproc_per_node=8 "
+         "--virtual-local-rank train.py --nnodes 3"),
+        ("python -u -X dev -m torch.distributed.run train.py", "python -u -X dev -m torch.distributed.run MEETING "
+         "--nproc_per_node=8 train.py"),
     ],
 )  # fmt: skip
 def test_torchrun_gets_the_hosts_and_the_number_of_ranks(line, expected):

@@ -63,6 +63,12 @@ def test_the_ranks_of_a_job_stand_in_its_spec(given_field: Any, ranks: Ranks | N
         ({"distributed": "torchrun", "command": "uv run torchrun a.py"}, "command", "starts ranks itself"),
         ({"distributed": "torchrun", "command": "python -m accelerate.commands.launch a.py"}, "command",
          "starts ranks itself"),
+        ({"distributed": "torchrun", "command": "python -u -W ignore -m accelerate.commands.launch a.py"}, "command",
+         "starts ranks itself"),
+        ({"distributed": "torchrun", "command": "env A=1 python -m torch.distributed.run a.py"}, "command",
+         "starts ranks itself"),
+        ({"distributed": "torchrun", "command": "uv run python -m accelerate.commands.launch a.py"}, "command",
+         "starts ranks itself"),
         ({"distributed": "mpi", "command": "torchrun a.py"}, "command", "starts ranks itself"),
         ({"distributed": "mpi", "instance_count": 2}, "distributed", "by ssh"),
         ({"distributed": "torchrun", "instance_count": 2, "command": "torchrun --standalone a.py"}, "command",
@@ -118,6 +124,7 @@ def test_hosts_that_do_not_know_of_each_other_are_warned_of(fields: dict[str, An
 COMMANDS = st.sampled_from(
     ["python train.py", "torchrun train.py", "torchrun --nproc-per-node 4 a.py", "torchrun --nnodes 2 a.py",
      "./train --x", "accelerate launch a.py", "python -m torch.distributed.run --standalone a.py",
+     "python -u -m torch.distributed.run a.py", "nice python -X dev -m torch.distributed.launch a.py",
      "cd a\npython b.py\n",
      ["bash", "-c", "torchrun a.py"], "mpirun a"]
 )  # fmt: skip
@@ -149,5 +156,5 @@ def test_what_is_accepted_starts_its_ranks_on_each_host_once(
         )  # fmt: skip
         line = " ".join(words)
         assert hosts == 1 or f"--nnodes={hosts} --node_rank={rank} --master_addr=algo-1" in line
-        starters = ("torchrun", "torch.distributed.run", "mpirun", "accelerate")
+        starters = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "mpirun", "accelerate")
         assert sum(line.count(each) for each in starters) == 1
