@@ -18,10 +18,13 @@ def saved(copying: LateCopying, *, late: float, at_once: float) -> CopyWay:
     return way
 
 
+IN_TURN = [CopyWay.LATE, CopyWay.AT_ONCE, CopyWay.AT_ONCE, CopyWay.LATE] * (TRIED_SAVES // 2)
+
+
 def test_the_first_saves_are_compared_and_then_both_ways_are_tried_in_turn():
     copying = LateCopying()
     ways = [saved(copying, late=1.0, at_once=2.0) for _ in range(COMPARED_SAVES + 2 * TRIED_SAVES)]
-    assert ways == [CopyWay.COMPARED] * COMPARED_SAVES + [CopyWay.LATE, CopyWay.AT_ONCE] * TRIED_SAVES
+    assert ways == [CopyWay.COMPARED] * COMPARED_SAVES + IN_TURN
     assert copying.medians == {CopyWay.LATE: 1.0, CopyWay.AT_ONCE: 2.0}
 
 
@@ -39,6 +42,16 @@ def test_the_way_with_the_lower_median_stays(late: list[float], at_once: list[fl
         assert later == {CopyWay.LATE, CopyWay.COMPARED}
     else:
         assert later == {CopyWay.AT_ONCE}
+
+
+@given(slower=st.booleans(), first=st.integers(0, 1), seconds=st.floats(10, 100))
+def test_work_after_each_second_save_does_not_choose_the_way(slower: bool, first: int, seconds: float):
+    """Two saves an epoch, and a validation at its end."""
+    copying = LateCopying()
+    for number in range(COMPARED_SAVES + 2 * TRIED_SAVES):
+        more = seconds * (number % 2 == first)
+        saved(copying, late=more + 1.0, at_once=more + (0.9 if slower else 1.1))
+    assert (saved(copying, late=0.0, at_once=0.0) is CopyWay.AT_ONCE) is slower
 
 
 def test_one_in_a_hundred_later_ones_is_compared():

@@ -17,8 +17,8 @@ COMPARED_SAVES = 3
 """So many first saves are compared."""
 COMPARED_EVERY = 100
 """One of so many later saves is compared."""
-TRIED_SAVES = 5
-"""So many saves try each of the two ways."""
+TRIED_SAVES = 6
+"""So many saves try each of the two ways. An even number, as `_IN_TURN` needs."""
 
 
 class CopyWay(enum.Enum):
@@ -33,6 +33,10 @@ class CopyWay(enum.Enum):
     AT_ONCE = enum.auto()
     COMPARED = enum.auto()
     LATE = enum.auto()
+
+
+_IN_TURN = (CopyWay.LATE, CopyWay.AT_ONCE, CopyWay.AT_ONCE, CopyWay.LATE)
+"""The ways that are tried. Work after each second save, such as a validation, comes as often after both."""
 
 
 class LateCopying:
@@ -71,8 +75,7 @@ class LateCopying:
             self._compared, self._since = self._compared + 1, 0
             return CopyWay.COMPARED
         self._since += 1
-        late, at_once = (len(self._seconds[way]) for way in (CopyWay.LATE, CopyWay.AT_ONCE))
-        return CopyWay.AT_ONCE if medians is None and late > at_once else CopyWay.LATE
+        return CopyWay.LATE if medians is not None else _IN_TURN[sum(map(len, self._seconds.values())) % len(_IN_TURN)]
 
     def took(self, way: CopyWay, seconds: float) -> None:
         """Learn from a save that ended its copy.
