@@ -57,7 +57,8 @@ class Interruption:
         at_uploads: The number of checkpoint files copied to S3 at which it comes. It counts from the arrival of the
             capacity, with files that were copied again.
         after_uploads: The number of checkpoint files that are copied to S3 between this moment and the interruption. So
-            it comes in the middle of the copies of a checkpoint. It waits for these copies for 5 seconds.
+            it comes in the middle of the copies of a checkpoint. It waits for these copies for 5 seconds, and for half
+            of the steps that are left.
         notice: True where the process gets SIGTERM first, False where the whole group gets SIGKILL at once.
         notice_seconds: The seconds from SIGTERM to the loss of the capacity.
         capacity_returns_after_seconds: The seconds from the loss until new capacity. None is never.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import shutil
 import threading
 import time
@@ -144,8 +145,11 @@ class JobRunner:
         self._logs: list[JobLogWriter] = []
         self._failed: WorkingHost | None = None
         self._striking: Interruption | None = None
-        self._strikes_at: tuple[int, float] | None = None
-        """The number of copies at which the next interruption strikes, and the latest time. None before its moment."""
+        self._strikes_at: tuple[int, float, float] | None = None
+        """The number of copies at which the next interruption strikes, and the latest time and step.
+
+        None before its moment.
+        """
         self._thread = threading.Thread(target=self._run, name=f"job-{job.name}", daemon=True)
 
     @functools.cached_property
@@ -611,10 +615,14 @@ class JobRunner:
             uploads=uploads,
         ):
             return
+        step, total = lifetime.last_step_seen, lifetime.total_steps
         if self._strikes_at is None:
-            self._strikes_at = (uploads + interruption.after_uploads, now + COPIES_SECONDS)
+            # A quick job may end before the copies come: half of the steps that are left is the longest wait.
+            latest_step = math.inf if step is None or total is None else (step + total + 1) // 2
+            self._strikes_at = (uploads + interruption.after_uploads, now + COPIES_SECONDS, latest_step)
             self._changed.notify_all()
-        if uploads < self._strikes_at[0] and now < self._strikes_at[1]:
+        copies, latest, latest_step = self._strikes_at
+        if uploads < copies and now < latest and (step is None or step < latest_step):
             return
         self._striking = interruption
         if interruption.notice:

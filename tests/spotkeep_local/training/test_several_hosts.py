@@ -253,6 +253,31 @@ if not found:
         assert (first.interrupted, first.uploads, len(first.stored_files)) == (True, copies, copies)
 
 
+def test_a_loss_that_waits_for_copies_comes_before_a_quick_job_has_ended(training):
+    script = (
+        BEGIN
+        + """
+checkpoints.mkdir(exist_ok=True)
+first = 10 * (checkpoints / "step-10").exists()
+for step in range(first + 1, 21):
+    if rank == 0:
+        say(event="progress", step=step, total_steps=20)
+        if step == 10:
+            (checkpoints / "step-10").touch()
+    time.sleep(0.1)
+"""
+    )
+    interruption = Interruption(at_step=12, after_uploads=50, notice=False, capacity_returns_after_seconds=0.0)
+    training.script_capacity("quick", CapacityScript(interruptions=(interruption,)))
+    prefix = {"CheckpointConfig": {"S3Uri": f"s3://{training.bucket}/quick/"}}
+    training.put("code/train.py", script)
+    training.call("CreateTrainingJob", **training.request("quick-1", "quick", **two(), **prefix))
+    assert training.wait_ended("quick-1")["TrainingJobStatus"] == "Completed"
+    lives = training.facts("quick-1").lifetimes
+    assert [life.interrupted for life in lives] == [True, False]
+    assert 16 <= lives[0].last_step_seen < 20
+
+
 def test_one_host_that_fails_fails_the_job_with_its_own_text(training):
     script = (
         BEGIN
