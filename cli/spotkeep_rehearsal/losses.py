@@ -131,7 +131,7 @@ class PlacedLoss:
         if self.writes is None or not written:
             return False
         counted = len(written) >= self.writes and seconds >= written[self.writes - 1] + self.seconds
-        return counted or seconds >= max(self.at_the_latest, written[0] + self.seconds)
+        return counted or seconds >= max(self.at_the_latest, written[-1] + self.seconds)
 
 
 def place(

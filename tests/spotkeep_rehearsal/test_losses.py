@@ -116,3 +116,14 @@ def test_files_of_one_save_are_not_torn_apart_by_a_loss_that_counts_them() -> No
         assert found.writes is not None
         assert (found.writes % 3, round(found.seconds, 2)) == (0, 0.49)
         assert abs(found.writes - share * len(saves)) <= 3
+
+
+@given(slower=st.floats(1.0, 4.0), share=st.floats(0.1, 0.9))
+def test_files_of_one_save_are_not_torn_apart_on_a_slower_machine_either(slower: float, share: float) -> None:
+    saves = [time + file / 100 for time in range(2, 12) for file in range(3)]
+    loss = place(PlannedLoss(at_fraction=share), times=(), seconds=13.0, first_save_seconds=2.0, writes=saves)
+    assert loss is not None
+    files = [slower * time for time in saves]
+    moments = (now / 100 for now in range(6_000))
+    comes = next(now for now in moments if loss.is_due_by_writes([each for each in files if each <= now], seconds=now))
+    assert sum(each <= comes for each in files) % 3 == 0
