@@ -1,4 +1,4 @@
-"""Compiles what is in C when the package is built or installed: for every Linux it may run on, whatever this one is.
+"""Compiles the C sources for each Linux when the package is built or installed.
 
 A wheel also carries the files outside of packages that a deployment is made of (`spotkeep_constructs.carried`).
 

@@ -1,4 +1,4 @@
-"""The trials of one library: it is killed, its files are damaged and replaced, and its ranks change."""
+"""The trials of one library. It is killed, its files are damaged and replaced, and its ranks change."""
 
 from __future__ import annotations
 

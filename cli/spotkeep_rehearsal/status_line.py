@@ -20,7 +20,7 @@ _WIDEST = 100
 
 
 def text_width() -> int:
-    """Return the columns that text may take: those of the terminal, and at most 100."""
+    """Return the columns that text may take, those of the terminal and at most 100."""
     return min(shutil.get_terminal_size(fallback=(_WIDEST, 24)).columns, _WIDEST)
 
 

@@ -446,9 +446,9 @@ WrittenAsNumber = BeforeValidator(lambda value: str(value) if type(value) is int
 
 
 class Settings(BaseModel):
-    """Everything a team can set; docs/settings.md explains each setting.
+    """Everything a team can set. docs/settings.md explains each setting.
 
-    Field order matters in two places: a check that compares two fields sits on the later one.
+    Field order matters in two places, where a check that compares two fields sits on the later one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)

@@ -111,7 +111,7 @@ def _check(document: JobDocument, *, invocation: Invocation, terminal: Terminal)
 
 
 def _show_blocks(document: JobDocument, *, terminal: Terminal) -> None:
-    """Say which commands are blocks of lines: their text alone does not show whether a shell reads it."""
+    """Say which commands are blocks of lines. Their text alone does not show whether a shell reads it."""
     for name in ("command", "setup"):
         text = document.fields.get(name)
         if isinstance(text, str) and is_block(text):

@@ -61,7 +61,9 @@ def shell(context: typer.Context, run_name: RunName, command: Command = None, *,
 def _opened(
     deployment: "DeploymentClient", request: dict[str, Any], *, sleep: Callable[[float], None]
 ) -> dict[str, Any]:
-    """Ask for the session until the agent in the job is connected: it starts with the job, or is switched on just now.
+    """Ask for the session until the agent in the job is connected.
+
+    The agent starts with the job, or is switched on just now.
 
     Raises:
         RefusedError: No shell can be opened, or the agent was not connected within two minutes.

@@ -415,7 +415,7 @@ def _refuse_launched(job: str, request: Any, invocation: Invocation) -> None:
 
 
 def _other_document(request: Any) -> str | None:
-    """Return the next step for a known document that only holds a request; None for any other."""
+    """Return the next step for a known document that only holds a request. None for any other."""
     members = request if isinstance(request, dict) else {}
     found = next((what for member, what in _OTHER_DOCUMENTS.items() if member in members), None)
     return None if found is None else f"it is {found} into a .json file of its own"
@@ -426,7 +426,7 @@ def _name_of(path: Path) -> str:
 
 
 def _import_script(path: Path, *, beside: Path) -> "ImportedJob":
-    """Read a script of the SageMaker SDK; its source becomes relative to where the job file will be."""
+    """Read a script of the SageMaker SDK. Its source becomes relative to the folder of the job file."""
     from spotkeep_cli.importing.sdk_script import import_script
 
     try:
@@ -440,7 +440,7 @@ def _import_script(path: Path, *, beside: Path) -> "ImportedJob":
 
 
 def _import_task(path: Path, *, beside: Path) -> "ImportedJob":
-    """Read a task of another tool; its source becomes relative to where the job file will be."""
+    """Read a task of another tool. Its source becomes relative to the folder of the job file."""
     import yaml
 
     from spotkeep_cli.importing.task_file import import_task

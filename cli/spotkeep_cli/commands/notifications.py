@@ -118,7 +118,7 @@ def replay(
 
 
 def _replay(deployment: "DeploymentClient", subjects: Collection[str]) -> list[str]:
-    """Ask the launcher to send again what is dead of each run; give the notifications that it will."""
+    """Ask the launcher to send the dead notifications of each run again. Return those that it will send."""
     from spotkeep_cli.launching.answers import ask_launcher
 
     replayed: list[str] = []

@@ -66,7 +66,7 @@ def savings(
 
 
 def _storage(deployment: "DeploymentClient", *, now: datetime) -> "tuple[dict[str, RunStorage] | None, str | None]":
-    """Return what is stored for each run; or why that cannot be seen; the rest of the bill is shown all the same."""
+    """Return the stored data of each run, or the reason why nothing shows them. The rest of the bill stays."""
     from spotkeep_cli.savings.report import storage_by_run
 
     try:
@@ -76,7 +76,7 @@ def _storage(deployment: "DeploymentClient", *, now: datetime) -> "tuple[dict[st
 
 
 def parse_since(text: str, *, now: datetime) -> datetime:
-    """Return the time meant by `7d`, `12h`, `2026-11-01` or `2026-11-01T08:00:00Z`; without a zone it is UTC.
+    """Return the time meant by `7d`, `12h`, `2026-11-01` or `2026-11-01T08:00:00Z`. Without a zone it is UTC.
 
     Raises:
         UsageError: It is neither.

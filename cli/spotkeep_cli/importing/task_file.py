@@ -1,8 +1,8 @@
 """Reads a job document out of a task file of SkyPilot or dstack. Pure.
 
-Each field is taken for one of the document, or left out by name. Commands run as in the other tool: on each host, with
-the variables of that tool where they use some. A command that only starts torchrun becomes `distributed: torchrun`,
-without the options that place the hosts.
+Each field is taken for one of the document, or left out by name. Commands run as in the other tool, on each host and
+with the variables of that tool where they use some. A command that only starts torchrun gets the field `distributed`,
+and loses the options that place the hosts.
 
 Sources:
     https://docs.skypilot.co/en/latest/reference/yaml-spec.html

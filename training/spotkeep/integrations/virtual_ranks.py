@@ -257,7 +257,7 @@ class VirtualRanks:
 
 
 class _Sum:
-    """The gradients of a step: the parameters that have one, and whether an optimizer may make a step with them.
+    """The gradients of a step, with the parameters that have one, and whether an optimizer may make a step with them.
 
     Args:
         model: The model.
