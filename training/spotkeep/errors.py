@@ -11,6 +11,7 @@ SpotkeepError
 │   ├── NewerFormatError        a checkpoint was written by a newer Spotkeep
 │   ├── MissingLibraryError     a checkpoint holds arrays or tensors of a library that is not installed here
 │   ├── SaveError               the disk refused a checkpoint. Older ones are untouched
+│   │   ├── ChangedStateError   the state changed beside its copy. The next step is saved
 │   │   └── LockLostError       a later writer of this run has begun. This one may save no more
 │   ├── RemoteError             the second tier (S3) cannot be reached, or refuses
 │   ├── WorldSizeError          another number of ranks wrote the checkpoint, and it cannot be divided anew
@@ -131,6 +132,10 @@ class SaveError(CheckpointError):
     """The disk refused a checkpoint. Older checkpoints are as they were."""
 
 
+class ChangedStateError(SaveError):
+    """The state changed while the training went on beside its copy. The next step is saved in the place of this one."""
+
+
 class LockLostError(SaveError):
     """A later writer of this run has begun, and this process may save no more. It has to end."""
 
@@ -175,7 +180,15 @@ class WorldSizeError(CheckpointError):
 
 
 class OtherRankError(CheckpointError):
-    """An error happened on another rank of a distributed training. The message names the rank and the error."""
+    """An error happened on another rank of a distributed training. The message names the rank and the error.
+
+    Attributes:
+        changed: True if that is a ChangedStateError.
+    """
+
+    def __init__(self, message: str, *, changed: bool = False) -> None:
+        self.changed = changed
+        super().__init__(message)
 
 
 class RankLostError(CheckpointError):

@@ -22,7 +22,7 @@ from .disk.late_copy import DeviceCopy, LateCopy, WatchedCopy, late_parts
 from .disk.manifest import Progress, state_pairs
 from .disk.retention import Retention
 from .disk.staged_state import FileImage, StagedState
-from .errors import CheckpointError, LockLostError, OtherRankError, SaveError, StateError
+from .errors import ChangedStateError, CheckpointError, LockLostError, OtherRankError, SaveError, StateError
 from .events import TrainingEvents
 from .leaving import Leaving
 from .native.written_pages import WrittenPages
@@ -583,7 +583,11 @@ class Saves:
         if save is not None and save.problem is not None:
             if not isinstance(save.problem, CheckpointError):
                 raise save.problem
-            self.report_failure(save.step, save.problem, makes_room=not save.copied_late)
+            self.report_failure(
+                save.step,
+                save.problem,
+                makes_room=not (save.copied_late or isinstance(save.problem, ChangedStateError)),
+            )
 
     def _encode(self) -> EncodedState | EncodedShare:
         try:

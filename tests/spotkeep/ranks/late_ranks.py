@@ -1,6 +1,7 @@
 """Two ranks that train, save late, and then restore each checkpoint. Each prints one line of JSON.
 
-Arguments: the folder, the kind of model (`replicated`, `divided`), and the rank that changes a tensor by hand or -1.
+Arguments: the folder, the kind of model (`replicated`, `divided`), the rank that changes a tensor by hand or -1, and
+the rank that copies all at once or -1.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ STEPS = COMPARED_SAVES + 4
 
 
 def main() -> int:
-    directory, kind, changing = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    directory, kind, changing, at_once = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    ranks = [fork(partial(train, rank, port, directory, kind, changing)) for rank in range(2)]
+    ranks = [fork(partial(train, rank, port, directory, kind, changing, at_once)) for rank in range(2)]
     return max(os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) for rank in ranks)
 
 
-def train(rank, port, directory, kind, changing):
+def train(rank, port, directory, kind, changing, at_once):
     import torch
     import torch.distributed as dist
 
@@ -46,7 +47,7 @@ def train(rank, port, directory, kind, changing):
         really_copy(one)
 
     LateCopy.copy = note
-    LateCopying.medians = {CopyWay.LATE: 1.0, CopyWay.AT_ONCE: 2.0}  # late on every machine
+    LateCopying.medians = {CopyWay.LATE: 1.0, CopyWay.AT_ONCE: 0.5 if rank == at_once else 2.0}  # on every machine
     LateCopy._copy_beside = lambda one: None  # nothing is copied before the step of the optimizer
     state = made(kind)
     model, optimizer = state["model"], state["optimizer"]

@@ -28,7 +28,7 @@ def _watched():
         pytest.skip(f"this system notes no written pages, so nothing is copied late: {error}")
 
 
-def trained(tmp_path, kind, changing):
+def trained(tmp_path, kind, changing, *, at_once=-1):
     command = [
         sys.executable,
         "-m",
@@ -36,6 +36,7 @@ def trained(tmp_path, kind, changing):
         str(tmp_path / "checkpoints"),
         kind,
         str(changing),
+        str(at_once),
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -62,3 +63,10 @@ def test_a_change_on_one_rank_leaves_no_checkpoint_on_any_and_all_copy_at_once_f
         assert all(one["equal"])
     assert found[0]["saved"] == found[1]["saved"]
     assert f"no checkpoint of step {FIRST_LATE}" in log
+
+
+def test_a_change_on_one_rank_costs_no_older_checkpoint_where_the_first_rank_copies_at_once(tmp_path):
+    """A full disk needs room, and a change does not."""
+    found, _ = trained(tmp_path, "divided", 1, at_once=0)
+    assert [one["saved"] for one in found] == [[step for step in ALL if step != FIRST_LATE]] * 2
+    assert [any(one["late"]) for one in found] == [False, True]

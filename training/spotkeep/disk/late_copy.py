@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from spotkeep.errors import SaveError
+from spotkeep.errors import ChangedStateError, SaveError
 from spotkeep.native.written_pages import SharedMemory, Span, WrittenPages, whole_pages
 from spotkeep.state.arrays import DeviceBytes, address_of
 from spotkeep.state.encoding import Blob
@@ -147,7 +147,7 @@ class LateCopy:
             return
         self._ended.wait()
         if self.changed:
-            raise SaveError(
+            raise ChangedStateError(
                 "its tensors changed before they were copied, and not in a step of an optimizer; older checkpoints are "
                 "as they were, and the next step is saved at once"
             )

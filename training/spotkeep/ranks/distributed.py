@@ -22,7 +22,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Callable, Protocol
 
-from spotkeep.errors import CheckpointError, DamagedCheckpointError, OtherRankError, RankLostError, UsageError
+from spotkeep.errors import (
+    ChangedStateError,
+    CheckpointError,
+    DamagedCheckpointError,
+    OtherRankError,
+    RankLostError,
+    UsageError,
+)
 from spotkeep.loaded import loaded
 from spotkeep.state.arrays import torch_bytes
 
@@ -336,7 +343,7 @@ def together(ranks: Ranks, act: Callable[[], Json]) -> list[Json]:
         raise SystemExit(trouble["code"])
     if trouble["kind"] == "damage":
         raise DamagedCheckpointError(trouble["file"], f"{trouble['problem']} (as rank {rank} sees it)")
-    raise OtherRankError(f"rank {rank}: {trouble['message']}")
+    raise OtherRankError(f"rank {rank}: {trouble['message']}", changed=trouble["kind"] == "changed")
 
 
 def _description(problem: BaseException) -> dict[str, Any]:
@@ -345,7 +352,7 @@ def _description(problem: BaseException) -> dict[str, Any]:
     if isinstance(problem, SystemExit):
         return {"kind": "exit", "code": problem.code if isinstance(problem.code, int) else 1}
     if isinstance(problem, CheckpointError):
-        return {"kind": "error", "message": str(problem)}
+        return {"kind": "changed" if isinstance(problem, ChangedStateError) else "error", "message": str(problem)}
     return {"kind": "error", "message": f"{type(problem).__name__}: {problem}"}
 
 

@@ -28,7 +28,15 @@ from spotkeep.disk.staged_state import FileImage
 from spotkeep.disk.storage import LocalStorage, disk_advice
 from spotkeep.disk.upload_markers import UploadWatch
 from spotkeep.disk.writers import Token, Writers
-from spotkeep.errors import LockLostError, OtherRankError, RankLostError, RemoteError, SaveError, UsageError
+from spotkeep.errors import (
+    ChangedStateError,
+    LockLostError,
+    OtherRankError,
+    RankLostError,
+    RemoteError,
+    SaveError,
+    UsageError,
+)
 from spotkeep.state.encoding import Json
 
 from .distributed import Ranks, together
@@ -212,7 +220,8 @@ class SharedDirectory(CheckpointDirectory):
             if self.leads:
                 self._abandon(step)
             if isinstance(error, OtherRankError):
-                raise SaveError(f"there is no checkpoint of step {step}, because of {error}") from error
+                kind = ChangedStateError if error.changed else SaveError
+                raise kind(f"there is no checkpoint of step {step}, because of {error}") from error
             raise
         self.take({step: self._own(step).name})
         here = self._step_directories()
