@@ -61,18 +61,6 @@ def test_a_sweep_and_a_single_job_have_a_rehearsal_each(
     assert f"spotkeep {other} " in result.stderr
 
 
-@pytest.mark.parametrize("command", ["rehearse", "rehearse-pool", "rehearse-sweep"])
-def test_what_the_local_aws_has_no_hosts_for_is_refused_before_anything_is_deployed(
-    rehearsed: list[Any], spotkeep: Any, job_file: Path, command: str
-) -> None:
-    sweep = Path(__file__).parents[3] / "examples" / "digits" / "sweep.yaml"
-    file = sweep if command == "rehearse-sweep" else job_file
-    result = spotkeep(command, str(file), "--set", "instance_count=2", columns=200)
-    assert (result.exit_code, rehearsed) == (ExitCode.USAGE, [])
-    assert "instance_count is 2" in result.stderr
-    assert "--set instance_count=1" in result.stderr
-
-
 def test_a_job_without_a_command_is_not_rehearsed_and_the_way_to_run_it_is_named(
     rehearsed: list[Any], spotkeep: Any, tmp_path: Path
 ) -> None:
