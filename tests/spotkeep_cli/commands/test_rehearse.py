@@ -227,6 +227,23 @@ def test_a_rehearsal_without_a_verdict_ends_in_one_line_and_a_hint(
     assert hint in second
 
 
+def test_a_rehearsal_without_a_verdict_keeps_what_the_script_printed(
+    spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rehearse(*_: Any, view: RehearsalView, **__: Any) -> None:
+        view.job_said("rank 2 waits")
+        raise RehearsalTimeoutError(seconds=1, states={"digits-1121": "TRAINING"})
+
+    monkeypatch.setattr(engine, "rehearse", rehearse)
+    report = job_file.parent / "reports" / "report.json"
+    output = report.with_name("output.log")
+    result = spotkeep("rehearse", str(job_file), "--report", str(report), columns=200)
+    assert result.exit_code == ExitCode.REHEARSAL_NOT_JUDGED
+    assert output.read_text() == "rank 2 waits\n"
+    assert "The script's output: reports/output.log" in result.stdout
+    assert not report.exists()
+
+
 def test_sigterm_ends_it_as_ctrl_c_does_with_what_it_started(
     spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
