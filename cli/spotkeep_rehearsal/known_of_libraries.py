@@ -31,11 +31,12 @@ def why_it_failed(read: Collection[str]) -> str | None:
     )
 
 
-def why_the_model_differs(stored: Collection[str]) -> str | None:
+def why_the_model_differs(stored: Collection[str], *, hosts: int = 1) -> str | None:
     """Return possible reasons for a script's different model. None where nothing is known.
 
     Args:
         stored: The files of its checkpoint directory.
+        hosts: Number of hosts of the job.
     """
     names = {Path(name).name for name in stored}
     if any(_WHOLE_MODEL.match(name) for name in names) and any(name.endswith(".keras") for name in names):
@@ -47,6 +48,11 @@ def why_the_model_differs(stored: Collection[str]) -> str | None:
         return (
             "if the script has BackupAndRestore with a number as save_freq, Keras trains the batches of the "
             "interrupted epoch twice: leave save_freq out, and it saves after each epoch"
+        )
+    if hosts > 1:
+        return (
+            "with three or more ranks DistributedDataParallel adds gradients in another order after the first step of "
+            "each process: let that step not count (To the last bit: spotkeep help distributed-training)"
         )
     return None
 

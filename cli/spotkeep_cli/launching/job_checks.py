@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import PydanticCustomError
 
 from spotkeep_cli.bounded_reading import read_file
+from spotkeep_fleet.ranks import torchrun_line
 from spotkeep_jobs.document.command import read_command
 from spotkeep_jobs.document.distributed import NO_RANKS
 from spotkeep_jobs.document.instance_types import several_gpus
@@ -90,6 +91,9 @@ class _Job:
     def script(self) -> PurePosixPath | None:
         """The Python file the command starts, as the command names it."""
         words = list(self.command)
+        if (line := torchrun_line(words)) is not None:
+            of_a_module = {"-m", "--module"} & {*line.options}
+            words = ["python", "-m", *line.rest] if of_a_module else list(line.rest)
         if words and _PYTHONS.fullmatch(PurePosixPath(words[0]).name):
             words = words[1:]
             while words and words[0].startswith("-") and words[0] not in {"-m", "-c"}:

@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spotkeep_cli.aws.connection import INSTALLED_FROM, app_to_deploy, rehearsal_directory
-from spotkeep_cli.errors import LocalFailureError, MissingModuleError, RehearsalFailedError, UsageError
+from spotkeep_cli.errors import (
+    LocalFailureError,
+    MissingModuleError,
+    RehearsalFailedError,
+    RehearsalNotJudgedError,
+    UsageError,
+)
 from spotkeep_cli.failure_causes import hint_of_failure
 from spotkeep_cli.launching.answers import refused
 from spotkeep_cli.launching.job_checks import check_job
@@ -137,20 +143,24 @@ def rehearse_job(
     if warnings:
         terminal.show(f"{job_file}: {counted(len(warnings), 'warning')}")
         terminal.show(problem_list(warnings, mark="!", style="yellow"), "")
+    path = report_path or rehearsal_directory() / scenario.report_name
+    output = path.with_name(OUTPUT_NAME)
+    view = RehearsalView(terminal.people)
     try:
-        with RehearsalView(terminal.people) as view, unwinding_on_sigterm():
+        with view, unwinding_on_sigterm():
             report = engine.rehearse(plan, view=view)
     except LocalAwsError as error:
         raise LocalFailureError.of(error) from error
-    except RehearsedRunFailedError as error:
-        if module := missing_module(error.failure):
+    except RehearsalNotJudgedError as error:
+        if isinstance(error, RehearsedRunFailedError) and (module := missing_module(error.failure)):
             raise _not_installed(module) from error
+        if view.said:
+            _write_output(output, view.said)
+            terminal.show(f"The script's output: {_from_here(output)}")
         raise
-    path = report_path or rehearsal_directory() / scenario.report_name
     report.write(path)
     write_permissions(report.permissions, path.with_name(FILE_NAME), judging=report.judging)
-    output = path.with_name(OUTPUT_NAME)
-    output.write_text("".join(f"{line}\n" for line in view.said), encoding="utf-8")
+    _write_output(output, view.said)
     denied = denials(report.permissions)
     hint = hint_of_failure(report.failure or "") if report.fails_alone else scenario.failed_hint
     hint = hint or SCRIPT_FAILED_HINT
@@ -220,6 +230,11 @@ def _page_beside(report: Path) -> Path:
     """Return the place of the page of a report, which has another name than its document."""
     page = report.with_suffix(".html")
     return page if page != report else report.with_name(f"{report.name}.html")
+
+
+def _write_output(path: Path, said: Sequence[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in said), encoding="utf-8")
 
 
 def _files(page: Path, *, document: Path, output: Path | None) -> Text:

@@ -6,6 +6,7 @@ The connection, the preparation and the launcher are the same as those of `launc
 from __future__ import annotations
 
 import contextlib
+import fcntl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 # A rehearsed job takes seconds where a real one takes hours; its checkpoints go up as much faster.
 QUICK_SYNC = ServerOptions(sync_interval_seconds=0.2)
 
+_REHEARSALS_LOCK: Final = "rehearsals.lock"
+"""Held by each rehearsal under way. It has the process id of a server that the last one stops."""
+
 
 _OF_ONE_RUN: Final = frozenset({"token", "checkpoint_prefix", "runs", "on_demand_base"})
 
@@ -43,21 +47,34 @@ def local_aws(
 ) -> Iterator[LocalAws]:
     """Give the local AWS. It is stopped afterwards if it was started here.
 
+    Where another rehearsal uses it by then, the last one stops it.
+
     Args:
         state_dir: The folder of its state.
         options: The options of its start. They do not apply where it runs already.
         keep_running: True to keep it up, even if it was started here.
         view: Shows the progress.
     """
-    found = lifecycle.status(state_dir)
-    with view.stage(Stage.LOCAL_AWS) as outcome:
-        local = found or lifecycle.start(state_dir, options=options, on_waiting=view.note)
-        outcome.append(f"{local.endpoint_url}, {'found running' if found else 'started'}")
-    try:
-        yield local
-    finally:
-        if found is None and not keep_running:
-            lifecycle.stop(state_dir)
+    state_dir.mkdir(parents=True, exist_ok=True)
+    with (state_dir / _REHEARSALS_LOCK).open("a+", encoding="ascii") as rehearsals:
+        fcntl.flock(rehearsals, fcntl.LOCK_SH)
+        found = lifecycle.status(state_dir)
+        with view.stage(Stage.LOCAL_AWS) as outcome:
+            local = found or lifecycle.start(state_dir, options=options, on_waiting=view.note)
+            outcome.append(f"{local.endpoint_url}, {'found running' if found else 'started'}")
+        try:
+            yield local
+        finally:
+            if found is None and not keep_running:
+                rehearsals.truncate(0)
+                rehearsals.write(str(local.pid))
+                rehearsals.flush()
+            rehearsals.seek(0)
+            if not keep_running and rehearsals.read() == str(local.pid):
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(rehearsals, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    rehearsals.truncate(0)
+                    lifecycle.stop(state_dir)
 
 
 def deploy(

@@ -375,7 +375,10 @@ def _judge_model(
         changed = differences or ", ".join(open_)
         text = f"two runs of this script that were left alone end with different ones, too. It differs in {changed}"
         return _ModelJudgement(remarks=(f"the final model is no evidence: {text}",), equal=False)
-    known = why_the_model_differs({name for life in run.lives for name in life.stored_files})
+    known = why_the_model_differs(
+        {name for life in run.lives for name in life.stored_files},
+        hosts=max((len(life.hosts) for life in run.lives), default=1),
+    )
     differing = (
         (
             f"the final model differs from the uninterrupted run's in {differences}: something that training depends on"

@@ -64,6 +64,19 @@ def test_of_several_ranks_the_reason_is_that_of_the_rank_and_not_torchruns_repor
     assert "Traceback" in text(report), "a rank that said nothing has no other reason"
 
 
+def test_of_several_ranks_that_failed_the_first_one_has_the_reason():
+    began = b"Traceback (most recent call last):\n"
+    mixed = b"[rank2]: " + began + b"[rank13]: " + began + b"[rank2]: ValueError: a bad sample\n"
+    mixed += b"[rank13]:   a frame\n" * 99 + b"[rank13]: RuntimeError: Connection closed by peer\n"
+    torch = b"torch/distributed/elastic/multiprocessing/api.py:1002] "
+    failed = b"failed (exitcode: 1) local_rank: 0 (pid: 16905) of binary: python\n"
+    warning = b"[rank13]:[W1130 01:22:23 ProcessGroup.cpp:1] a warning\n"
+    assert text(warning + mixed + b"E1130 " + torch + failed + b"Traceback ...\n" * 200) == (
+        "python train.py exited with code 1:\n[rank13]:[W1130 01:22:23 ProcessGroup.cpp:1] a warning\n"
+        "[rank2]: Traceback (most recent call last):\n[rank2]: ValueError: a bad sample\n" + failed.decode().rstrip()
+    )
+
+
 def test_torchrun_says_that_sigterm_has_ended_it():
     said = (
         b"Traceback ...\ntorch.distributed.elastic.multiprocessing.api.SignalException: Process 12417 got signal: 15\n"

@@ -89,6 +89,8 @@ def test_a_deployment_that_breaks_is_not_a_missing_one(deployment: Any, spotkeep
     ("changes", "warning"),
     [
         ({"command": "python3 -u trian.py"}, "trian.py is not among the 2 files of the source"),
+        ({"command": "torchrun --nproc-per-node 2 trian.py"}, "trian.py is not among the 2 files of the source"),
+        ({"command": "torchrun --no-python python trian.py"}, "trian.py is not among the 2 files of the source"),
         ({"command": "python -m missing.module"}, None),
         ({"command": ["bash", "run.sh"]}, "a shell does not pass SIGTERM on"),
         ({"command": 'bash -c "python train.py"'}, "a shell does not pass SIGTERM on"),

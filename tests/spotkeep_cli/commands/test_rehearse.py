@@ -61,18 +61,6 @@ def test_a_sweep_and_a_single_job_have_a_rehearsal_each(
     assert f"spotkeep {other} " in result.stderr
 
 
-@pytest.mark.parametrize("command", ["rehearse", "rehearse-pool", "rehearse-sweep"])
-def test_what_the_local_aws_has_no_hosts_for_is_refused_before_anything_is_deployed(
-    rehearsed: list[Any], spotkeep: Any, job_file: Path, command: str
-) -> None:
-    sweep = Path(__file__).parents[3] / "examples" / "digits" / "sweep.yaml"
-    file = sweep if command == "rehearse-sweep" else job_file
-    result = spotkeep(command, str(file), "--set", "instance_count=2", columns=200)
-    assert (result.exit_code, rehearsed) == (ExitCode.USAGE, [])
-    assert "instance_count is 2" in result.stderr
-    assert "--set instance_count=1" in result.stderr
-
-
 def test_a_job_without_a_command_is_not_rehearsed_and_the_way_to_run_it_is_named(
     rehearsed: list[Any], spotkeep: Any, tmp_path: Path
 ) -> None:
@@ -237,6 +225,23 @@ def test_a_rehearsal_without_a_verdict_ends_in_one_line_and_a_hint(
     first, second = result.stderr.splitlines()
     assert first == f"Error: {error}"
     assert hint in second
+
+
+def test_a_rehearsal_without_a_verdict_keeps_what_the_script_printed(
+    spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rehearse(*_: Any, view: RehearsalView, **__: Any) -> None:
+        view.job_said("rank 2 waits")
+        raise RehearsalTimeoutError(seconds=1, states={"digits-1121": "TRAINING"})
+
+    monkeypatch.setattr(engine, "rehearse", rehearse)
+    report = job_file.parent / "reports" / "report.json"
+    output = report.with_name("output.log")
+    result = spotkeep("rehearse", str(job_file), "--report", str(report), columns=200)
+    assert result.exit_code == ExitCode.REHEARSAL_NOT_JUDGED
+    assert output.read_text() == "rank 2 waits\n"
+    assert "The script's output: reports/output.log" in result.stdout
+    assert not report.exists()
 
 
 def test_sigterm_ends_it_as_ctrl_c_does_with_what_it_started(

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from spotkeep_cli.errors import UsageError
 from spotkeep_cli.launching.job_file import read_job_file
+from spotkeep_cli.rehearsal import deployment
 from spotkeep_cli.rehearsal.deployment import (
+    QUICK_SYNC,
     require_local_secrets,
     require_no_file_systems,
     secret_settings,
     secrets_of,
     with_local_secrets,
 )
+from spotkeep_cli.rehearsal.view import RehearsalView
 from tests.models.secrets_manager import SecretsManager
 
 JOB = """
@@ -45,6 +50,53 @@ def test_whole_arns_become_names_and_keys_stay(fields: dict[str, Any]) -> None:
     assert fields["source"]["secret"] == "github"
     assert secrets_of(fields) == ["github", "hf", "team/keys"]
     assert secret_settings(fields) == {"secrets": "github,hf,team/keys", "secret_key_arns": ""}
+
+
+class Lifecycle:
+    """The local AWS of a state directory."""
+
+    def __init__(self) -> None:
+        self.running: Any = None
+
+    def start(self, *_: Any, **__: Any) -> Any:
+        self.running = SimpleNamespace(endpoint_url="http://127.0.0.1:4566", pid=7)
+        return self.running
+
+    def status(self, _: Path) -> Any:
+        return self.running
+
+    def stop(self, _: Path) -> None:
+        self.running = None
+
+
+def test_of_rehearsals_at_a_time_the_last_one_stops_the_local_aws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Lifecycle()
+    monkeypatch.setattr(deployment, "lifecycle", server)
+
+    def rehearsal(*, keep_running: bool = False) -> Any:
+        view = RehearsalView(Console(file=io.StringIO()))
+        return deployment.local_aws(tmp_path / "local", options=QUICK_SYNC, keep_running=keep_running, view=view)
+
+    first, second = rehearsal(), rehearsal()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert server.running is not None
+    second.__exit__(None, None, None)
+    assert server.running is None
+    with rehearsal():
+        pass
+    assert server.running is None
+    server.start()
+    with rehearsal():
+        pass
+    assert server.running is not None, "it ran before the rehearsal"
+    server.stop(tmp_path)
+    with rehearsal(keep_running=True):
+        pass
+    assert server.running is not None
 
 
 @pytest.mark.parametrize("given", [{}, {"secrets": None}, {"secrets": {}}, {"source": "src"}, {"source": {"uri": "a"}}])

@@ -13,6 +13,7 @@ from spotkeep_cli.rehearsal.evidence import (
     ModelFile,
     ProcessEnding,
     ReceivedNotification,
+    RehearsedHost,
     RehearsedProcess,
     RunEvidence,
 )
@@ -220,6 +221,17 @@ def test_a_different_model_names_the_files_and_values_that_differ() -> None:
         " 3x2, fc.bias in 1,100 of 1,200 values by at most 0.0123, relatively 0.25, 2 by NaN or infinity, and 5"
         " more): something that training depends on is not in the checkpoint" in found
     )
+
+
+def test_another_model_on_several_hosts_names_the_order_of_sums() -> None:
+    hosts = tuple(RehearsedHost(name=f"algo-{number}", uploads=9, not_copied=0) for number in (1, 2))
+    other = replace(KEPT, model_files={**MODEL, "bias.npy": OTHER})
+    differing = (FileComparison(name="bias.npy", compared=1, differing=1),)
+    assert "DistributedDataParallel" not in reasons(other, compared=differing)
+    on_hosts = replace(other, lives=tuple(replace(each, hosts=hosts) for each in other.lives))
+    found = reasons(on_hosts, compared=differing)
+    assert "With three or more ranks DistributedDataParallel" in found
+    assert "spotkeep help distributed-training" in found
 
 
 def of_models(ours: dict[str, ModelFile], theirs: dict[str, ModelFile], *compared: FileComparison) -> Verdict:

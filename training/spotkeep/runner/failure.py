@@ -19,6 +19,9 @@ _OF_TORCHRUN = re.compile(rb"^.*\btorch[./]distributed[./]elastic\b.*$\n?", re.M
 _RANK_FAILED = re.compile(rb"^.*\btorch[./]distributed[./]elastic\b.*(failed \(exitcode: .*)$", re.MULTILINE)
 """torchrun's line about a rank, the first one of its report. Source: `PContext` of the same module."""
 
+_RANK_RAISED = re.compile(rb"^\[rank([0-9]+)\]: Traceback ", re.MULTILINE)
+"""The beginning of a rank's own error, as torch prints it where `torch.distributed` is initialised."""
+
 
 def failure_text(*, command: Sequence[str] | str, exit_code: int, stderr_tail: bytes, memory_kills: int = 0) -> str:
     """Describe a command's failure and its last output. At most 1,024 characters.
@@ -56,10 +59,13 @@ def failure_text(*, command: Sequence[str] | str, exit_code: int, stderr_tail: b
 def _said_by_ranks(stderr_tail: bytes) -> bytes:
     """Give the end of the error without torchrun's own report, which has no reason and is longer than a failure file.
 
-    Its first line stays, with the number of the rank.
+    Its first line stays, with the number of the rank. Of several ranks' errors the first one stays, because the others
+    lose their connection to a rank that has failed.
     """
     report = _RANK_FAILED.search(stderr_tail)
     said = _OF_TORCHRUN.sub(b"", stderr_tail[: report.start()]) if report is not None else b""
+    if first := _RANK_RAISED.search(said):
+        said = re.sub(rb"(?m)^\[rank(?!%s\])[0-9]+\]: .*\n?" % first[1], b"", said)
     return said + report[1] if report is not None and said.strip() else stderr_tail
 
 
