@@ -82,7 +82,7 @@ for step in range(first + 1, 13):
     if rank == 0:
         say(event="progress", step=step, total_steps=12)
     if left:
-        print("told", rank, flush=True)
+        print("noticed", rank, flush=True)
         sys.exit(75)
 """
 )
@@ -192,7 +192,7 @@ def test_all_hosts_get_sigterm_and_come_back_to_the_files_of_all(training):
     assert [(host.name, host.exit_code) for host in first.hosts] == [("algo-1", 75), ("algo-2", 75)]
     assert first.unsent_files == ()
     log = training.log("noticed-1")
-    assert {"told 0", "told 1"} <= set(log)
+    assert {"noticed 0", "noticed 1"} <= set(log)
     found = {line for line in log if line.startswith("found") and not line.endswith("[]")}
     ours = sorted(name.removeprefix("checkpoints/") for name in training.objects("checkpoints/"))
     names = str([name for name in ours if name in first.stored_files])

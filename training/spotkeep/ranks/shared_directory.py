@@ -264,7 +264,7 @@ class SharedDirectory(CheckpointDirectory):
             return {
                 "files": [sum(image.part == part for image in images) for part in (0, 1)],
                 "pruned": pruned,
-                # This one too: when rank 0 asks for it, nothing has told how far the other hosts' copies have come.
+                # This step too, because nothing shows yet how far the copies of the other hosts have come.
                 "waiting": [*self._waiting_here(), step] if first_here else [],
             }
 
