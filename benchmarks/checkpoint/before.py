@@ -30,7 +30,7 @@ _ROOT = Path(__file__).parents[2]
 _BOUNDS = {"save call": 1.05, "save durable": 1.05, "restore": math.inf, "step": 1.01, "saved step": 1.01}
 """The most that each may take, as a ratio to before. A restore happens once in a start, so it has no bound."""
 _SAVES, _STEPS_PER_EPOCH, _EPOCHS = 9, 200, 4
-_STEPS_PER_SAVE, _FIRST_STEPS, _COUNTED_STEPS = 10, 140, 50
+_STEPS_PER_SAVE, _FIRST_STEPS, _COUNTED_STEPS = 10, 160, 50
 """The library has chosen its way to copy after its first saves."""
 _EARLIER_WAIT = "wait_until_durable"
 """The name of `wait` in earlier builds."""

@@ -59,12 +59,12 @@ class TorchrunLine:
 
     Attributes:
         program: The words of torchrun itself, `torchrun` or `python -m torch.distributed.run`.
-        options: The words of its options.
+        options: The words of each of its options, the name and the value where it has one apart.
         rest: The script, and the words behind it.
     """
 
     program: tuple[str, ...]
-    options: tuple[str, ...]
+    options: tuple[tuple[str, ...], ...]
     rest: tuple[str, ...]
 
     @property
@@ -78,7 +78,7 @@ class TorchrunLine:
         return self._among(_OF_PROCESSES)
 
     def _among(self, names: Sequence[str]) -> tuple[str, ...]:
-        given = (word.partition("=")[0] for word in self.options if word.startswith("--"))
+        given = (option[0].partition("=")[0] for option in self.options if option[0].startswith("--"))
         return tuple(each for each in given if _is_one_of(each, names))
 
 
@@ -88,11 +88,12 @@ def torchrun_line(command: Sequence[str]) -> TorchrunLine | None:
     program = 1 if words and PurePosixPath(words[0]).name == "torchrun" else words_to_module(words)
     if not program or (program > 1 and words[program - 1] not in _MODULES):
         return None
-    at = program
+    at, options = program, []
     while at < len(words) and words[at].startswith("-"):
         takes_a_value = "=" not in words[at] and words[at] != "-m" and not _is_one_of(words[at], _FLAGS)
+        options.append(words[at : at + 1 + takes_a_value])
         at += 1 + takes_a_value
-    return TorchrunLine(program=words[:program], options=words[program:at], rest=words[at:])
+    return TorchrunLine(program=words[:program], options=tuple(options), rest=words[at:])
 
 
 def _is_one_of(option: str, names: Sequence[str]) -> bool:

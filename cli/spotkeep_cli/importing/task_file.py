@@ -295,15 +295,11 @@ def _ranks_of(lines: str) -> tuple[list[str], list[str], dict[str, str]] | None:
     if line is None:
         return None
     kept: list[str] = []
-    at = 0
-    while at < len(line.options):
-        word = line.options[at]
-        takes_a_value = at + 1 < len(line.options) and not line.options[at + 1].startswith("-") and "=" not in word
-        words = line.options[at : at + 1 + takes_a_value]
-        of_processes = word.partition("=")[0] in line.process_options and any(map(_OF_A_SHELL.search, words))
-        if word.partition("=")[0] not in line.host_options and not of_processes:
-            kept += words
-        at += len(words)
+    for option in line.options:
+        name = option[0].partition("=")[0]
+        of_processes = name in line.process_options and any(map(_OF_A_SHELL.search, option))
+        if name not in line.host_options and not of_processes:
+            kept += option
     command = [*line.program, *kept, *line.rest]
     needs_a_shell = any(map(_OF_A_SHELL.search, [*command, *installs, *exports]))
     return None if needs_a_shell else (installs, command, exported)

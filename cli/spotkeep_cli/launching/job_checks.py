@@ -92,7 +92,7 @@ class _Job:
         """The Python file the command starts, as the command names it."""
         words = list(self.command)
         if (line := torchrun_line(words)) is not None:
-            of_a_module = {"-m", "--module"} & {*line.options}
+            of_a_module = {"-m", "--module"} & {option[0] for option in line.options}
             words = ["python", "-m", *line.rest] if of_a_module else list(line.rest)
         if words and _PYTHONS.fullmatch(PurePosixPath(words[0]).name):
             words = words[1:]

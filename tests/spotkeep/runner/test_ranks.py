@@ -116,7 +116,11 @@ def test_a_line_of_torchrun_is_read_whole_and_no_word_of_it_is_lost(program, opt
     given_words = [word for words in options for word in words]
     line = torchrun_line([*program, *given_words, *rest])
     assert line is not None
-    assert (list(line.program), list(line.options), list(line.rest)) == (program, given_words, rest)
+    assert (list(line.program), [word for option in line.options for word in option], list(line.rest)) == (
+        program,
+        given_words,
+        rest,
+    )
     command = ranks_command(
         Ranks(processes=2), command=[*program, *given_words, *rest], place=SECOND_OF_TWO, hardware=EIGHT, environment={}
     )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from spotkeep_fleet.ranks import MPI, Ranks, is_python, torchrun_line
 
@@ -91,7 +92,7 @@ def ranks_command(
         program = [command[0], "-m", "torch.distributed.run"] if is_python(command[0]) else ["torchrun"]
         return [*before, *program, *meeting, *count, "--no_python", *command]
     given = [*(() if line.host_options else meeting), *(() if line.process_options else count)]
-    return [*before, *line.program, *given, *line.options, *line.rest]
+    return [*before, *line.program, *given, *chain(*line.options), *line.rest]
 
 
 def network_variables(*, instance_type: str, hosts: int) -> dict[str, str]:
