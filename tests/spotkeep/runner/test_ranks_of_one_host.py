@@ -16,7 +16,8 @@ from spotkeep_fleet.ranks import Ranks
 SAYS_ITS_PLACE = """
     import os, sys
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SM_HOST_COUNT")
-    print("rank", *(os.environ[name] for name in names), *sys.argv[1:], flush=True)
+    # In one piece: print writes word by word where Python buffers nothing, and the ranks share one pipe.
+    os.write(1, (" ".join(["rank", *(os.environ[name] for name in names), *sys.argv[1:]]) + "\\n").encode())
 """
 
 
