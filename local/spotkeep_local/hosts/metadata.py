@@ -11,7 +11,9 @@ EC2's user guide.
 from __future__ import annotations
 
 import json
+import logging
 import secrets
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping
 
+_LOG = logging.getLogger(__name__)
 _ROOT = "latest"
 
 
@@ -258,8 +261,10 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a client that went away, because hosts end in the middle of requests."""
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class passes it
+        """Log an error, other than that of a client that went away, because hosts end in the middle of requests."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            _LOG.exception("the instance metadata service gave %s no answer", client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

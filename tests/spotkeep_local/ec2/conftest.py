@@ -23,18 +23,18 @@ ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 SLEEPER = "#!/bin/sh\necho READY\nexec sleep 600\n"
 METADATA = """
 LATEST="$AWS_EC2_METADATA_SERVICE_ENDPOINT/latest"
-T=$(curl -sf -X PUT -H "X-aws-ec2-metadata-token-ttl-seconds: 600" "$LATEST/api/token")
+until T=$(curl -sSf -X PUT -H "X-aws-ec2-metadata-token-ttl-seconds: 600" "$LATEST/api/token"); do sleep 0.1; done
 metadata() { curl -sf -H "X-aws-ec2-metadata-token: $T" "$LATEST/meta-data/$1"; }
 """
 
 
-def wait_until(condition: Callable[[], Any]) -> Any:
+def wait_until(condition: Callable[[], Any], *, seen: Callable[[], object] = str) -> Any:
     # Counted, not timed: on a busy machine seconds may pass between two attempts.
     for _ in range(ATTEMPTS):
         if found := condition():
             return found
         time.sleep(0.1)
-    pytest.fail("waited in vain")
+    pytest.fail(f"waited in vain {seen()}".strip())
 
 
 class Ec2:
@@ -130,7 +130,12 @@ class Ec2:
         return str(self.client.get_console_output(InstanceId=instance_id).get("Output", ""))
 
     def wait_for_line(self, instance_id: str, line: str) -> None:
-        wait_until(lambda: line in self.console(instance_id).splitlines())
+        wait_until(
+            lambda: line in self.console(instance_id).splitlines(),
+            seen=lambda: (
+                f"for {line!r}; {self.control.instance_facts(instance_id)}; console: {self.console(instance_id)!r}"
+            ),
+        )
 
     def wait_for_state(self, instance_id: str, state: str) -> None:
         wait_until(lambda: self.state(instance_id) == state)

@@ -156,3 +156,30 @@ def test_documents_hold_what_sdks_read() -> None:
         "eu-west-1",
         "123456789012",
     )
+
+
+def test_a_fault_of_the_service_is_logged_and_the_end_of_a_client_is_not(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = Caller()
+
+    def read() -> InstanceMetadata:
+        raise RuntimeError("the instance has no facts")
+
+    monkeypatch.setattr(caller.service, "metadata", read)
+    with pytest.raises(http.client.RemoteDisconnected):
+        caller.ask("GET", META)
+    caller.service.close()
+    assert "the instance has no facts" in caplog.text
+
+    caplog.clear()
+    caller = Caller()
+
+    def gone() -> InstanceMetadata:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(caller.service, "metadata", gone)
+    with pytest.raises(http.client.RemoteDisconnected):
+        caller.ask("GET", META)
+    caller.service.close()
+    assert not caplog.records
