@@ -262,7 +262,7 @@ def _provisioned_speed_fits(volume: VolumeRequest) -> Iterator[Problem]:
 
 _NOT_ON_EC2: Final[Mapping[str, str]] = {
     "algorithm": "Remove it: SageMaker's built-in algorithms run in its training jobs alone.",
-    "instance_count": "Remove it: a run on EC2 has one instance. For independent trainings write runs: instead.",
+    "instance_count": "Write nodes: for instances that train together, or runs: for independent trainings.",
     "volume_size_gb": "Write volume: {size_gb: ...}.",
     "ladder": "Remove it: a fleet chooses among all instance_types and zones by itself. capacity: auto goes on demand "
     "after longest_wait.",
