@@ -228,6 +228,7 @@ def _with_attempt(facts: JobFacts, attempt: Attempt) -> Run:
         quota_wait=None,
         place=attempt.place,
         volume=job.volume or run.volume,
+        nodes=job.nodes,
         training_job=attempt.training_jobs.listed[-1].name if attempt.training_jobs.listed else None,
         waits_because=job.waits_because,
         instance_time=instance_time(job),
