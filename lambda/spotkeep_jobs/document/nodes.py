@@ -26,6 +26,18 @@ NodesWait = Annotated[int, DurationOf(lowest=300, highest=DAY_SECONDS)]
 """The controller reconciles every five minutes, so it could not keep a shorter wait."""
 
 
+def hosts_of(document: Mapping[str, Any]) -> int:
+    """Return the most instances that a run has at a time, of an accepted document as JSON."""
+    nodes = document.get("nodes") or {}
+    return max(int(document.get("instance_count") or 1), int(nodes.get("max", 1)))
+
+
+def hosts_in_words(document: Mapping[str, Any]) -> str:
+    """Return the number of instances of a run in words, such as `1` or `2 to 8`, of an accepted document as JSON."""
+    nodes = document.get("nodes")
+    return f"{hosts_of(document)}" if nodes is None else str(NodesRange.model_validate(nodes))
+
+
 def read_nodes(value: object) -> object:
     """Turn a number alone into a range of that number."""
     if isinstance(value, Mapping | DocumentModel):

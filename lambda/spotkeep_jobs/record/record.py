@@ -733,6 +733,18 @@ class Run(WithEnding):
     """The number of changes, from 0. The table adds one at each write."""
 
     @property
+    def node_range(self) -> tuple[int, int] | None:
+        """The fewest and the most nodes that train together. None for a run that has at most one instance on EC2."""
+        nodes = self.request.get("nodes")
+        return (nodes["min"], nodes["max"]) if nodes is not None and nodes["max"] > 1 else None
+
+    @property
+    def instances(self) -> str:
+        """The number of its instances in words, such as `1`, or `2 to 8` of a run with nodes."""
+        least, most = self.node_range or (self.place.instance_count, self.place.instance_count)
+        return f"{most}" if least == most else f"{least} to {most}"
+
+    @property
     def paused_at_step(self) -> int | None:
         """The completed steps of a paused run. None for a run that is not paused."""
         return None if self.ending is None else self.ending.paused_at_step

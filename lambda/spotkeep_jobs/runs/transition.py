@@ -324,7 +324,7 @@ def show_phases(facts: JobFacts, *, positions: range) -> tuple[list[TimelineEntr
         )
         asked = facts.run.notify
         if phase.phase is JobPhase.INTERRUPTED and NotificationKind.INTERRUPTED in asked:
-            notifications.append(interruption_notification(moment, error_of_aws=phase.error_of_aws))
+            notifications.append(interruption_notification(moment, error_of_aws=phase.error_of_aws, lost=phase.detail))
         elif interrupted and NotificationKind.RESUMED in asked:
             away = phase.started_at - interrupted.started_at
             notifications.append(resume_notification(moment, away_seconds=away.total_seconds()))
