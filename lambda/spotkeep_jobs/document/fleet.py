@@ -336,8 +336,9 @@ def fleet_warnings(request: JobRequest) -> Iterator[str]:
             f"one instance type ({request.types[0]}) is one pool a zone: name several types, and a fleet finds "
             "capacity sooner and loses it less often."
         )
-    if request.volume is not None and request.volume.initialization_rate is None and request.volume.size_gb > 200:
+    moves = request.volume if request.several_nodes is None else None
+    if moves is not None and moves.initialization_rate is None and moves.size_gb > 200:
         yield (
-            f"volume.initialization_rate is not given: after a move to another zone, {request.volume.size_gb:,} GiB "
+            f"volume.initialization_rate is not given: after a move to another zone, {moves.size_gb:,} GiB "
             "are fetched block by block as they are read, which is slow."
         )

@@ -64,7 +64,7 @@ UtcTime: TypeAlias = Annotated[
 ]
 Capacity: TypeAlias = Literal["spot", "on-demand"]
 BackendName: TypeAlias = Literal["sagemaker", "ec2"]
-"""The service that runs a job, as a SageMaker training job or an EC2 fleet of one instance."""
+"""The service that runs a job, as a SageMaker training job or an EC2 fleet."""
 MetricName: TypeAlias = Annotated[str, AtMost(100)]
 Kinds: TypeAlias = Annotated[tuple[NotificationKind, ...], AtMost(len(NotificationKind))]
 Goal: TypeAlias = Literal["minimize", "maximize"]
