@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 from rich.console import Group
@@ -82,6 +82,9 @@ def no_bill(run: Run) -> str:
     return "nothing was billed" if run.state.ended else "not known before the attempt ends"
 
 
+WAITED: Final = "for capacity, not billed"
+
+
 def bill_facts(run: Run, cost: Cost, *, prices: str | None = None) -> list[Fact]:
     """Return the bill of a run as facts, a line each.
 
@@ -92,14 +95,18 @@ def bill_facts(run: Run, cost: Cost, *, prices: str | None = None) -> list[Fact]
     """
     at_most = "at most " if cost.redone_seconds is None else ""
     billed_seconds = cost.training_seconds if run.place.backend == "ec2" else cost.billed_seconds
+    of_work, waited = "", WAITED
+    if run.node_range is not None:
+        # A node that waits for others is billed, and does no work.
+        of_work, waited = ", with the waits of nodes for others", "for nodes"
     rows: list[Fact] = [
-        ("billed", _amount(billed_seconds, cost.billed_usd)),
+        ("billed", _amount(billed_seconds, cost.billed_usd) + (of_work if cost.billed_usd is not None else "")),
         *_idle_pool(cost),
         ("on demand, clean", at_most + _amount(cost.clean_on_demand_seconds, cost.clean_on_demand_usd)),
         *_storage(cost),
         ("saved", _saved(cost)),
         ("repeated", _redone(cost)),
-        ("waited", f"{quantities.duration(cost.waited_seconds)} for capacity, not billed"),
+        ("waited", f"{quantities.duration(cost.waited_seconds)} {waited}"),
     ]
     aws, ours = cost.aws_saved_percent, cost.saved_percent
     if aws is not None and (ours is None or round(aws) != round(ours)):
@@ -316,11 +323,15 @@ def run_facts(run: Run, *, page: str | None, now: datetime) -> list[Fact]:
     if run.paused_at_step is not None:
         rows.append(("paused at", f"step {run.paused_at_step:,}"))
     if run.interruptions:
-        rows.append(("lost capacity", "once" if run.interruptions == 1 else f"{run.interruptions} times"))
+        lost = "lost capacity" if run.node_range is None else "lost a node"
+        rows.append((lost, "once" if run.interruptions == 1 else f"{run.interruptions} times"))
     if run.hangs.count:
         rows.append(("stood still", _hangs(run.hangs, now=None if run.state.ended else now)))
     if run.place.backend == "ec2":
         rows.append(("fleet", run.job_id or "not there yet"))
+    if run.node_range is not None:
+        rows += [] if run.state.ended else [("now", nodes_in_words(run, *run.node_range))]
+    elif run.place.backend == "ec2":
         rows.append(("volume", "not there yet" if run.volume is None else run.volume.id))
     elif run.place.queue is not None:
         rows.append(
@@ -347,6 +358,22 @@ def run_facts(run: Run, *, page: str | None, now: datetime) -> list[Fact]:
     if run.ending is not None and run.ending.no_more_jobs_because:
         rows.append(("no job follows", run.ending.no_more_jobs_because))
     return rows
+
+
+def nodes_in_words(run: Run, least: int, most: int) -> str:
+    """Return the number of nodes of a live run, such as `3 of 4 nodes train, 1 waits to join`.
+
+    Args:
+        run: The run.
+        least: The fewest nodes that train.
+        most: The most nodes that it may have.
+    """
+    connected, in_world = (0, 0) if run.nodes is None else (run.nodes.connected, run.nodes.in_world)
+    if in_world:
+        waiting = connected - in_world
+        joins = f", {waiting} {'waits' if waiting == 1 else 'wait'} to join" if waiting > 0 else ""
+        return f"{in_world} of {most} nodes train{joins}"
+    return f"{connected} of {most} nodes are there, and train when there are {least}"
 
 
 def _hangs(hangs: Hangs, *, now: datetime | None) -> str:

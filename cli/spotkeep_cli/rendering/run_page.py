@@ -13,11 +13,13 @@ from spotkeep_cli.rendering.lists import reason_text, where
 from spotkeep_cli.rendering.metric_list import metric_columns
 from spotkeep_cli.rendering.pictures import can_draw
 from spotkeep_cli.rendering.run_description import (
+    WAITED,
     attempt_columns,
     bill_facts,
     counted_facts,
     deadline_facts,
     no_bill,
+    nodes_in_words,
     run_facts,
     saved_figures,
 )
@@ -134,7 +136,11 @@ def _summary(run: Run, *, now: datetime) -> str:
     lasted = quantities.duration((end - run.started_at).total_seconds())
     lost = _times(run.interruptions)
     took = f"It ended {lasted} after it first had instances" if run.state.ended else f"It has been at work for {lasted}"
-    return f"{took}, on {place}. It {'lost its capacity ' + lost if lost else 'was never interrupted'}."
+    what = "its capacity" if run.node_range is None else "a node"
+    nodes = ""
+    if run.node_range is not None and not run.state.ended:
+        nodes = f" Now {nodes_in_words(run, *run.node_range)}."
+    return f"{took}, on {place}. It {f'lost {what} {lost}' if lost else 'was never interrupted'}.{nodes}"
 
 
 def _times(count: int) -> str:
@@ -154,7 +160,8 @@ def _tiles(run: Run) -> Iterator[tuple[str, str, str]]:
         yield from saved_figures(cost)
         twice = "not known" if cost.redone_steps is None else quantities.counted(cost.redone_steps, "step")
         yield "Repeated", twice, "" if cost.redone_seconds is None else quantities.duration(cost.redone_seconds)
-        yield "Waited", quantities.duration(cost.waited_seconds), "for capacity, not billed"
+        waited = WAITED if run.node_range is None else "for nodes"
+        yield "Waited", quantities.duration(cost.waited_seconds), waited
     yield "Interruptions", f"{run.interruptions:,}", ""
 
 
