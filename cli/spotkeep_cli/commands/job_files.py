@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -25,6 +25,7 @@ from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
     from spotkeep_cli.importing.training_job import ImportedJob
+    from spotkeep_jobs.record.record import BackendName
 
 Like = Annotated[
     str | None,
@@ -350,6 +351,13 @@ def import_job(
     output: Annotated[Path, typer.Option("--output", "-o", help="The job file to write; it must not be there.")] = Path(
         "job.yaml"
     ),
+    backend: Annotated[
+        Literal["sagemaker", "ec2"],
+        typer.Option(
+            "--backend",
+            help="Where a task of SkyPilot or dstack runs. With ec2 its nodes are those of an EC2 fleet.",
+        ),
+    ] = "sagemaker",
 ) -> None:
     """Make a job file of a training job or a task of another tool, and name the parts left out."""
     from spotkeep_cli.importing.training_job import import_request
@@ -357,10 +365,13 @@ def import_job(
     from spotkeep_jobs.document.request import read_document
 
     invocation = invocation_of(context)
+    is_task = job.endswith((".yaml", ".yml"))
+    if backend != "sagemaker" and not is_task:
+        raise UsageError(f"--backend {backend} is for tasks, and {job} is SageMaker's", hint="leave it out")
     if job.endswith(".py"):
         imported = _import_script(Path(job), beside=output.parent)
-    elif job.endswith((".yaml", ".yml")):
-        imported = _import_task(Path(job), beside=output.parent)
+    elif is_task:
+        imported = _import_task(Path(job), beside=output.parent, backend=backend)
     else:
         is_file = job.endswith(".json")
         if not is_file and "." in job:  # No training job has a dot in its name.
@@ -439,14 +450,14 @@ def _import_script(path: Path, *, beside: Path) -> "ImportedJob":
     return _with_source_beside(imported, path, beside=beside)
 
 
-def _import_task(path: Path, *, beside: Path) -> "ImportedJob":
+def _import_task(path: Path, *, beside: Path, backend: "BackendName") -> "ImportedJob":
     """Read a task of another tool. Its source becomes relative to the folder of the job file."""
     import yaml
 
     from spotkeep_cli.importing.task_file import import_task
 
     try:
-        imported = import_task(yaml.safe_load(_read(path)), name=_name_of(path))
+        imported = import_task(yaml.safe_load(_read(path)), name=_name_of(path), backend=backend)
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise UsageError(
             f"{path} cannot be imported: {error}",

@@ -31,6 +31,7 @@ from spotkeep_cli.importing.training_job import (
 from spotkeep_fleet.ranks import TORCHRUN, torchrun_line
 from spotkeep_jobs.document.distributed import NO_RANKS
 from spotkeep_jobs.document.shell_text import is_block
+from spotkeep_jobs.record.record import BackendName
 
 _HOST_LIST: Final = "$(echo \"$SM_HOSTS\" | tr -d '[]\" ' | tr ',' '\\n')"
 _ELSEWHERE: Final = replaced("region and credentials are those of the command: --profile, --region")
@@ -98,7 +99,7 @@ _DSTACK: Final = _Tool(
         "resources.gpu": _NO_SIZES,
         "resources.cpu": _NO_SIZES,
         "resources.memory": _NO_SIZES,
-        "resources.shm_size": replaced("SageMaker gives a container the shared memory of its instance"),
+        "resources.shm_size": replaced("a container gets its shared memory by its instance"),
         "retry": replaced("a run goes on after each interruption; max_attempts bounds that"),
         "backends": _ELSEWHERE,
         "regions": _ELSEWHERE,
@@ -129,12 +130,13 @@ _INSTALLS: Final = re.compile(r"(pip3?|uv|python3? -m pip|apt(-get)?|conda|mamba
 _GIGABYTES: Final = re.compile(r"(\d+)\s*(?:GB?)?", re.IGNORECASE)
 
 
-def import_task(document: object, *, name: str) -> ImportedJob:
+def import_task(document: object, *, name: str, backend: BackendName = "sagemaker") -> ImportedJob:
     """Read a task.
 
     Args:
         document: The content of the file.
         name: The job's name where the task has none.
+        backend: The service that runs the job. Several nodes of the task are hosts of a training job, or nodes on EC2.
 
     Raises:
         ValueError: It is no task of SkyPilot or dstack.
@@ -142,17 +144,18 @@ def import_task(document: object, *, name: str) -> ImportedJob:
     if not isinstance(document, Mapping):
         raise ValueError("it is no mapping")  # noqa: TRY004 - of the file's content
     if document.get("type") == "task":
-        return _Task(_DSTACK, document).read_dstack(name=name)
+        return _Task(_DSTACK, document, backend=backend).read_dstack(name=name)
     if "type" not in document and ("run" in document or "num_nodes" in document) and "command" not in document:
-        return _Task(_SKYPILOT, document).read_skypilot(name=name)
+        return _Task(_SKYPILOT, document, backend=backend).read_skypilot(name=name)
     raise ValueError("it is neither a task of SkyPilot (with run) nor one of dstack (with type: task)")
 
 
 class _Task:
     """A job document made of a task. Each field is taken or left out by name."""
 
-    def __init__(self, tool: _Tool, document: Mapping[str, Any]) -> None:
+    def __init__(self, tool: _Tool, document: Mapping[str, Any], *, backend: BackendName) -> None:
         self._tool = tool
+        self._on_ec2 = backend == "ec2"
         self._rest = {str(name): value for name, value in document.items()}
         resources = self._rest.pop("resources", None)
         self._resources = dict(resources) if isinstance(resources, Mapping) else {}
@@ -211,7 +214,8 @@ class _Task:
 
     def _read_name(self, name: str) -> None:
         self._fields["name"] = shortened_name(str(self._rest.pop("name", None) or name), self._left_out, path="name")
-        self._fields["instance_count"] = self._rest.pop(self._tool.nodes, None)
+        count = self._rest.pop(self._tool.nodes, None)
+        self._fields |= {"backend": "ec2", "nodes": count} if self._on_ec2 else {"instance_count": count}
 
     def _read_commands(self, lines: Any, *, setup: Any, path: str) -> None:
         """Read the lines that each host runs."""
@@ -237,11 +241,12 @@ class _Task:
         self._fields["command"] = f"{lines.strip()}\n" if is_block(lines) else lines.strip()
 
     def _read_instances(self, types: Any, *, gpus: Any) -> None:
+        prefix = "" if self._on_ec2 else "ml."
         if types is not None:
             given = types if isinstance(types, list) else [types]
-            self._fields["instance_types"] = [f"ml.{str(each).removeprefix('ml.')}" for each in given]
+            self._fields["instance_types"] = [f"{prefix}{str(each).removeprefix('ml.')}" for each in given]
         elif (found := _type_with(gpus)) is not None:
-            self._fields["instance_types"] = [f"ml.{found}"]
+            self._fields["instance_types"] = [f"{prefix}{found}"]
         else:
             return
         for name in ("accelerators", "gpu", "cpus", "cpu", "memory"):
@@ -250,9 +255,11 @@ class _Task:
     def _read_disk(self, size: Any, *, path: str) -> None:
         found = _GIGABYTES.fullmatch(str(size).strip()) if size is not None else None
         if found is not None:
-            self._fields["volume_size_gb"] = int(found[1])
+            size_gb = int(found[1])
+            self._fields |= {"volume": {"size_gb": size_gb}} if self._on_ec2 else {"volume_size_gb": size_gb}
         elif size is not None:
-            self._left_out.append(LeftOut(field=path, why="it is no size in GB: write volume_size_gb"))
+            field = "volume: {size_gb: ...}" if self._on_ec2 else "volume_size_gb"
+            self._left_out.append(LeftOut(field=path, why=f"it is no size in GB: write {field}"))
 
     def _read_environment(self, given: Any, *, path: str) -> None:
         """Read variables. One without a value comes from the shell of the person who starts the task."""

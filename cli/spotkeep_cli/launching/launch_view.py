@@ -17,6 +17,7 @@ from spotkeep_cli.rendering.lists import fires_at, match_in_a_plan, rhythm
 from spotkeep_jobs.document.capacity import Fallback, fallbacks_of, has_local_disks, local_disks_gb
 from spotkeep_jobs.document.distributed import AUTO, NO_RANKS
 from spotkeep_jobs.document.image import patched_until
+from spotkeep_jobs.document.nodes import hosts_in_words, hosts_of
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.times import DEFAULT_STUCK_RESTARTS
 
@@ -91,7 +92,7 @@ def cost_ceiling_usd(request: Mapping[str, Any], *, usd_per_hour: float | None, 
         return None
     trained = request.get("max_total_run") or request["max_run"] + _seconds_to_deadline(request, now=now)
     hours = (trained + int(request.get("keep_alive") or 0)) / _SECONDS_PER_HOUR
-    ceiling = float(hours * int(request.get("instance_count", 1)) * usd_per_hour)
+    ceiling = float(hours * hosts_of(request) * usd_per_hour)
     return ceiling if request.get("max_cost") is None else min(ceiling, float(request["max_cost"]))
 
 
@@ -144,11 +145,11 @@ def _fleets(request: Mapping[str, Any]) -> list[str]:
     if capacity == "auto" and not (count == 1 and base):
         return _fleets_in_turn(request)
     if count == 1:
-        return [f"{'on-demand' if base else capacity}, an EC2 fleet of one instance"]
+        return [f"{'on-demand' if base else capacity}, an EC2 fleet of {_size(request)}"]
     if not base:
-        return [f"{capacity}, {count} EC2 fleets of one instance"]
+        return [f"{capacity}, {count} EC2 fleets of {_size(request)}"]
     return [
-        f"{what}, {quantities.counted(len(which), 'EC2 fleet')} of one instance: {_span(which)}"
+        f"{what}, {quantities.counted(len(which), 'EC2 fleet')} of {_size(request)}: {_span(which)}"
         for which, what in ((range(1, base + 1), "on-demand"), (range(base + 1, count + 1), capacity))
         if which
     ]
@@ -160,13 +161,20 @@ def _fleets_in_turn(request: Mapping[str, Any]) -> list[str]:
     one = "an EC2 fleet" if count - base == 1 else f"{count - base} EC2 fleets"
     which = f": {_span(range(base + 1, count + 1))}" if base else ""
     lines = [
-        f"{fallback.capacity}, {one} of one instance{which}{_how_long(fallback)}"
+        f"{fallback.capacity}, {one} of {_size(request)}{which}{_how_long(fallback)}"
         for fallback in fallbacks_of(JobRequest.model_validate(dict(request)))
     ]
     if base:
-        on_demand = f"on-demand, {quantities.counted(base, 'EC2 fleet')} of one instance: {_span(range(1, base + 1))}"
+        on_demand = (
+            f"on-demand, {quantities.counted(base, 'EC2 fleet')} of {_size(request)}: {_span(range(1, base + 1))}"
+        )
         lines.insert(0, on_demand)
     return lines
+
+
+def _size(request: Mapping[str, Any]) -> str:
+    """Return the size of a fleet."""
+    return "one instance" if hosts_of(request) == 1 else f"{hosts_in_words(request)} nodes in one zone"
 
 
 def _span(numbers: range) -> str:
@@ -193,9 +201,10 @@ def _rows(
         ("command", _what_runs(request)),
     ]
     if (asked := request.get("distributed")) and asked["launcher"] != NO_RANKS:
-        rows.append(("ranks", _ranks(asked, instances=request.get("instance_count", 1))))
+        rows.append(("ranks", _ranks(asked, instances=hosts_in_words(request))))
     if (count := _counts(request)[0]) > 1:
-        rows.append(("runs", f"{count}, independent: each with its own fleet, volume and checkpoints"))
+        own = "fleet, volume and checkpoints" if hosts_of(request) == 1 else "fleet of nodes and checkpoints"
+        rows.append(("runs", f"{count}, independent: each with its own {own}"))
     if source := _source(request, prepared=prepared):
         rows.append(("source", source))
     rows += installation_rows(request, prepared=prepared)
@@ -260,11 +269,27 @@ def allowed(judgement: Judgement) -> list[str]:
     return shown
 
 
+def _nodes(job: JobRequest) -> list[Fact]:
+    fewest = "the rest" if job.nodes is None or job.nodes.min == job.nodes.max else f"{job.nodes.min} of them"
+    wait = quantities.duration(job.nodes_wait_seconds)
+    rows: list[Fact] = [("nodes", f"wait up to {wait} for {fewest}, on the bill; then another zone or type is tried")]
+    if job.network is not None and job.network.placement is not None:
+        rows.append(("network", "close together in their zone, in a cluster placement group"))
+    if job.network is not None and job.network.efa:
+        rows.append(("network" if len(rows) == 1 else "", "with an Elastic Fabric Adapter each"))
+    if job.volume is not None:
+        rows.append(("disks", f"{job.volume.size_gb:,} GiB of root disk each, deleted with their nodes"))
+    return rows
+
+
 def _on_ec2(request: Mapping[str, Any], *, offers: Sequence[Mapping[str, Any]]) -> list[Fact]:
-    volume = JobRequest.model_validate(dict(request)).volume_or_default
+    job = JobRequest.model_validate(dict(request))
+    volume = job.volume_or_default
     begins = f", from {volume.snapshot}" if volume.snapshot else ""
-    if volume.volume:
-        rows: list[Fact] = [("volume", f"{volume.volume}, your own: it is never deleted")]
+    if job.several_nodes is not None:
+        rows = _nodes(job)
+    elif volume.volume:
+        rows = [("volume", f"{volume.volume}, your own: it is never deleted")]
     else:
         after = "kept when it is done" if volume.when_done == "keep" else "deleted when it has completed"
         each = "" if _counts(request)[0] == 1 else " for each"
@@ -296,6 +321,8 @@ def installation_rows(request: Mapping[str, Any], *, prepared: PreparedJob) -> I
         return  # An image's own entry point runs: nothing is done before it.
     if installed := _installed(request, prepared=prepared):
         place = "on the run's volume" if request.get("backend") == "ec2" else "in S3"
+        if request.get("nodes") and hosts_of(request) > 1:
+            place = "on its node"
         pool = ", the next job on the warm pool in its cache" if request.get("keep_alive") else ""
         yield "installs", f"{installed}; a restart finds it {place}{pool}"
     if setup := request.get("setup"):
@@ -326,11 +353,11 @@ def _command(command: Any) -> str:
     return f"{quantities.counted(len(lines), 'line')} for bash: {'; '.join(shown)}" if "\n" in command else command
 
 
-def _ranks(asked: Mapping[str, Any], *, instances: int) -> str:
+def _ranks(asked: Mapping[str, Any], *, instances: str) -> str:
     """Return the ranks that a job starts."""
     each = asked["processes"]
     of_auto = "one for each GPU, else for each Neuron core, else one"
-    where = "the instance" if instances == 1 else f"each of {instances} instances"
+    where = "the instance" if instances == "1" else f"each of {instances} instances"
     return f"{asked['launcher']} starts {of_auto if each == AUTO else quantities.counted(each, 'rank')}, on {where}"
 
 
@@ -393,18 +420,19 @@ def _costs(request: Mapping[str, Any], *, judgement: Judgement, now: datetime) -
 
 def _costs_of_one(request: Mapping[str, Any], *, judgement: Judgement, now: datetime) -> str:
     hourly = judgement.usd_per_hour
+    own, on_top = ("its volume", "the volume comes") if hosts_of(request) == 1 else ("root disks", "root disks come")
     if request.get("backend") == "ec2" and request.get("max_cost"):
-        return f"at most {quantities.dollars(request['max_cost'])} with its volume (max_cost), and the run ends before"
+        return f"at most {quantities.dollars(request['max_cost'])} with {own} (max_cost), and the run ends before"
     if request.get("backend") == "ec2" and request.get("capacity") == "spot" and request.get("max_price"):
         hourly = request["max_price"] if hourly is None else min(hourly, request["max_price"])
         ceiling = cost_ceiling_usd(request, usd_per_hour=hourly, now=now)
-        return f"at most {quantities.dollars(ceiling)} of instance time, at max_price; the volume comes on top"
+        return f"at most {quantities.dollars(ceiling)} of instance time, at max_price; {on_top} on top"
     if judgement.spot_offers and request.get("capacity") == "spot" and hourly is None:
         cheapest = judgement.spot_offers[0]["spot_usd_per_hour"]
         ceiling = cost_ceiling_usd(request, usd_per_hour=cheapest, now=now)
         return (
             f"{quantities.dollars(ceiling)} of instance time for all of max_run, at the lowest spot price of now, "
-            "which moves; the volume comes on top"
+            f"which moves; {on_top} on top"
         )
     ceiling = cost_ceiling_usd(request, usd_per_hour=hourly, now=now)
     if ceiling is None:

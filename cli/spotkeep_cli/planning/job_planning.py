@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from spotkeep_cli.errors import MissingExtraError, NoConnectionError, UsageError
 from spotkeep_cli.rendering.lists import is_rehearsal
 from spotkeep_jobs.document.capacity import fallbacks_of
+from spotkeep_jobs.document.nodes import hosts_of
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.times import DEFAULT_RESTART_SECONDS, parse_duration
 from spotkeep_jobs.errors import DurationError
@@ -216,7 +217,7 @@ def plan_request(
             invocation=invocation,
             deployment=deployment,
             usd_per_hour=judgement.usd_per_hour,
-            instances=int(request.get("instance_count", 1)),
+            instances=hosts_of(request),
             tick_s=min(max(TICK_S, deadline_s / _MOST_TICKS), _LONGEST_TICK_S),
             remarks=list(remarks),
         )

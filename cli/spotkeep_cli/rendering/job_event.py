@@ -102,6 +102,15 @@ def _text(event: JobEvent) -> str:
             return f"the instance leaves: {fields.get('reason', 'no reason given')}"
         case JobEventKind.INSTANCE_LEFT:
             return f"{_instance(fields)} left: {fields.get('why', 'no reason given')}"
+        case JobEventKind.WORLD_BEGAN:
+            hosts = _finite(fields.get("hosts"))
+            since = f"step {event.step:,}" if event.step else "the beginning"
+            who = "the nodes train" if hosts is None else "1 node trains" if hosts == 1 else f"{hosts:.0f} nodes train"
+            return f"{who} from {since}"
+        case JobEventKind.NODE_JOINED:
+            return f"node {fields.get('instance', '?')} is there"
+        case JobEventKind.NODE_LEFT:
+            return f"node {fields.get('instance', '?')} is gone: {fields.get('reason', 'no reason given')}"
         case JobEventKind.INSTANCE_SCRIPT_FAILED:
             return (
                 f"the script failed with exit code {fields.get('exit_code', '?')}, "

@@ -90,8 +90,8 @@ def worth_listing(run: Run | Sweep, *, now: datetime) -> bool:
 
 
 def where(run: Run) -> str:
-    """Return the instances of a run, such as `2 x ml.m5.xlarge spot`."""
-    count = f"{run.place.instance_count} x " if run.place.instance_count > 1 else ""
+    """Return the instances of a run, such as `2 x ml.m5.xlarge spot` or `2 to 8 x g5.xlarge spot`."""
+    count = f"{run.instances} x " if run.place.instance_count > 1 else ""
     return f"{count}{run.place.instance_type} {run.place.capacity}"
 
 

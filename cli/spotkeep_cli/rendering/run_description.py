@@ -316,11 +316,15 @@ def run_facts(run: Run, *, page: str | None, now: datetime) -> list[Fact]:
     if run.paused_at_step is not None:
         rows.append(("paused at", f"step {run.paused_at_step:,}"))
     if run.interruptions:
-        rows.append(("lost capacity", "once" if run.interruptions == 1 else f"{run.interruptions} times"))
+        lost = "lost capacity" if run.node_range is None else "lost a node"
+        rows.append((lost, "once" if run.interruptions == 1 else f"{run.interruptions} times"))
     if run.hangs.count:
         rows.append(("stood still", _hangs(run.hangs, now=None if run.state.ended else now)))
     if run.place.backend == "ec2":
         rows.append(("fleet", run.job_id or "not there yet"))
+    if run.node_range is not None:
+        rows += [] if run.state.ended else [("now", nodes_in_words(run, *run.node_range))]
+    elif run.place.backend == "ec2":
         rows.append(("volume", "not there yet" if run.volume is None else run.volume.id))
     elif run.place.queue is not None:
         rows.append(
@@ -347,6 +351,22 @@ def run_facts(run: Run, *, page: str | None, now: datetime) -> list[Fact]:
     if run.ending is not None and run.ending.no_more_jobs_because:
         rows.append(("no job follows", run.ending.no_more_jobs_because))
     return rows
+
+
+def nodes_in_words(run: Run, least: int, most: int) -> str:
+    """Return the number of nodes of a live run, such as `3 of 4 nodes train, 1 waits to join`.
+
+    Args:
+        run: The run.
+        least: The fewest nodes that train.
+        most: The most nodes that it may have.
+    """
+    connected, in_world = (0, 0) if run.nodes is None else (run.nodes.connected, run.nodes.in_world)
+    if in_world:
+        waiting = connected - in_world
+        joins = f", {waiting} {'waits' if waiting == 1 else 'wait'} to join" if waiting > 0 else ""
+        return f"{in_world} of {most} nodes train{joins}"
+    return f"{connected} of {most} nodes are there, and train when there are {least}"
 
 
 def _hangs(hangs: Hangs, *, now: datetime | None) -> str:

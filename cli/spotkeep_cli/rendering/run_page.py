@@ -18,6 +18,7 @@ from spotkeep_cli.rendering.run_description import (
     counted_facts,
     deadline_facts,
     no_bill,
+    nodes_in_words,
     run_facts,
     saved_figures,
 )
@@ -134,7 +135,11 @@ def _summary(run: Run, *, now: datetime) -> str:
     lasted = quantities.duration((end - run.started_at).total_seconds())
     lost = _times(run.interruptions)
     took = f"It ended {lasted} after it first had instances" if run.state.ended else f"It has been at work for {lasted}"
-    return f"{took}, on {place}. It {'lost its capacity ' + lost if lost else 'was never interrupted'}."
+    what = "its capacity" if run.node_range is None else "a node"
+    nodes = ""
+    if run.node_range is not None and not run.state.ended:
+        nodes = f" Now {nodes_in_words(run, *run.node_range)}."
+    return f"{took}, on {place}. It {f'lost {what} {lost}' if lost else 'was never interrupted'}.{nodes}"
 
 
 def _times(count: int) -> str:

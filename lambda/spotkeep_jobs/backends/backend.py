@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from spotkeep_jobs.record.record import Charges, PoolTraits, Volume
+    from spotkeep_jobs.record.record import Charges, Nodes, PoolTraits, Volume
     from spotkeep_jobs.record.states import EndReason
 
 
@@ -129,6 +129,8 @@ class JobView:
     failure_reason: str | None = None
     instance_type: str | None = None
     instance_count: int = 1
+    instance_seconds: float | None = None
+    """Seconds that the nodes of a run worked, added up. None where `instance_count` of them worked all the time."""
     model_uri: str | None = None
     transitions: tuple[PhaseChange, ...] = ()
     """Its phases in order of time, either all of them or the last ones."""
@@ -157,6 +159,8 @@ class JobView:
     """The cost of a live attempt on a fleet, from EC2's prices. None where the run has no max_cost, or EC2 was busy."""
     volume: Volume | None = None
     """The volume of a run on a fleet."""
+    nodes: Nodes | None = None
+    """The nodes of a run on a fleet. None for a run of one instance, and before the first one has come."""
     waits_because: str | None = None
     """The reason of EC2 or AWS Batch for an attempt without an instance, on a fleet or in a queue.
 

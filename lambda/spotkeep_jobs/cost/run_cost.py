@@ -58,6 +58,7 @@ def usage_of(*, job: JobView, log: JobLog, earlier: Sequence[Attempt], ended_at:
         redone_seconds = None if per_step is None else min(steps.redone_steps * per_step, job.training_seconds or 0.0)
     return JobUsage(
         instance_count=job.instance_count,
+        instance_seconds=job.instance_seconds,
         billable_seconds=job.billable_seconds,
         training_seconds=job.training_seconds,
         waited_seconds=_rounded(time_in(job, WAITING_PHASES, until=ended_at).total_seconds()),
@@ -98,14 +99,14 @@ def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | 
         return None
     worked = sum(_worked_seconds(usage) for usage in usages)
     # SageMaker bills a pool's idle time as it bills work; its own percentage leaves it out.
-    idle = sum(usage.pool_idle_seconds * usage.instance_count for usage in usages)
+    idle = sum(usage.pool_idle_seconds * usage.instances for usage in usages)
     billed = worked + idle
-    training = sum((usage.training_seconds or 0.0) * usage.instance_count for usage in usages)
+    training = sum((usage.training_seconds or 0.0) * usage.instances for usage in usages)
     clean = sum(_clean_seconds(usage) for usage in usages)
     charges = [usage.charges for usage in usages if usage.charges is not None]
     known_prices = [_on_demand_price(a, u, prices=prices) for a, u in zip(attempts, usages, strict=True)]
     worked_usd = _worked_usd(usages, known_prices)
-    idle_usd = _priced([u.pool_idle_seconds * u.instance_count for u in usages], known_prices)
+    idle_usd = _priced([u.pool_idle_seconds * u.instances for u in usages], known_prices)
     if charges and not any(usage.pool_idle_seconds for usage in usages):
         idle_usd = 0.0
     storage_usd = sum(each.storage_usd or 0.0 for each in charges)
@@ -122,9 +123,7 @@ def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | 
         waited_seconds=_rounded(sum(usage.waited_seconds for usage in usages)),
         redone_steps=_total([usage.redone_steps for usage in usages]),
         redone_seconds=_instance_seconds(usages),
-        restart_overhead_seconds=_rounded(
-            sum(usage.restart_overhead_seconds * usage.instance_count for usage in usages)
-        ),
+        restart_overhead_seconds=_rounded(sum(usage.restart_overhead_seconds * usage.instances for usage in usages)),
         clean_on_demand_seconds=_rounded(clean),
         saved_seconds=_rounded(clean - billed) if comparable else 0.0,
         saved_percent=(_fleet_saved_percent(clean_usd, billed_usd) if comparable else None)
@@ -231,7 +230,7 @@ def _live_cost_of_fleet(
 def _worked_seconds(usage: JobUsage) -> float:
     """Return the billed instance seconds on demand. For a fleet without known prices they are undiscounted."""
     if usage.charges is None:
-        return (usage.billable_seconds or 0.0) * usage.instance_count
+        return (usage.billable_seconds or 0.0) * usage.instances
     billable = usage.charges.billable_seconds
     return usage.charges.instance_seconds if billable is None else billable
 
@@ -282,11 +281,11 @@ def _without_job(attempt: Attempt) -> JobUsage:
 
 def _clean_seconds(usage: JobUsage) -> float:
     worked = (usage.training_seconds or 0.0) - (usage.redone_seconds or 0.0) - usage.restart_overhead_seconds
-    return max(0.0, worked) * usage.instance_count
+    return max(0.0, worked) * usage.instances
 
 
 def _instance_seconds(usages: Sequence[JobUsage]) -> float | None:
-    redone = [None if usage.redone_seconds is None else usage.redone_seconds * usage.instance_count for usage in usages]
+    redone = [None if usage.redone_seconds is None else usage.redone_seconds * usage.instances for usage in usages]
     total = 0.0
     for seconds in redone:
         if seconds is None:

@@ -365,7 +365,7 @@ def affordable_seconds(
         return None
     after = FLEET_ENDS_WITHIN_SECONDS if request.backend == "ec2" else request.keep_alive
     # A whole second is not to be lost to the last bit of a quotient.
-    return int((request.max_cost - spent_usd) * 3_600 / (price * request.instance_count) + 1e-6) - after
+    return int((request.max_cost - spent_usd) * 3_600 / (price * request.hosts) + 1e-6) - after
 
 
 def affordable_run(request: JobRequest, *, longest: int, affordable: int | None) -> int:

@@ -80,11 +80,12 @@ def ranks_of(request: DistributedRequest | None) -> Ranks | None:
     return Ranks(launcher=request.launcher, processes=None if request.processes == AUTO else int(request.processes))
 
 
-@rule("distributed", "command", "instance_count")
+@rule("distributed", "command", "instance_count", "backend", "nodes")
 def _ranks_can_be_started(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     asked, command = request.distributed, request.command
     if asked is None or command is None:
         return
+    by_itself = request.several_nodes is None
     if asked.launcher == NO_RANKS:
         if asked.processes != AUTO:
             yield Problem(
@@ -108,8 +109,8 @@ def _ranks_can_be_started(request: JobRequest, _defaults: DeploymentDefaults) ->
             field="distributed",
             found=asked.launcher,
             problem="is given with a command of several lines, and ranks are started of one program",
-            fix="Write the command that trains on one line, and the lines before it as setup. Or start torchrun in the "
-            "block, with distributed: none.",
+            fix="Write the command that trains on one line, and the lines before it as setup."
+            + (" Or start torchrun in the block, with distributed: none." if by_itself else ""),
         )
         return
     line = torchrun_line(command)
@@ -119,18 +120,19 @@ def _ranks_can_be_started(request: JobRequest, _defaults: DeploymentDefaults) ->
             found=shown(" ".join(command)),
             problem=f"starts ranks itself, and is given with distributed: {asked.launcher}, which would start it once "
             "a rank",
-            fix="Write the command of one rank, for example python train.py. Or keep it, with distributed: none.",
+            fix="Write the command of one rank, for example python train.py."
+            + (" Or keep it, with distributed: none." if by_itself else ""),
         )
         return
     if line is None:
         return
-    if line.host_options and request.instance_count > 1:
+    if line.host_options and request.hosts > 1:
         yield Problem(
             field="command",
             found=" ".join(line.host_options),
-            problem=f"places the hosts itself, and is given with distributed: torchrun and instance_count: "
-            f"{request.instance_count}",
-            fix="Remove these options: the runner gives torchrun the hosts. Or keep them, with distributed: none.",
+            problem=f"places the hosts itself, and is given with distributed: torchrun on {request.hosts} hosts",
+            fix="Remove these options: the runner gives torchrun the hosts."
+            + (" Or keep them, with distributed: none." if by_itself else ""),
         )
     if line.process_options and asked.processes != AUTO:
         yield Problem(

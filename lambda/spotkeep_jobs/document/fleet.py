@@ -262,7 +262,7 @@ def _provisioned_speed_fits(volume: VolumeRequest) -> Iterator[Problem]:
 
 _NOT_ON_EC2: Final[Mapping[str, str]] = {
     "algorithm": "Remove it: SageMaker's built-in algorithms run in its training jobs alone.",
-    "instance_count": "Remove it: a run on EC2 has one instance. For independent trainings write runs: instead.",
+    "instance_count": "Write nodes: for instances that train together, or runs: for independent trainings.",
     "volume_size_gb": "Write volume: {size_gb: ...}.",
     "ladder": "Remove it: a fleet chooses among all instance_types and zones by itself. capacity: auto goes on demand "
     "after longest_wait.",
@@ -336,8 +336,9 @@ def fleet_warnings(request: JobRequest) -> Iterator[str]:
             f"one instance type ({request.types[0]}) is one pool a zone: name several types, and a fleet finds "
             "capacity sooner and loses it less often."
         )
-    if request.volume is not None and request.volume.initialization_rate is None and request.volume.size_gb > 200:
+    moves = request.volume if request.several_nodes is None else None
+    if moves is not None and moves.initialization_rate is None and moves.size_gb > 200:
         yield (
-            f"volume.initialization_rate is not given: after a move to another zone, {request.volume.size_gb:,} GiB "
+            f"volume.initialization_rate is not given: after a move to another zone, {moves.size_gb:,} GiB "
             "are fetched block by block as they are read, which is slow."
         )

@@ -11,7 +11,7 @@ subject's rule between fields is judged when all the fields it is about could be
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
@@ -24,6 +24,7 @@ from spotkeep_jobs.document import (
     fleet,
     image,
     metrics,
+    nodes,
     queue,
     secrets,
     source,
@@ -53,6 +54,14 @@ from spotkeep_jobs.document.metrics import (
     read_metrics,
     read_mlflow,
     read_wandb,
+)
+from spotkeep_jobs.document.nodes import (
+    DEFAULT_NODES_WAIT_SECONDS,
+    MAX_NODES,
+    NetworkRequest,
+    NodesRange,
+    NodesWait,
+    read_nodes,
 )
 from spotkeep_jobs.document.queue import MAX_PRIORITY
 from spotkeep_jobs.document.reading import (
@@ -180,9 +189,25 @@ class JobRequest(DocumentModel):
     """A command that is run once a machine, after the installation, in the unpacked source. It has at most 256
     characters, or is a block of lines for bash."""
     backend: Literal["sagemaker", "ec2"] = "sagemaker"
-    """sagemaker is a managed training job. ec2 is a spot fleet of one instance, with a volume that follows the run."""
+    """sagemaker is a managed training job. ec2 is a spot fleet. It is of one instance, with a volume that follows the
+    run, or of several nodes."""
+    nodes: Annotated[
+        NodesRange | None,
+        BeforeValidator(
+            read_nodes,
+            json_schema_input_type=Annotated[int, Field(ge=1, le=MAX_NODES)] | NodesRange | None,
+        ),
+    ] = Field(default=None, examples=[2, {"min": 2, "max": 8}])
+    """The instances that train together, for backend ec2 only, 1 to 64. With a range the run goes on with fewer when a
+    node is lost, and with more when one comes. Several need distributed: torchrun. Default: one, with its volume."""
+    nodes_wait: NodesWait | None = Field(default=None, examples=["10m"])
+    """The longest time that nodes wait, on the bill, for the fewest that train, 5m to 1d. Then another zone or instance
+    type is tried with all nodes. Default: 10m."""
+    network: NetworkRequest | None = Field(default=None, examples=[{"placement": "cluster", "efa": True}])
+    """The network between several nodes. Default: any place of the zone, without an Elastic Fabric Adapter."""
     volume: VolumeRequest | None = Field(default=None, examples=[{"size_gb": 500, "type": "gp3"}])
-    """The volume that follows the run, for backend ec2 only. Default: 100 GiB of gp3, kept when the run is done."""
+    """The volume that follows the run, for backend ec2 only. Default: 100 GiB of gp3, kept when the run is done.
+    Several nodes have root disks instead, which size_gb enlarges."""
     max_price: UsDollars | None = Field(default=None, examples=[0.5])
     """backend ec2 only: US dollars an hour that a spot instance may cost. Default: the on-demand price."""
     runs: WholeNumber = Field(default=1, ge=1, le=MAX_RUNS)
@@ -428,6 +453,21 @@ class JobRequest(DocumentModel):
         return self.volume or VolumeRequest()
 
     @property
+    def several_nodes(self) -> NodesRange | None:
+        """The nodes of a run on EC2 that may have more than one. None for one instance with its volume."""
+        return self.nodes if self.backend == "ec2" and self.nodes is not None and self.nodes.max > 1 else None
+
+    @property
+    def nodes_wait_seconds(self) -> int:
+        """The longest time, in seconds, that nodes wait for the fewest that train."""
+        return DEFAULT_NODES_WAIT_SECONDS if self.nodes_wait is None else self.nodes_wait
+
+    @property
+    def hosts(self) -> int:
+        """The most instances that the run has at a time, on either backend. They are what its time costs."""
+        return self.instance_count if self.several_nodes is None else self.several_nodes.max
+
+    @property
     def work_seconds(self) -> int:
         """The training time without interruptions, or its upper bound where the document does not say it."""
         return self.work or self.max_total_run or self.max_run
@@ -560,6 +600,7 @@ RULES: Final[tuple[Rule, ...]] = (
     *metrics.RULES,
     *secrets.RULES,
     *fleet.RULES,
+    *nodes.RULES,
     *queue.RULES,
     _tags_fit,
     _team_is_known,
@@ -622,8 +663,10 @@ _OTHER_NAMES: Final = {
     "torchrun": "distributed",
     "processes": "distributed",
     "nprocpernode": "distributed",
-    "nodes": "instance_count",
     "numnodes": "instance_count",
+    "nnodes": "instance_count",
+    "efa": "network",
+    "placement": "network",
     "disksize": "volume_size_gb",
     "envs": "environment",
     "filemounts": "channels",
@@ -639,6 +682,7 @@ _WORDING: Final = Wording(
     other_names=_OTHER_NAMES,
     gone={"budget": "Write max_cost: it notifies at 80% as budget did, and ends the run when all is spent."},
 )
+_WORDING_ON_EC2: Final = replace(_WORDING, other_names={**_OTHER_NAMES, "numnodes": "nodes", "nnodes": "nodes"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -718,10 +762,11 @@ def read_document(document: Mapping[Any, Any]) -> tuple[JobRequest, list[Problem
         names of those fields.
     """
     known = JobRequest.model_fields
+    wording = _WORDING_ON_EC2 if document.get("backend") == "ec2" else _WORDING
     unknown = [name for name in document if name not in known]
     # Unknown fields are named here: pydantic cannot say a name that is not valid Unicode.
     problems = [
-        unknown_field(name, known, field=printable_name(name), found=outlined(document[name]), wording=_WORDING)
+        unknown_field(name, known, field=printable_name(name), found=outlined(document[name]), wording=wording)
         for name in unknown[: MAX_PROBLEMS + 1]
     ]
     fields = {name: document[name] for name in known if document.get(name) is not None}
@@ -731,7 +776,7 @@ def read_document(document: Mapping[Any, Any]) -> tuple[JobRequest, list[Problem
     try:
         return JobRequest.model_validate(fields, context=context), problems, set()
     except ValidationError as error:
-        problems = [*problems_of(error, JobRequest, document=document, wording=_WORDING), *problems]
+        problems = [*problems_of(error, JobRequest, document=document, wording=wording), *problems]
         unread = {str(detail["loc"][0]) for detail in error.errors(include_url=False, include_context=False)}
     readable = {name: value for name, value in fields.items() if name not in unread}
     placeholders = {name: value for name, value in _PLACEHOLDERS.items() if name in unread}

@@ -69,7 +69,7 @@ def worst_case_usd(
         spent_usd: Its cost so far. None where that is not known, so that each attempt counts as its worst case.
         attempts: The number of attempts it has had.
     """
-    to_come = _billed_seconds(request, now=now) / _SECONDS_PER_HOUR * request.instance_count * _hourly(request, prices)
+    to_come = _billed_seconds(request, now=now) / _SECONDS_PER_HOUR * request.hosts * _hourly(request, prices)
     worst = to_come + (attempts * to_come if spent_usd is None else spent_usd)
     # What max_cost leaves is what each next job may use, in the on-demand price: it ends the run.
     return worst if request.max_cost is None else min(worst, request.max_cost)
@@ -98,6 +98,7 @@ COST_READS: Final = (
     "instance_types",
     "instance_type",
     "instance_count",
+    "nodes",
     "ladder",
     "capacity",
     "spot_only",
@@ -114,7 +115,17 @@ COST_READS: Final = (
 )
 
 
-@rule("backend", "capacity", "ladder", "instance_types", "instance_type", "spot_only", "max_cost")
+@rule(
+    "backend",
+    "capacity",
+    "ladder",
+    "instance_types",
+    "instance_type",
+    "instance_count",
+    "nodes",
+    "spot_only",
+    "max_cost",
+)
 def _cost_can_be_kept(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.max_cost is None or not defaults.prices_are_known:
         return
@@ -166,7 +177,7 @@ def _types_are_allowed(request: JobRequest, defaults: DeploymentDefaults) -> Ite
     yield from _forbidden_types(request, defaults.limits)
 
 
-@rule("backend", "volume", "volume_size_gb")
+@rule("backend", "nodes", "volume", "volume_size_gb")
 def _storage_is_within_its_limits(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
     yield from _too_much_storage(request, defaults.limits)
 
@@ -191,6 +202,8 @@ def _forbidden_types(request: JobRequest, limits: SpendingLimits) -> Iterator[Pr
 def _too_much_storage(request: JobRequest, limits: SpendingLimits) -> Iterator[Problem]:
     on_ec2 = request.backend == "ec2"
     size = request.volume_or_default.size_gb if on_ec2 else request.volume_size_gb
+    if request.several_nodes is not None and request.volume is None:
+        return  # Their root disks are the deployment's own.
     if limits.volume_size_limit_gb is not None and size > limits.volume_size_limit_gb:
         yield Problem(
             field="volume.size_gb" if on_ec2 else "volume_size_gb",
@@ -272,7 +285,7 @@ def spending_warnings(request: JobRequest, deployment: DeploymentDefaults) -> It
     price = price_of(types_of(request), prices=deployment.prices)
     if price is None:
         return
-    on_demand_usd = request.seconds_on_demand / 3_600 * price * request.instance_count
+    on_demand_usd = request.seconds_on_demand / 3_600 * price * request.hosts
     # Without `work` or a deadline, max_run is a limit: how long the training takes is not known.
     work_is_known = request.deadline is not None or (request.capacity == "on-demand" and request.work is not None)
     if work_is_known and request.max_cost is not None and request.max_cost < on_demand_usd:

@@ -208,7 +208,7 @@ def read_stuck(value: object) -> object:
     return {"after": value} if isinstance(value, int | float | str) and not isinstance(value, bool) else value
 
 
-@rule("stuck", "max_run", "instance_count")
+@rule("stuck", "max_run", "instance_count", "backend", "nodes")
 def _hangs_can_be_seen(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.stuck is None:
         return
@@ -219,12 +219,12 @@ def _hangs_can_be_seen(request: JobRequest, _defaults: DeploymentDefaults) -> It
             problem=f"is longer than max_run ({format_duration(request.max_run)}), so no job lives to see it",
             fix="Give less, for example 30m, or remove stuck.",
         )
-    if request.stuck.restart and request.instance_count > 1:
+    if request.stuck.restart and request.hosts > 1:
         yield Problem(
             field="stuck.restart",
             found="true",
-            problem=f"is given with instance_count: {request.instance_count}: the commands of several instances wait "
-            "for each other, and one of them cannot be started again alone",
+            problem=f"is given with {request.hosts} instances: the commands of several instances wait for each other, "
+            "and one of them cannot be started again alone",
             fix="Write `stuck: 30m`, which sends a notification. Stop and resume the run then.",
         )
     if request.stuck.at_most is not None and not request.stuck.restart:

@@ -33,7 +33,7 @@ _LINE_ENDS: Final = re.compile(r"[\r\n]+")
 _NUMBERS: Final = frozenset(
     {
         "total_steps", "seconds", "bytes", "seconds_left", "code", "exit_code", "script_failures", "uploaded_step",
-        "in_a_row", "restarts", "at_most",
+        "in_a_row", "restarts", "at_most", "hosts",
     }
 )  # fmt: skip
 _TEXTS: Final = frozenset(
@@ -132,6 +132,12 @@ class JobEventKind(StrEnum):
     INSTANCE_LEAVING = "instance-leaving"
     INSTANCE_LEFT = "instance-left"
     """It has let go of everything."""
+    WORLD_BEGAN = "world-began"
+    """`hosts` nodes of the run train together from now on, from `step` or from the beginning."""
+    NODE_JOINED = "node-joined"
+    """The node `instance` is connected with the leader."""
+    NODE_LEFT = "node-left"
+    """It is not any more, for the `reason`."""
     INSTANCE_SCRIPT_FAILED = "instance-script-failed"
     """The script failed and is started again."""
     INSTANCE_FINISHED = "instance-finished"

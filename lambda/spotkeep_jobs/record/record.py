@@ -64,7 +64,7 @@ UtcTime: TypeAlias = Annotated[
 ]
 Capacity: TypeAlias = Literal["spot", "on-demand"]
 BackendName: TypeAlias = Literal["sagemaker", "ec2"]
-"""The service that runs a job, as a SageMaker training job or an EC2 fleet of one instance."""
+"""The service that runs a job, as a SageMaker training job or an EC2 fleet."""
 MetricName: TypeAlias = Annotated[str, AtMost(100)]
 Kinds: TypeAlias = Annotated[tuple[NotificationKind, ...], AtMost(len(NotificationKind))]
 Goal: TypeAlias = Literal["minimize", "maximize"]
@@ -194,7 +194,9 @@ class JobUsage(Record):
     """
 
     instance_count: int
-    """The number of instances of the job, such as 2."""
+    """The number of instances of the job, such as 2. Of a run with nodes the most that it may have."""
+    instance_seconds: float | None = None
+    """Seconds that the nodes of a run worked, added up. None where `instance_count` of them worked all the time."""
     billable_seconds: float | None
     """BillableTimeInSeconds. None when SageMaker gives none, as for a job that never launched."""
     training_seconds: float | None
@@ -215,6 +217,13 @@ class JobUsage(Record):
     """ResourceRetainedBillableTimeInSeconds, the time that the job's warm pool waited. Set when the pool is over."""
     charges: Charges | None = None
     """The cost of an attempt on a fleet, in the prices of the market. None for another backend."""
+
+    @property
+    def instances(self) -> float:
+        """The number of instances that worked at a time. Of a run with nodes it is the mean."""
+        if self.instance_seconds is None or not self.training_seconds:
+            return self.instance_count
+        return self.instance_seconds / self.training_seconds
 
 
 class Progress(Record):
@@ -399,7 +408,7 @@ class Place(Record):
     instance_type: Id
     """The first type that the job names, then the type that it got, such as `ml.g5.xlarge`."""
     instance_count: int = 1
-    """The number of instances."""
+    """The number of instances. Of a run with nodes the most that it may have."""
 
 
 class PhaseSpan(Record):
@@ -624,6 +633,15 @@ class Volume(Record):
     """True when only a person deletes it. It is the user's, or has data that is not in S3."""
 
 
+class Nodes(Record):
+    """The nodes of a run on EC2, as its leader last wrote them. The controller copies them from the fleet record."""
+
+    connected: int
+    """The number of nodes that are connected with the leader, itself included, such as 3."""
+    in_world: int
+    """The number of nodes that train together, such as 2. 0 while they wait for others, with all steps saved."""
+
+
 class Run(WithEnding):
     """The run item, with the user's request and the state of the run.
 
@@ -682,6 +700,8 @@ class Run(WithEnding):
     """True when most of its max_cost is spent, and the timeline has an entry about it. The controller writes it."""
     volume: Volume | None = None
     """The volume of a run on EC2, once there is one. The controller writes it."""
+    nodes: Nodes | None = None
+    """The nodes of a run on EC2, once one has come. None for a run of one instance. The controller writes it."""
     training_job: Id | None = None
     """The name of the newest training job that AWS Batch made for a run in a queue, and that had instances."""
     waits_because: Words | None = None
@@ -711,6 +731,18 @@ class Run(WithEnding):
     """The validated job document, from the launcher. A resume may change it. Empty in an adopted run."""
     version: int = 0
     """The number of changes, from 0. The table adds one at each write."""
+
+    @property
+    def node_range(self) -> tuple[int, int] | None:
+        """The fewest and the most nodes that train together. None for a run that has at most one instance on EC2."""
+        nodes = self.request.get("nodes")
+        return (nodes["min"], nodes["max"]) if nodes is not None and nodes["max"] > 1 else None
+
+    @property
+    def instances(self) -> str:
+        """The number of its instances in words, such as `1`, or `2 to 8` of a run with nodes."""
+        least, most = self.node_range or (self.place.instance_count, self.place.instance_count)
+        return f"{most}" if least == most else f"{least} to {most}"
 
     @property
     def paused_at_step(self) -> int | None:

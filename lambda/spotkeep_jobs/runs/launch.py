@@ -354,7 +354,7 @@ class NewAttempts:
                 queue=queue,
                 capacity=job.fallback.capacity,
                 instance_type=job.fallback.instance_types[0],
-                instance_count=request.instance_count,
+                instance_count=request.hosts,
             ),
             created_at=now,
             job_request=job_request,

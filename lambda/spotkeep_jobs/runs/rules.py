@@ -531,9 +531,10 @@ def hold_to_max_cost(facts: JobFacts) -> RuleResult:
     if not ends and job.phase is not JobPhase.UPLOADING and cost.usd >= last_usd:
         text = f"max_cost ({request.max_cost:.2f} USD) is spent: its job is asked to end, and saves first"
         if attempt.place.backend == "ec2":
+            saves = "Its instance saves first" if request.several_nodes is None else "Its nodes save first"
             text = (
                 f"max_cost ({request.max_cost:.2f} USD) is spent: {cost.usd:.2f} USD so far{_behind(cost.remark)}, and "
-                "the rest is kept for its end. Its instance saves first"
+                f"the rest is kept for its end. {saves}"
             )
         entry = TimelineEntry(run=near.run.run, attempt=attempt.attempt, at=now, kind=TimelineKind.MAX_COST, text=text)
         ended = attempt.to_end(EndReason.MAX_COST, text=text, at=now)
@@ -590,10 +591,11 @@ def _until_gone_usd(facts: JobFacts, cost: LiveCost) -> float:
 
 
 def _most_usd_per_hour(facts: JobFacts) -> float:
-    """Return the most that a fleet may cost in an hour, in US dollars, with its storage."""
+    """Return the most that a fleet may cost in an hour, in US dollars, with all its nodes and its storage."""
     request, attempt = facts.request, facts.attempt
     usd_per_hour = 0.0 if request is None else price_of(request.types, prices=facts.deployment.prices) or 0.0
     if request is not None and attempt.place.capacity == "spot" and request.max_price is not None:
         usd_per_hour = min(usd_per_hour, request.max_price)
     so_far = facts.job.cost_so_far
-    return usd_per_hour + (0.0 if so_far is None else so_far.storage_usd_per_hour)
+    hosts = 1 if request is None else request.hosts
+    return hosts * usd_per_hour + (0.0 if so_far is None else so_far.storage_usd_per_hour)

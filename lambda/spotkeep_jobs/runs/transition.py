@@ -228,6 +228,7 @@ def _with_attempt(facts: JobFacts, attempt: Attempt) -> Run:
         quota_wait=None,
         place=attempt.place,
         volume=job.volume or run.volume,
+        nodes=job.nodes,
         training_job=attempt.training_jobs.listed[-1].name if attempt.training_jobs.listed else None,
         waits_because=job.waits_because,
         instance_time=instance_time(job),
@@ -323,7 +324,7 @@ def show_phases(facts: JobFacts, *, positions: range) -> tuple[list[TimelineEntr
         )
         asked = facts.run.notify
         if phase.phase is JobPhase.INTERRUPTED and NotificationKind.INTERRUPTED in asked:
-            notifications.append(interruption_notification(moment, error_of_aws=phase.error_of_aws))
+            notifications.append(interruption_notification(moment, error_of_aws=phase.error_of_aws, lost=phase.detail))
         elif interrupted and NotificationKind.RESUMED in asked:
             away = phase.started_at - interrupted.started_at
             notifications.append(resume_notification(moment, away_seconds=away.total_seconds()))

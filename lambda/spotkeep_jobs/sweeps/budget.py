@@ -270,4 +270,4 @@ def _usd_of(spending: Spending | None, *, at: datetime) -> float:
 def usd_per_second(request: JobRequest, *, prices: Mapping[str, float]) -> float:
     """Return the cost of a trial while it has instances, on the dearest types that it may use."""
     price = price_of(types_of(request), prices=prices) or 0.0
-    return request.instance_count * price / _SECONDS_PER_HOUR
+    return request.hosts * price / _SECONDS_PER_HOUR

@@ -32,6 +32,13 @@ _ACCELERATORS: Final[tuple[tuple[re.Pattern[str], dict[str, Any]], ...]] = (
 )
 """The makers of the families' accelerators. The number of accelerators does not follow from a family's name."""
 _NEVER_ON_SPOT: Final = re.compile(r"(mac|u-|u7i|hpc)")
+_WITH_EFA: Final = re.compile(
+    r"(g4dn|g5|g6e?|gr6)\.(8|12|16|24|48)xlarge|p3dn\.24xlarge|p4de?\.24xlarge|p5\w*\.(4|48)xlarge|p6-\w+\.\w+"
+    r"|trn1n?\.32xlarge|trn2\w*\.\w+|dl1\.24xlarge|c5n\.(9|18)xlarge|c[67]gn\.16xlarge"
+)
+"""Types with an Elastic Fabric Adapter, of those that train. The others with one are the largest sizes of families."""
+_NEVER_IN_CLUSTERS: Final = re.compile(r"t\d|mac|m7i-flex|c7i-flex")
+"""Families that a cluster placement group does not take."""
 
 
 _PRODUCT = "Linux/UNIX"
@@ -60,6 +67,10 @@ def described(name: str) -> dict[str, Any]:
         "SupportedUsageClasses": ["on-demand", *([] if _NEVER_ON_SPOT.match(family) else ["spot"])],
         "SupportedRootDeviceTypes": ["ebs"],
         "BareMetal": bare_metal,
+        "NetworkInfo": {"EfaSupported": _WITH_EFA.fullmatch(name) is not None},
+        "PlacementGroupInfo": {
+            "SupportedStrategies": [*([] if _NEVER_IN_CLUSTERS.match(family) else ["cluster"]), "partition", "spread"]
+        },
         "ProcessorInfo": {"SupportedArchitectures": ["arm64" if _GRAVITON.fullmatch(family) else "x86_64"]},
         "EbsInfo": {"EncryptionSupport": "supported", "NvmeSupport": "required" if nitro else "unsupported"},
     }

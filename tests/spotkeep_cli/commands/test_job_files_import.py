@@ -251,6 +251,21 @@ def test_a_task_of_skypilot_becomes_a_job_file_as_the_page_shows_it(
     assert [line.rstrip() for line in result.stdout.splitlines()] == shown.splitlines()
 
 
+def test_a_task_may_become_nodes_of_a_fleet(spotkeep: Any, tmp_path: Path) -> None:
+    (tmp_path / "task.yaml").write_text(SKYPILOT)
+    output = tmp_path / "job.yaml"
+    result = spotkeep("import", str(tmp_path / "task.yaml"), "--backend", "ec2", "-o", str(output))
+    assert result.exit_code == ExitCode.DONE, result.stderr
+    document = yaml.safe_load(output.read_text())
+    assert (document["backend"], document["nodes"], document["instance_types"]) == ("ec2", 2, ["p4d.24xlarge"])
+
+
+def test_only_a_task_becomes_nodes_of_a_fleet(spotkeep: Any, tmp_path: Path) -> None:
+    result = spotkeep("import", "request.json", "--backend", "ec2", "-o", str(tmp_path / "job.yaml"), columns=400)
+    assert result.exit_code == ExitCode.USAGE
+    assert "--backend ec2 is for tasks" in result.stderr
+
+
 @pytest.mark.parametrize("content", ["[]", "name: x\ncommand: python a.py\n", "type: service\n", "a: [", "{}"])
 def test_other_yaml_is_refused(spotkeep: Any, tmp_path: Path, content: str) -> None:
     (tmp_path / "request.yaml").write_text(content)

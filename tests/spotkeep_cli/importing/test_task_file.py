@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from spotkeep_cli.importing.task_file import import_task
 from spotkeep_cli.importing.training_job import ImportedJob
+from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
 from spotkeep_jobs.document.request import validate
 
 
-def imported(text: str) -> tuple[dict[str, Any], dict[str, str]]:
-    job = import_task(yaml.safe_load(text), name="task")
+def imported(text: str, backend: Any = "sagemaker") -> tuple[dict[str, Any], dict[str, str]]:
+    job = import_task(yaml.safe_load(text), name="task", backend=backend)
     return job.fields, {each.field: each.why for each in job.left_out}
 
 
@@ -68,6 +69,39 @@ def test_a_task_of_dstack_on_several_nodes_starts_the_same_ranks() -> None:
         "environment": {"NCCL_DEBUG": "INFO"},
     }  # fmt: skip
     assert set(left_out) == {"commands", "python", "env.WANDB_API_KEY", "resources.shm_size"}
+
+
+SKYPILOT_ON_TWO = """
+num_nodes: 2
+resources: {accelerators: "A100:8", use_spot: true, disk_size: 200}
+run: torchrun --nnodes=$SKYPILOT_NUM_NODES --node_rank=$SKYPILOT_NODE_RANK train.py
+"""
+DSTACK_ON_TWO = """
+type: task
+nodes: 2
+instance_types: [p5.48xlarge, p4d.24xlarge]
+resources: {disk: 200GB}
+spot_policy: spot
+commands: ["torchrun --nnodes=$DSTACK_NODES_NUM --node-rank=$DSTACK_NODE_RANK train.py"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("task", "types"),
+    [(SKYPILOT_ON_TWO, ["p4d.24xlarge"]), (DSTACK_ON_TWO, ["p5.48xlarge", "p4d.24xlarge"])],
+)
+def test_on_ec2_the_nodes_of_a_task_are_those_of_a_fleet(task: str, types: list[str]) -> None:
+    fields, _ = imported(task, "ec2")
+    accepted = validate(
+        {**fields, "source": None}, defaults=DeploymentDefaults(fleet_instance_types=("g5.xlarge",))
+    ).accepted()
+    assert (accepted.hosts, accepted.types, accepted.volume_or_default.size_gb) == (2, tuple(types), 200)
+    assert {"instance_count", "volume_size_gb"}.isdisjoint(fields)
+
+
+def test_nodes_that_would_not_know_of_each_other_are_refused_by_the_doctor() -> None:
+    fields, _ = imported("num_nodes: 2\nrun: echo $SKYPILOT_NODE_RANK\nresources: {instance_type: g5.xlarge}", "ec2")
+    assert [each.field for each in validate(fields).problems] == ["distributed"]
 
 
 @pytest.mark.parametrize(
@@ -154,10 +188,12 @@ FIELDS = st.sampled_from(
 
 
 @given(
-    task=st.dictionaries(FIELDS, VALUES, max_size=6), kind=st.sampled_from([{"type": "task"}, {"run": "python a.py"}])
+    task=st.dictionaries(FIELDS, VALUES, max_size=6),
+    kind=st.sampled_from([{"type": "task"}, {"run": "python a.py"}]),
+    backend=st.sampled_from(["sagemaker", "ec2"]),
 )
-def test_whatever_a_task_holds_it_is_taken_or_named(task: dict[Any, Any], kind: dict[str, str]) -> None:
-    job = import_task({**task, **kind}, name="task")
+def test_whatever_a_task_holds_it_is_taken_or_named(task: dict[Any, Any], kind: dict[str, str], backend: Any) -> None:
+    job = import_task({**task, **kind}, name="task", backend=backend)
     assert isinstance(job, ImportedJob)
     assert yaml.safe_load(job.as_job_file()) == job.fields
     validate(job.fields)

@@ -125,6 +125,27 @@ def test_the_fleets_of_a_run_that_goes_on_demand_by_itself_are_shown_in_their_or
     assert "m6i.large, spot, 2 EC2 fleets of one instance: runs 2 to 3, for up to 1h of waiting then m5.large" in some
 
 
+def test_nodes_are_shown_with_their_wait_and_network_and_all_of_them_are_paid_for(tmp_path: Path) -> None:
+    job = "name: first\ncommand: python train.py\nbackend: ec2\ninstance_types: [m5.large]\ndistributed: torchrun\n"
+    facts = {"fleet_instance_types": ("m5.large",), "prices": {"m5.large": 0.1}}
+    some = " ".join(shown(tmp_path, f"{job}nodes: {{min: 2, max: 8}}\nmax_run: 10h\n", **facts).split())
+    assert "runs on m5.large, spot, an EC2 fleet of 2 to 8 nodes in one zone" in some
+    assert "on each of 2 to 8 instances" in some
+    assert "nodes wait up to 10m for 2 of them, on the bill; then another zone or type is tried" in some
+    of_eight = {"max_run": 36_000, "instance_count": 1, "nodes": {"min": 2, "max": 8}}
+    assert cost_ceiling_usd(of_eight, usd_per_hour=0.1, now=NOON) == pytest.approx(8.0)
+    assert "volume" not in some
+    network = "network: {placement: cluster, efa: true}\nnodes_wait: 30m\nvolume: {size_gb: 300}\nmax_cost: 5\n"
+    two = " ".join(shown(tmp_path, f"{job}nodes: 2\nruns: 2\n{network}", **facts).split())
+    assert "spot, 2 EC2 fleets of 2 nodes in one zone" in two
+    assert "2, independent: each with its own fleet of nodes and checkpoints" in two
+    assert "wait up to 30m for the rest, on the bill" in two
+    assert "in a cluster placement group" in two
+    assert "with an Elastic Fabric Adapter each" in two
+    assert "300 GiB of root disk each, deleted with their nodes" in two
+    assert "at most $5.00 with root disks (max_cost), and the run ends before" in two
+
+
 def test_an_algorithm_and_the_kind_of_its_data_are_shown(tmp_path: Path) -> None:
     mounted = "more: {fsx: fs-0123456789abcdef0, path: /m/a}, rest: {efs: fs-0123456789abcdef0, path: /, access: rw}"
     channels = f"channels: {{train: {{uri: s3://data/train/, content_type: text/csv}}, {mounted}}}"

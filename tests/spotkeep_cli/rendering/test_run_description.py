@@ -11,7 +11,8 @@ from rich.console import Console
 from spotkeep_cli.rendering.run_description import RunStory, bill, run_description
 from spotkeep_cli.rendering.run_page import run_page
 from spotkeep_jobs.record.fields import with_changes
-from spotkeep_jobs.record.record import CountedCost, Hangs
+from spotkeep_jobs.record.record import CountedCost, Hangs, Nodes
+from spotkeep_jobs.record.states import RunState
 from tests.html import Parsed
 
 NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -53,6 +54,39 @@ def test_the_saving_is_a_ceiling_where_the_repeated_work_is_unknown(make: Any) -
     assert "on demand, clean at most 10m 40s ($0.04) saved at most 62%, 6m 40s ($0.03)" in text
     nothing = make.cost(redone_steps=None, redone_seconds=None, saved_percent=None)
     assert "saved at most" not in " ".join(printed(make.completed(cost=nothing)).split())
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        (None, "0 of 4 nodes are there, and train when there are 2"),
+        (Nodes(connected=1, in_world=0), "1 of 4 nodes are there, and train when there are 2"),
+        (Nodes(connected=3, in_world=3), "3 of 4 nodes train"),
+        (Nodes(connected=4, in_world=3), "3 of 4 nodes train, 1 waits to join"),
+        (Nodes(connected=4, in_world=2), "2 of 4 nodes train, 2 wait to join"),
+    ],
+)
+def test_the_nodes_of_a_run_are_shown_while_it_lives(make: Any, nodes: Nodes | None, said: str) -> None:
+    request = {"name": "digits", "backend": "ec2", "nodes": {"min": 2, "max": 4}}
+    place = {"backend": "ec2", "instance_type": "g5.xlarge", "instance_count": 4}
+    run = make.run("digits-1", request=request, nodes=nodes, interruptions=1, started_at=NOON, **place)
+
+    def shown(run: Any) -> tuple[str, str]:
+        story = RunStory(run=run, attempts=[], timeline=[], metrics=None, plan=None, page=None)
+        console = Console(width=120)
+        with console.capture() as captured:
+            console.print(run_description(story, now=NOON, width=120))
+        page = Parsed(run_page(story, now=NOON, steps=[], footer="")).text
+        return " ".join(captured.get().split()), " ".join(page.split())
+
+    described, page = shown(run)
+    assert f"now {said}" in described
+    assert f"It lost a node once. Now {said}." in page
+    assert "2 to 4 x g5.xlarge, spot" in described
+    assert "lost a node once" in described
+    assert "volume" not in described
+    for ended in shown(with_changes(run, state=RunState.COMPLETED, ended_at=NOON)):
+        assert said not in ended
 
 
 def test_a_run_at_work_with_a_max_cost_shows_its_cost_so_far(make: Any) -> None:

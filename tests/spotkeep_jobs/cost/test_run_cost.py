@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spotkeep_jobs.cost.run_cost import bill, usage_of
 from spotkeep_jobs.progress.job_log import Extent, JobLog
-from spotkeep_jobs.record.record import Attempt, Cost, JobUsage
+from spotkeep_jobs.record.record import Attempt, Charges, Cost, JobUsage
 
 PRICES = {"ml.m5.xlarge": 0.36}
 
@@ -70,6 +70,27 @@ class TestTheBill:
         assert four.billed_seconds == 4 * one.billed_seconds
         assert four.saved_usd == pytest.approx(4 * (one.saved_usd or 0))
         assert four.waited_seconds == one.waited_seconds
+
+    @given(
+        nodes=st.integers(1, 64),
+        part=st.floats(0, 1),
+        redone=st.floats(0, 500),
+        overhead=st.floats(0, 500),
+    )
+    def test_nodes_count_for_the_time_that_each_worked(
+        self, make: Any, nodes: int, part: float, redone: float, overhead: float
+    ) -> None:
+        """A node that came late, or was lost, is in the bill and in the clean run for its own time alone."""
+        seconds = 1000.0 + (nodes - 1) * 1000.0 * part
+        charges = Charges(instance_seconds=seconds, instances_usd=seconds * 0.5 / 3600, on_demand_usd=seconds / 3600)
+        repeated = {"redone_seconds": redone, "restart_overhead_seconds": overhead, "billable_seconds": None}
+        cost = billed(make, usage(instance_count=nodes, instance_seconds=seconds, charges=charges, **repeated))
+        mean = seconds / 1000.0
+        assert cost.training_seconds == pytest.approx(seconds, abs=0.001)
+        assert cost.clean_on_demand_seconds == pytest.approx((1000.0 - redone - overhead) * mean, abs=0.001)
+        assert cost.redone_seconds == pytest.approx(redone * mean, abs=0.001)
+        assert cost.billed_usd == pytest.approx(seconds * 0.5 / 3600, abs=1e-5)
+        assert cost.saved_usd == pytest.approx((cost.clean_on_demand_usd or 0) - (cost.billed_usd or 0), abs=1e-5)
 
     def test_attempts_add_up(self, make: Any) -> None:
         cost = billed(make, usage(), usage(redone_steps=5, redone_seconds=100.0))

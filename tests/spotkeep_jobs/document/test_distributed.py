@@ -77,7 +77,7 @@ def test_the_ranks_of_a_job_stand_in_its_spec(given_field: Any, ranks: Ranks | N
          "distributed.processes", "Remove one of the two"),
         ({"distributed": "torchrun", "command": None}, "distributed", "has no effect without a command"),
         ({"distributed": "torchrun", "backend": "ec2", "instance_count": 2, "instance_types": ["g5.xlarge"]},
-         "instance_count", "a run on EC2 has one instance"),
+         "instance_count", "Write nodes: for instances that train together"),
         ({"distributed": "torchrun", "instance_count": 2, "stuck": {"after": "30m", "restart": True}},
          "stuck.restart", "wait for each other"),
         ({"distribution": {"torch_distributed": {"enabled": True}}}, "distribution", "Did you mean `distributed`?"),

@@ -838,7 +838,7 @@ def test_a_limit_for_a_training_that_hangs() -> None:
         ({"stuck": {"after": "1m", "restart": True, "at_most": 21}}, "stuck.at_most", "20"),
         ({"stuck": {"after": "1m", "restart": "yes"}}, "stuck.restart", "true or false"),
         ({"stuck": "2h", "max_run": "1h"}, "stuck.after", "is longer than max_run (1h)"),
-        ({"stuck": {"after": 60, "restart": True}, "instance_count": 2}, "stuck.restart", "instance_count: 2"),
+        ({"stuck": {"after": 60, "restart": True}, "instance_count": 2}, "stuck.restart", "2 instances"),
         ({"stuck": {"after": "1m", "at_most": 2}}, "stuck.at_most", "is given without restart: true"),
     ],
 )

@@ -21,6 +21,7 @@ from spotkeep_jobs.notifications.texts.composition import (
 from spotkeep_jobs.notifications.texts.endings import ending_notification
 from spotkeep_jobs.notifications.texts.on_the_way import (
     interruption_notification,
+    long_wait_notification,
     max_cost_near_notification,
     next_fallback_notification,
     queue_blocked_notification,
@@ -159,6 +160,11 @@ def moment(make: Any, **fields: Any) -> Moment:
     return Moment(**facts | {"happened_at": make.noon, "created_at": make.noon} | fields)
 
 
+def nodes_of_a_run(least: int) -> dict[str, Any]:
+    request = {"name": "digits", "backend": "ec2", "nodes": {"min": least, "max": 4}}
+    return {"backend": "ec2", "instance_type": "g5.xlarge", "instance_count": 4, "request": request}
+
+
 class TestTheWords:
     @pytest.mark.parametrize("story", STORIES)
     def test_of_every_ending(self, make: Any, story: str, snapshot: SnapshotAssertion) -> None:
@@ -176,6 +182,28 @@ class TestTheWords:
 
     def test_of_an_interruption_by_an_error_of_sagemakers_own(self, make: Any, snapshot: SnapshotAssertion) -> None:
         assert as_mail(interruption_notification(moment(make), error_of_aws=True)) == snapshot
+
+    @pytest.mark.parametrize("least", [1, 2, 4])
+    def test_of_a_node_that_is_lost(self, make: Any, least: int, snapshot: SnapshotAssertion) -> None:
+        lost = "i-0a1b2c3d4e5f60718, g5.xlarge in us-east-1a"
+        run = make.run(**nodes_of_a_run(least))
+        assert as_mail(interruption_notification(moment(make, run=run, nth=2), lost=lost)) == snapshot
+        assert "capacity again" not in resume_notification(moment(make, run=run), away_seconds=40).body
+
+    def test_of_the_end_of_a_run_with_nodes(self, make: Any, snapshot: SnapshotAssertion) -> None:
+        cost = COST.model_copy(
+            update={"aws_saved_percent": None, "root_volume_gb_hours": 80.0, "root_volume_usd": 0.01}
+        )
+        run = ended_run(make, EndReason.COMPLETED, output_uri=MODEL, cost=cost, **nodes_of_a_run(2))
+        assert as_mail(of_ending(run, make)) == snapshot
+
+    @pytest.mark.parametrize("least", [1, 2, 4])
+    def test_a_wait_for_nodes_is_not_said_to_be_free(self, make: Any, least: int) -> None:
+        run = make.run(**nodes_of_a_run(least))
+        waits = long_wait_notification(moment(make, run=run), waited_seconds=7200, because=None)
+        said = " ".join(waits.body.split())
+        assert "Nodes that wait for others are billed." in said
+        assert f"waiting for {run.instances} x spot g5.xlarge, all in one zone" in said
 
     def test_of_a_queue_that_it_blocks(self, make: Any, snapshot: SnapshotAssertion) -> None:
         run = make.run(queue=QueuePlace(queue="gpu", share="vision", priority=0), capacity="on-demand")

@@ -64,9 +64,17 @@ def test_the_launcher_asks_for_types_and_for_what_its_ami_runs_on(ec2: Ec2) -> N
     api = Ec2Api(lambda: ec2.client)
     assert api.instance_types(["g5g.xlarge", "no.such"]) == (
         InstanceTypeFacts(
-            name="g5g.xlarge", nvme_volumes=True, spot=True, architectures=("arm64",), accelerators=("NVIDIA GPUs",)
+            name="g5g.xlarge",
+            nvme_volumes=True,
+            spot=True,
+            architectures=("arm64",),
+            accelerators=("NVIDIA GPUs",),
+            efa=False,
+            in_clusters=True,
         ),
     )
+    network = {each.name: (each.efa, each.in_clusters) for each in api.instance_types(["p4d.24xlarge", "t3.large"])}
+    assert network == {"p4d.24xlarge": (True, True), "t3.large": (False, False)}
     asked = ["g4ad.xlarge", "trn1.2xlarge", "dl1.24xlarge", "m5.large"]
     assert {each.name: each.accelerators for each in api.instance_types(asked)} == {
         "g4ad.xlarge": ("AMD GPUs",),

@@ -334,6 +334,7 @@ def _can_work(found: InstanceTypeFacts, request: JobRequest, facts: MarketFacts)
             fix="Choose another type, or capacity: on-demand.",
         )
     yield from _driven(found, facts.ami)
+    yield from _connected(found, request)
     made_for = facts.ami.architecture
     if made_for is not None and found.architectures and made_for not in found.architectures:
         yield Problem(
@@ -341,6 +342,25 @@ def _can_work(found: InstanceTypeFacts, request: JobRequest, facts: MarketFacts)
             found=found.name,
             problem=f"has {' or '.join(found.architectures)} processors, and the deployment's AMI is for {made_for}",
             fix=f"Choose a type for {made_for}, or deploy with an AMI for this one (the setting instance_ami).",
+        )
+
+
+def _connected(found: InstanceTypeFacts, request: JobRequest) -> Iterator[Problem]:
+    network = request.network
+    if network is not None and network.efa and found.efa is False:
+        yield Problem(
+            field="network.efa",
+            found=found.name,
+            problem="has no Elastic Fabric Adapter, so EC2 would launch no node of it",
+            fix="Choose types that have one, which are the larger sizes of some families (`aws ec2 "
+            "describe-instance-types --filters Name=network-info.efa-supported,Values=true`), or remove efa.",
+        )
+    if network is not None and network.placement is not None and found.in_clusters is False:
+        yield Problem(
+            field="network.placement",
+            found=found.name,
+            problem="is a type that no cluster placement group takes",
+            fix="Choose another type, or remove placement.",
         )
 
 

@@ -268,6 +268,8 @@ class Ec2Api:
                 spot="spot" in found.get("SupportedUsageClasses", ()),
                 architectures=tuple(found.get("ProcessorInfo", {}).get("SupportedArchitectures", ())),
                 accelerators=_accelerators(found),
+                efa=found.get("NetworkInfo", {}).get("EfaSupported"),
+                in_clusters=_in_clusters(found.get("PlacementGroupInfo", {}).get("SupportedStrategies")),
             )
             for found in self._pages("describe_instance_types", "InstanceTypes", Filters=wanted)
         )
@@ -535,6 +537,10 @@ def _said(description: str) -> str:
     except ValueError:
         return description
     return ""
+
+
+def _in_clusters(strategies: Sequence[str] | None) -> bool | None:
+    return None if strategies is None else "cluster" in strategies
 
 
 def _accelerators(described: Mapping[str, Any]) -> tuple[str, ...]:

@@ -217,6 +217,8 @@ class InstanceTypeFacts:
         spot: True where AWS sells it on spot.
         architectures: The architectures of its processors, such as `x86_64` or `arm64`.
         accelerators: Its other devices that need a driver, in words, such as `NVIDIA GPUs` or `AWS Neuron devices`.
+        efa: True where it may have an Elastic Fabric Adapter. None where EC2 does not say it.
+        in_clusters: True where a cluster placement group takes it. None where EC2 does not say it.
     """
 
     name: str
@@ -224,6 +226,8 @@ class InstanceTypeFacts:
     spot: bool
     architectures: tuple[str, ...]
     accelerators: tuple[str, ...] = ()
+    efa: bool | None = None
+    in_clusters: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,9 +38,12 @@ def facts_of(run: Run) -> list[str]:
     if cost is None:
         service = "EC2" if run.place.backend == "ec2" else "SageMaker"
         return lines + fact_line("Cost", f"not known: {service} does not say any more what the job used.")
-    machines = f"{run.place.instance_count} x {run.place.instance_type}, {run.place.capacity}"
+    machines = f"{run.instances} x {run.place.instance_type}, {run.place.capacity}"
     if cost.training_seconds:
-        trained = spoken_duration(cost.training_seconds / run.place.instance_count)
+        # Nodes come and go, so the time of a run with nodes is that of all of them together.
+        together = "" if run.node_range is None else " of node time"
+        instances = 1 if run.node_range is not None else run.place.instance_count
+        trained = spoken_duration(cost.training_seconds / instances) + together
         attempts = "" if run.attempt == 1 else f", in {run.attempt} attempts"
         lines += fact_line("Ran", f"{trained} on {machines}{attempts}")
     else:
@@ -61,6 +64,8 @@ def facts_of(run: Run) -> list[str]:
 
 def _interruptions(run: Run, cost: Cost) -> str:
     how_often = {0: "never", 1: "once"}.get(run.interruptions, f"{run.interruptions} times")
+    if run.node_range is not None and run.interruptions:
+        how_often = f"{how_often}, by the loss of a node"
     if cost.redone_steps is None:
         return f"{how_often}; how many steps were trained twice is not known"
     if not cost.redone_steps:

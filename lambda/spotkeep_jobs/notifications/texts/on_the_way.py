@@ -16,18 +16,21 @@ from spotkeep_jobs.notifications.texts.composition import (
 from spotkeep_jobs.notifications.texts.endings import goes_on, resumable
 from spotkeep_jobs.progress.job_log import Hang
 from spotkeep_jobs.progress.progress import Freshness
-from spotkeep_jobs.record.record import Attempt, Notification
+from spotkeep_jobs.record.record import Attempt, Notification, Run
 from spotkeep_jobs.record.states import NotificationKind
 
 
-def interruption_notification(moment: Moment, *, error_of_aws: bool = False) -> Notification:
-    """Compose the notification that a run lost its capacity and waits for new.
+def interruption_notification(moment: Moment, *, error_of_aws: bool = False, lost: str = "") -> Notification:
+    """Compose the notification that a run lost its capacity, or a node of it, and waits for new.
 
     Args:
         moment: The moment of the loss.
         error_of_aws: True for an error of SageMaker's own. SageMaker then starts the job again.
+        lost: The instance that is lost, as EC2 names it, with its type and zone. Empty where the backend names none.
     """
     run = moment.run
+    if run.node_range is not None:
+        return _lost_node(moment, run.node_range[0], lost=lost)
     in_attempt = f" in attempt {moment.attempt}" if moment.attempt > 1 else ""
     taken, waits_for = "AWS took the capacity back.", "new capacity"
     if run.place.queue is not None:
@@ -50,6 +53,33 @@ def interruption_notification(moment: Moment, *, error_of_aws: bool = False) -> 
     )
 
 
+def _lost_node(moment: Moment, least: int, *, lost: str) -> Notification:
+    run = moment.run
+    which = f" ({lost})" if lost else ""
+    return compose(
+        moment,
+        kind=NotificationKind.INTERRUPTED,
+        subject="lost a node",
+        paragraphs=[
+            *wrapped(
+                f"Your run {run.name} lost one of its nodes{which} at {clock(moment.happened_at)}. "
+                f"There is nothing to do. {_the_others(run, least)} A node that comes in its place joins them."
+            ),
+            *wrapped(f"This was {ordinal(moment.nth)} interruption."),
+            *["", "Checkpoints", f"  {run.checkpoint_uri}"],
+        ],
+        commands=[(f"spotkeep describe {run.run}", "how many nodes train")],
+    )
+
+
+def _the_others(run: Run, least: int) -> str:
+    newest = "the newest step that is in S3 as a whole"
+    if least == run.place.instance_count:
+        return f"The others wait for another one, with all steps saved, and go on from {newest}."
+    fewer = f" With fewer than {least} they wait, with all steps saved." if least > 1 else ""
+    return f"The others go on from {newest}.{fewer}"
+
+
 def resume_notification(moment: Moment, *, away_seconds: float) -> Notification:
     """Compose the notification that a run has capacity again and trains.
 
@@ -58,13 +88,14 @@ def resume_notification(moment: Moment, *, away_seconds: float) -> Notification:
         away_seconds: From the interruption until then.
     """
     run = moment.run
+    again = "" if run.node_range is not None else "has capacity again and "
     return compose(
         moment,
         kind=NotificationKind.RESUMED,
         subject="trains again",
         paragraphs=[
             *wrapped(
-                f"Your run {run.name} has capacity again and trains since {clock(moment.happened_at)}, "
+                f"Your run {run.name} {again}trains since {clock(moment.happened_at)}, "
                 f"{spoken_duration(away_seconds)} after it was interrupted. There is nothing to do."
             ),
         ],
@@ -108,6 +139,12 @@ def long_wait_notification(moment: Moment, *, waited_seconds: float, because: st
     """
     run = moment.run
     where, why = f"{run.place.capacity} {run.place.instance_type}", "AWS has none to spare"
+    costs = "Waiting costs nothing."
+    if run.node_range is not None:
+        least = run.node_range[0]
+        where = f"{run.instances} x {where}, all in one zone"
+        why = f"no zone has {least} of them to spare" if least > 1 else why
+        costs = "Waiting costs nothing while there is no node. Nodes that wait for others are billed."
     if run.place.queue is not None:
         where = f"its turn in the queue {run.place.queue.queue} ({where})"
         why = f"other jobs have the instances of share {run.place.queue.share}"
@@ -119,7 +156,7 @@ def long_wait_notification(moment: Moment, *, waited_seconds: float, because: st
             *wrapped(
                 f"Your run {run.name} has been waiting for {where} for {spoken_duration(waited_seconds)} and waits on"
                 f"{'.' if because else f': {why}.'} With capacity it "
-                f"{goes_on(run) if moment.nth or moment.attempt > 1 else 'begins'}. Waiting costs nothing."
+                f"{goes_on(run) if moment.nth or moment.attempt > 1 else 'begins'}. {costs}"
             ),
             *quoted_reason(because),
         ],
@@ -306,7 +343,7 @@ def on_demand_notification(moment: Moment) -> Notification:
         paragraphs=[
             *wrapped(
                 f"Your run {run.name} trains on demand since {clock(moment.happened_at)}, on "
-                f"{run.place.instance_count} x {run.place.instance_type}, at the full price: "
+                f"{run.instances} x {run.place.instance_type}, at the full price: "
                 "there was no spot capacity for it. It will not be interrupted."
             ),
         ],

@@ -122,6 +122,26 @@ def test_accelerators_that_the_default_ami_has_no_driver_for_are_refused_and_an_
         assert "instance_ami" in problem.fix
 
 
+@pytest.mark.parametrize(
+    ("efa", "in_clusters", "refused"),
+    [
+        (True, True, []),
+        (None, None, []),
+        (False, True, ["network.efa"]),
+        (False, False, ["network.efa", "network.placement"]),
+    ],
+)
+def test_a_type_that_cannot_have_the_network_of_its_nodes_is_refused(
+    efa: bool | None, in_clusters: bool | None, refused: list[str]
+) -> None:
+    facts = MarketFacts(prices=(price(0.5),), types=(type_facts(efa=efa, in_clusters=in_clusters),))
+    nodes = {"nodes": 2, "distributed": "torchrun"}
+    assert [each.field for each in checked(facts, network={"efa": True, "placement": "cluster"}, **nodes).problems] == (
+        refused
+    )
+    assert checked(facts, **nodes).problems == ()
+
+
 def test_a_type_without_spot_is_refused_on_spot_and_taken_on_demand() -> None:
     facts = MarketFacts(prices=(), types=(type_facts(spot=False),))
     (problem,) = checked(facts).problems

@@ -1,0 +1,159 @@
+"""The nodes of a run on EC2, which are the instances that train together, and the network between them.
+
+A run with nodes is a sequence of worlds. Each world is torchrun on the nodes that are there. A node has no volume that
+follows the run. It trains on its root disk, and S3 has the checkpoints that all nodes share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from spotkeep_fleet.ranks import TORCHRUN
+from spotkeep_jobs.document.reading import DocumentModel, Rule, WholeNumber, excluded, outlined, rule, shown, wrong
+from spotkeep_jobs.document.times import DAY_SECONDS, DurationOf, format_duration
+from spotkeep_jobs.errors import Problem
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
+    from spotkeep_jobs.document.request import JobRequest
+
+MAX_NODES: Final = 64
+DEFAULT_NODES_WAIT_SECONDS: Final = 600
+NodesWait = Annotated[int, DurationOf(lowest=300, highest=DAY_SECONDS)]
+"""The controller reconciles every five minutes, so it could not keep a shorter wait."""
+
+
+def hosts_of(document: Mapping[str, Any]) -> int:
+    """Return the most instances that a run has at a time, of an accepted document as JSON."""
+    nodes = document.get("nodes") or {}
+    return max(int(document.get("instance_count") or 1), int(nodes.get("max", 1)))
+
+
+def hosts_in_words(document: Mapping[str, Any]) -> str:
+    """Return the number of instances of a run in words, such as `1` or `2 to 8`, of an accepted document as JSON."""
+    nodes = document.get("nodes")
+    return f"{hosts_of(document)}" if nodes is None else str(NodesRange.model_validate(nodes))
+
+
+def read_nodes(value: object) -> object:
+    """Turn a number alone into a range of that number."""
+    if isinstance(value, Mapping | DocumentModel):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_NODES:
+        return {"min": value, "max": value}
+    raise wrong(
+        f"is neither a whole number of 1 to {MAX_NODES} nor a range",
+        "Write a number, as 2, or a range, as {min: 2, max: 8}",
+    )
+
+
+class NodesRange(DocumentModel):
+    """The number of nodes that train together."""
+
+    min: WholeNumber = Field(ge=1, le=MAX_NODES, examples=[2])
+    """The fewest nodes that train, 1 to 64. With fewer the others wait, saved."""
+    max: WholeNumber = Field(ge=1, le=MAX_NODES, examples=[8])
+    """The nodes that the fleet asks for, 1 to 64."""
+
+    def __str__(self) -> str:
+        return f"{self.max}" if self.min == self.max else f"{self.min} to {self.max}"
+
+
+class NetworkRequest(DocumentModel):
+    """The network between the nodes of a run on EC2."""
+
+    placement: Literal["cluster"] | None = Field(default=None, examples=["cluster"])
+    """cluster places all nodes close together in their zone, where there is less capacity. Default: anywhere in it."""
+    efa: bool = Field(default=False, strict=True)
+    """True gives each node an Elastic Fabric Adapter. Its instance types need support for it."""
+
+
+_BEGINS_EMPTY: Final = "a node has no volume that follows the run, and begins on an empty root disk"
+_NODE_DISK: Final = "is given with several nodes, which train on their root disks: of volume only size_gb counts"
+_VOLUME_FIXES: Final[Mapping[str, str]] = {
+    "volume": "Remove it, and copy its data to S3 as a channel. Or remove nodes.",
+    "snapshot": "Remove it, and copy its data to S3 as a channel. Or remove nodes.",
+}
+
+
+@rule("backend", "nodes", "distributed", "checkpoints", "volume")
+def _nodes_can_train_together(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    asked, nodes = request.nodes, request.several_nodes
+    if asked is not None and asked.min > asked.max:
+        yield Problem(
+            field="nodes.min",
+            found=str(asked.min),
+            problem=f"is above nodes.max ({asked.max})",
+            fix=f"Give {asked.max} at most, or raise nodes.max.",
+        )
+    if nodes is None:
+        return
+    if request.distributed is None or request.distributed.launcher != TORCHRUN:
+        yield Problem(
+            field="distributed",
+            found="nothing" if request.distributed is None else request.distributed.launcher,
+            problem=f"is not torchrun, and nodes: {nodes} train together by torchrun alone",
+            fix="Write distributed: torchrun. For independent trainings write runs: instead of nodes.",
+        )
+    if not request.checkpoints:
+        yield Problem(
+            field="checkpoints",
+            found="false",
+            problem="is given with several nodes, which go on from the checkpoints in S3 when one is lost",
+            fix="Let the script save checkpoints (checkpoints: true), or remove nodes.",
+        )
+    if request.volume is None:
+        return
+    for name, info in type(request.volume).model_fields.items():
+        value = getattr(request.volume, name)
+        if name != "size_gb" and value != info.default:
+            yield Problem(
+                field=f"volume.{name}",
+                found=shown(value) if name in _VOLUME_FIXES else str(value),
+                problem=f"is given with several nodes: {_BEGINS_EMPTY}" if name in _VOLUME_FIXES else _NODE_DISK,
+                fix=_VOLUME_FIXES.get(name, "Remove it."),
+            )
+
+
+@rule("backend", "nodes", "nodes_wait", "network")
+def _several_nodes_are_asked_for(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.backend != "ec2" or request.several_nodes is not None:
+        return
+    wait, network = request.nodes_wait, request.network
+    given = {
+        "nodes_wait": None if wait is None else format_duration(wait),
+        "network": None if network is None else outlined(network),
+    }
+    for field, found in given.items():
+        if found is not None:
+            yield Problem(
+                field=field,
+                found=found,
+                problem="is given without several nodes, and one instance waits for no other",
+                fix=f"Write nodes: 2 or more, or remove {field}.",
+            )
+
+
+def _only_on_ec2(field: str, *, fix: str, as_found: Callable[[Any], str] = outlined) -> Rule:
+    return excluded(
+        field,
+        where=lambda request: request.backend == "sagemaker",
+        reads=("backend",),
+        problem="is not taken with backend: sagemaker",
+        fix=fix,
+        as_found=as_found,
+    )
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    _only_on_ec2(
+        "nodes", fix="Write instance_count: for several hosts on SageMaker, or add backend: ec2.", as_found=str
+    ),
+    _only_on_ec2("nodes_wait", fix="Remove it, or add backend: ec2 and nodes.", as_found=format_duration),
+    _only_on_ec2("network", fix="Remove it, or add backend: ec2 and nodes."),
+    _nodes_can_train_together,
+    _several_nodes_are_asked_for,
+)
