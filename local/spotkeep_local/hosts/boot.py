@@ -73,6 +73,7 @@ _BEYOND_AN_INSTANCE = frozenset({16, 17, 25})
 # audit_write, setfcap: what Docker leaves to a container's root, which a training job is on AWS.
 _OF_A_CONTAINER = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31})
 _POLL_SECONDS = 0.1
+_BUSY_SECONDS = 30.0
 _SIOCSIFADDR, _SIOCSIFNETMASK, _SIOCGIFFLAGS, _SIOCSIFFLAGS = 0x8916, 0x891C, 0x8913, 0x8914
 _IFF_UP = 0x1
 _METADATA_ADDRESS = "169.254.169.254"
@@ -417,14 +418,28 @@ class _Supervisor:
 
     def _start(self, command: list[str], environment: dict[str, str] | None) -> None:
         try:
-            # Kept, though process 1 uses only its id: Popen reaps a process that has ended when it is let go of.
-            self._process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, start_new_session=self._own_session
-            )
+            self._process = self._popen(command, environment)
         except OSError as error:
             print(f"exec {command[0]!r}: {error.strerror}", file=sys.stderr, flush=True)
             self._reported = True
             _say(self._control, exit_code=COMMAND_NOT_FOUND)
+
+    def _popen(self, command: list[str], environment: dict[str, str] | None) -> subprocess.Popen[bytes]:
+        """Start the command. One that the server has just written may be busy.
+
+        A process that the server starts meanwhile has the file open until its own exec.
+        """
+        give_up_at = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                # Kept, though process 1 uses only its id: Popen reaps a process that has ended when it is let go of.
+                return subprocess.Popen(
+                    command, env=environment, stdin=subprocess.DEVNULL, start_new_session=self._own_session
+                )
+            except OSError as error:
+                if error.errno != errno.ETXTBSY or time.monotonic() >= give_up_at:
+                    raise
+            time.sleep(0.01)
 
     def _report(self) -> bool:
         """Report the end of the command, once. Return whether it has ended."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import os
 import sys
 import threading
 import time
@@ -13,7 +14,7 @@ import pytest
 
 from spotkeep_local.hosts import host_platform as platforms
 from spotkeep_local.hosts import process_identity
-from spotkeep_local.hosts.host import HostRefusedError
+from spotkeep_local.hosts.host import Host, HostRefusedError, process_group
 from spotkeep_local.hosts.host_platform import HostPlatform, host_platform
 from spotkeep_local.hosts.instance_host import HostEnd, HostSpecification, InstanceHost
 from spotkeep_local.hosts.isolation import Isolation
@@ -141,6 +142,27 @@ def _left_in(folder: Path) -> list[str]:
         except OSError:
             continue
     return found
+
+
+def test_a_command_that_another_process_is_writing_begins_when_it_is_written(tmp_path: Path) -> None:
+    # The server writes commands beside threads that start processes, and a new process has open files until its exec.
+    command = tmp_path / "command"
+    command.write_text("#!/bin/sh\necho began\n")
+    command.chmod(0o700)
+    codes: list[int] = []
+    lines: list[str] = []
+    with command.open("a"):
+        host = Host(
+            process_group(command=[str(command)], working_directory=tmp_path),
+            folder=tmp_path,
+            environment={"PATH": os.defpath},
+            on_line=lines.append,
+            on_command_end=codes.append,
+        )
+        host.watch()
+        time.sleep(0.5)
+    wait_until(lambda: codes)
+    assert (codes, lines) == ([0], ["began"])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ Sources:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec, read_job
@@ -42,6 +42,8 @@ class FleetPlatform:
         log_group: The log group to which instances write.
         event_bus: The event bus to which instances send their events.
         volume_kms_key_arn: The ARN of the KMS key that encrypts the runs' volumes. None for the account's own EBS key.
+        nodes_security_group_id: The security group in which the nodes of a run reach each other.
+        placement_groups: The name of the cluster placement group of each subnet, by subnet id.
     """
 
     launch_template_id: str
@@ -50,6 +52,8 @@ class FleetPlatform:
     log_group: str | None = None
     event_bus: str | None = "default"
     volume_kms_key_arn: str | None = None
+    nodes_security_group_id: str | None = None
+    placement_groups: Mapping[str, str] = field(default_factory=dict)
 
 
 class FleetLaunch(Record):
