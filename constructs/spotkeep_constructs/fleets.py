@@ -38,8 +38,8 @@ class Fleets:
     The launcher launches a fleet from a version of the deployed launch template that the attempt has of its own. Only a
     template can tag the instances of a fleet of type `maintain`. EC2 asks IAM for `ec2:CreateFleet`. Of the same caller
     it asks for `ec2:RunInstances` on everything the first instances need. EC2's service-linked role launches later
-    replacements. So `RunInstances` is limited to that one template, to its subnets and its security group. The request
-    cannot exchange the image that the template names.
+    replacements. So `RunInstances` is limited to that one template, to its subnets, to the deployment's security groups
+    and placement groups. The request cannot exchange the image that the template names.
 
     Source: "EC2 Fleet prerequisites" and "Example: Work with launch templates", Amazon EC2 user guide. "Actions,
     resources, and condition keys for Amazon EC2", service authorization reference.
@@ -57,7 +57,8 @@ class Fleets:
         launch_template_id: str,
         instance_role: iam.IRole,
         subnet_ids: Sequence[str],
-        security_group_id: str,
+        security_group_ids: Sequence[str],
+        placement_groups: Sequence[str],
     ) -> iam.Grant:
         """Let a principal launch fleets of this deployment, and describe EC2's resources before a launch.
 
@@ -66,12 +67,17 @@ class Fleets:
             launch_template_id: The deployed launch template, the only one to launch from.
             instance_role: The role of the instances, the only role that may be passed, to EC2 alone.
             subnet_ids: The subnets in which instances may be launched.
-            security_group_id: The security group of the instances.
+            security_group_ids: The security groups of the instances.
+            placement_groups: The names of the placement groups in which instances may be launched.
         """
         arn = partial(arn_for, grantee, "ec2")
         template, fleets = arn("launch-template", launch_template_id), arn("fleet")
         launched = [arn(kind) for kind in ("instance", "network-interface", "volume")]
-        network = [*(arn("subnet", subnet_id) for subnet_id in subnet_ids), arn("security-group", security_group_id)]
+        network = [
+            *(arn("subnet", subnet_id) for subnet_id in subnet_ids),
+            *(arn("security-group", group_id) for group_id in security_group_ids),
+        ]
+        placed = [arn("placement-group", name) for name in placement_groups]
         images = arn("image", account="")
         from_the_template = {"ArnEquals": {"ec2:LaunchTemplate": template}}
         return together(
@@ -81,10 +87,11 @@ class Fleets:
                 resources=[template],
             ),
             self._allow(grantee, "CreateFleet", [fleets], self._of_a_run("aws:RequestTag")),
-            # EC2 asks for each of these as RunInstances, too: what binds them stands there.
-            self._allow(grantee, "CreateFleet", [template, *launched, *network, images]),
+            # EC2 asks for each of these as RunInstances, too: what binds them stands there. A managed policy has no
+            # room for the long names of placement groups twice.
+            self._allow(grantee, "CreateFleet", [template, *launched, *network, arn("placement-group"), images]),
             self._allow(grantee, "RunInstances", [template]),
-            self._allow(grantee, "RunInstances", [*launched, *network], from_the_template),
+            self._allow(grantee, "RunInstances", [*launched, *network, *placed], from_the_template),
             self._allow(
                 grantee,
                 "RunInstances",

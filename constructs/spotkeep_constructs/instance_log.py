@@ -69,16 +69,17 @@ class InstanceLog(Construct):
         )
 
     def grant_write(self, grantee: iam.IGrantable, *, stream: str) -> iam.Grant:
-        """Let a principal write one stream of this group, and make it.
+        """Let a principal write streams of this group, and make them.
 
         CloudWatch Logs asks for both with the stream's ARN, and says so where it refuses.
 
         Args:
             grantee: The role.
-            stream: The stream's name, which may hold policy variables.
+            stream: The streams' name, which may hold policy variables, and ends in a `*` for the node.
         """
         return allow(
             grantee,
             actions=["logs:CreateLogStream", "logs:PutLogEvents"],
             resources=[f"{_arns(grantee, self._deployment)[0]}:log-stream:{stream}"],
+            wildcard="Each node of a run has a stream; run and attempt are the session's own.",
         )

@@ -155,7 +155,7 @@ class RunRole(Construct):
             self.role, runs=of_the_session("runs"), run=_RUN, checkpoints=of_the_session("checkpoints")
         )
         allow_image_pull(self.role)
-        log.grant_write(self.role, stream=f"{_RUN}-{of_the_session('attempt')}/algo-1-ec2")
+        log.grant_write(self.role, stream=f"{_RUN}-{of_the_session('attempt')}/algo-*")
         self._allow_fleet_record(run_table)
         self._allow_events()
         self._allow_volumes()

@@ -29,7 +29,7 @@ from spotkeep_constructs.instance_roles import InstanceRole, RunRole
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.job_secrets import JobSecrets
 from spotkeep_constructs.log_retention import log_retention
-from spotkeep_constructs.network import ExistingNetwork, Network
+from spotkeep_constructs.network import ExistingNetwork, Network, NodesNetwork
 from spotkeep_constructs.statements import allow
 from spotkeep_constructs.storage import Storage
 from spotkeep_constructs.training_bundle import TrainingBundle
@@ -276,6 +276,7 @@ class SpotCompute(Construct):
 
     Attributes:
         network: The network.
+        nodes: What the nodes of a run have of the network beside it.
         role: The role that instances are launched with.
         credentials: The function that gives them the credentials of their run.
         log: The log group for the output of trainings on instances.
@@ -326,6 +327,7 @@ class SpotCompute(Construct):
                 Fn.select(index, Fn.get_azs()) for index in range(_ZONES_OF_SMALL_REGIONS.get(settings.region or "", 3))
             ],
         )
+        self.nodes = NodesNetwork(self, "Nodes", network=self.network)
         bundle = TrainingBundle(self, "TrainingBundle", packed=build.training_bundle, checkpoints=storage.checkpoints)
         self.log = InstanceLog(
             self, "Log", deployment=settings.deployment, retention=log_retention(settings.log_retention_days)
@@ -395,7 +397,8 @@ class SpotCompute(Construct):
             launch_template_id=self.launch_template_id,
             instance_role=self.role,
             subnet_ids=[subnet.subnet_id for subnet in self.network.subnets],
-            security_group_id=self.network.security_group.security_group_id,
+            security_group_ids=[self.network.security_group.security_group_id, self.nodes.security_group_id],
+            placement_groups=list(self.nodes.placement_groups.values()),
         )
 
     def fleet_variables(self, scope: Construct) -> dict[str, object]:
@@ -410,5 +413,7 @@ class SpotCompute(Construct):
         return {
             "launch_template_id": self.launch_template_id,
             "fleet_subnets": None if self._settings.vpc_id else Stack.of(scope).to_json_string(subnets),
+            "fleet_nodes_security_group_id": self.nodes.security_group_id,
+            "fleet_placement_groups": Stack.of(scope).to_json_string(self.nodes.placement_groups),
             "fleet_log_group": group_name(self._settings.deployment),
         }

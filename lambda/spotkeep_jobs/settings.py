@@ -99,6 +99,10 @@ class DeploymentSettings(FunctionSettings):
     launch_template_id: str | None = None
     fleet_subnets: Json[dict[str, str]] = Field(default_factory=dict)
     """Zones by subnet id."""
+    fleet_nodes_security_group_id: str | None = None
+    """The security group in which the nodes of a run reach each other."""
+    fleet_placement_groups: Json[dict[str, str]] = Field(default_factory=dict)
+    """The name of the cluster placement group of each subnet, by subnet id."""
     fleet_instance_types: Json[tuple[str, ...]] = ()
     fleet_log_group: str | None = None
     fleet_volume_kms_key_arn: str | None = None

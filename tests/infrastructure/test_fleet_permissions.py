@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import Templates
+from spotkeep_constructs.settings import MOST_ZONES
+
+from .conftest import EVERYTHING_SET, Templates, synthesize
 from .test_permissions import Statement, identity_policies, listed, statement_with, statements_of, text_of
 
 OF_THE_DEPLOYMENT = {"aws:ResourceTag/spotkeep:deployment": "spotkeep"}
@@ -167,10 +170,26 @@ def test_without_fleets_no_role_may_use_ec2(templates_without_fleets: Templates)
 def test_policies_are_short_enough_for_iam(
     templates_with_everything: Templates, kind: str, most_characters: int
 ) -> None:
-    for name, resource in templates_with_everything.resources(kind).items():
-        statements = resource["Properties"]["PolicyDocument"]["Statement"]
-        resolved = json.dumps(spelled_out(statements), separators=(",", ":"))
-        assert len(resolved) < most_characters, name
+    assert all(size < most_characters for size in sizes(templates_with_everything, kind).values())
+
+
+@pytest.mark.long
+def test_policies_are_short_enough_where_a_network_has_a_subnet_in_each_of_the_most_zones(tmp_path: Path) -> None:
+    network = {
+        "vpc_subnet_ids": [f"subnet-0bbbbbbbbbbbbbbb{number}" for number in range(MOST_ZONES)],
+        "vpc_availability_zones": [f"us-west-1{letter}" for letter in "abcdefghijk"[:MOST_ZONES]],
+    }
+    templates = Templates.read(synthesize(tmp_path, EVERYTHING_SET | network, judged=False))
+    found = sizes(templates, "AWS::IAM::ManagedPolicy")
+    assert all(size < 6_144 for size in found.values()), found
+
+
+def sizes(templates: Templates, kind: str) -> dict[str, int]:
+    """The characters of policies, by logical id, as IAM counts them."""
+    return {
+        name: len(json.dumps(spelled_out(found["Properties"]["PolicyDocument"]["Statement"]), separators=(",", ":")))
+        for name, found in templates.resources(kind).items()
+    }
 
 
 def spelled_out(value: Any) -> Any:

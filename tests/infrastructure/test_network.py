@@ -12,6 +12,7 @@ import pytest
 from spotkeep_constructs.network import ExistingNetwork, Network
 
 from .conftest import EVERYTHING_SET, synthesize
+from .test_permissions import listed, statements_of, text_of
 
 if TYPE_CHECKING:
     from aws_cdk import Stack
@@ -78,7 +79,9 @@ def test_the_created_network_has_a_way_out_in_each_zone_and_its_endpoints_serve_
 def test_an_existing_network_is_used_by_its_ids(templates_with_everything: Templates) -> None:
     for kind in ("AWS::EC2::VPC", "AWS::EC2::Subnet", "AWS::EC2::InternetGateway"):
         assert templates_with_everything.resources(kind) == {}
-    assert templates_with_everything.only("AWS::EC2::SecurityGroup")["VpcId"] == "vpc-0123456789abcdef0"
+    groups = templates_with_everything.resources("AWS::EC2::SecurityGroup")
+    assert {name.rstrip("0123456789ABCDEF") for name in groups} == {"NetworkInstanceGroup", "NodesGroup"}
+    assert {group["Properties"]["VpcId"] for group in groups.values()} == {"vpc-0123456789abcdef0"}
 
 
 def test_an_existing_security_group_is_used_as_it_is(stack: Stack) -> None:
@@ -94,3 +97,47 @@ def test_an_existing_security_group_is_used_as_it_is(stack: Stack) -> None:
     )
     assert network.security_group.security_group_id == "sg-0123456789abcdef0"
     assert [subnet.availability_zone for subnet in network.subnets] == ["eu-west-1a"]
+
+
+class TestNodes:
+    """What the nodes of a run have beside the network of an instance that trains alone."""
+
+    def test_they_reach_each_other_and_nothing_else_reaches_them(self, templates: Templates) -> None:
+        [group] = (name for name in templates.resources("AWS::EC2::SecurityGroup") if name.startswith("Nodes"))
+        itself = {"Fn::GetAtt": [group, "GroupId"]}
+        of_all_protocols = {"GroupId": itself, "IpProtocol": "-1", "Description": "Between nodes"}
+        assert templates.only("AWS::EC2::SecurityGroupIngress") == {**of_all_protocols, "SourceSecurityGroupId": itself}
+        assert templates.only("AWS::EC2::SecurityGroupEgress") == {
+            **of_all_protocols,
+            "DestinationSecurityGroupId": itself,
+        }
+        properties = templates.resources("AWS::EC2::SecurityGroup")[group]["Properties"]
+        assert "SecurityGroupIngress" not in properties
+        assert [rule["CidrIp"] for rule in properties["SecurityGroupEgress"]] == ["127.0.0.1/32"], (
+            "without a rule of its own EC2 gives it a way out to everywhere, past the network of a team that closed it"
+        )
+
+    def test_an_instance_that_trains_alone_is_not_in_their_group(self, templates: Templates) -> None:
+        data = templates.only("AWS::EC2::LaunchTemplate")["LaunchTemplateData"]
+        [group] = data["SecurityGroupIds"]
+        assert text_of(group).startswith("<NetworkInstanceGroup")
+
+    def test_each_subnet_has_a_cluster_placement_group(
+        self, templates: Templates, templates_with_everything: Templates
+    ) -> None:
+        for of, subnets in ((templates, 3), (templates_with_everything, 2)):
+            groups = of.resources("AWS::EC2::PlacementGroup")
+            assert [group["Properties"]["Strategy"] for group in groups.values()] == ["cluster"] * subnets
+
+    def test_functions_launch_in_these_groups_and_in_no_others(self, templates: Templates) -> None:
+        for function in ("Launcher", "Controller"):
+            [on_all_resources] = [
+                statement
+                for statement in statements_of(templates, f"{function}Fleets")
+                if listed(statement["Action"]) == ["ec2:RunInstances"] and len(listed(statement["Resource"])) > 1
+            ]
+            named = [text_of(resource).rpartition(":")[2] for resource in listed(on_all_resources["Resource"])]
+            groups = [name for name in named if "-group/" in name]
+            assert [name.partition("/")[0] for name in groups] == ["placement-group"] * 3 + ["security-group"] * 2
+            assert not [name for name in groups if "*" in name]
+            assert on_all_resources["Condition"]["ArnEquals"].keys() == {"ec2:LaunchTemplate"}

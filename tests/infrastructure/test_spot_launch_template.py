@@ -10,6 +10,7 @@ from spotkeep_constructs.training_bundle import bundle_bytes
 from spotkeep_fleet.user_data import MAX_BYTES, BootInputs, user_data
 
 from .conftest import EVERYTHING_SET, ROOT
+from .test_permissions import text_of
 
 if TYPE_CHECKING:
     from .conftest import Templates
@@ -52,9 +53,11 @@ def test_a_key_of_the_customers_own_encrypts_the_root_volume(templates_with_ever
 
 def test_there_is_no_ssh_key_and_no_way_in(templates: Templates) -> None:
     assert "KeyName" not in data_of(templates)
-    group = templates.only("AWS::EC2::SecurityGroup", stack="Compute")
-    assert "SecurityGroupIngress" not in group
-    assert templates.resources("AWS::EC2::SecurityGroupIngress") == {}
+    [group] = (text_of(group) for group in data_of(templates)["SecurityGroupIds"])
+    assert group.startswith("<NetworkInstanceGroup")
+    assert "SecurityGroupIngress" not in templates.only("AWS::EC2::SecurityGroup", named="NetworkInstanceGroup")
+    ingress = templates.only("AWS::EC2::SecurityGroupIngress")
+    assert text_of(ingress["GroupId"]).startswith("<NodesGroup")
 
 
 def test_it_names_no_spot_options_because_a_fleet_refuses_them_and_a_shutdown_ends_the_instance(

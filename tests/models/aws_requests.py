@@ -250,6 +250,7 @@ CALLS: Final[dict[str, dict[str, dict[str, Any]]]] = {
         "CreateNetworkInterface": {"SubnetId": "subnet-1", "Groups": ["sg-1"], "ClientToken": "once"},
         "DeleteNetworkInterface": {"NetworkInterfaceId": "eni-1"},
         "DescribeNetworkInterfaces": {"NetworkInterfaceIds": ["eni-1"]},
+        "DescribePlacementGroups": {"GroupNames": ["close"]},
         "DescribeRouteTables": {"Filters": [{"Name": "vpc-id", "Values": ["vpc-1"]}]},
         "DescribeSecurityGroups": {"GroupIds": ["sg-1"]},
         "DescribeSnapshots": {"OwnerIds": ["self"]},

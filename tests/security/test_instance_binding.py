@@ -185,7 +185,8 @@ def test_the_tags_that_say_whose_an_instance_is(may: Any) -> None:
 def test_the_log_of_another_run(may: Any) -> None:
     group = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/spotkeep/lab/instances"
     for action in ("logs:PutLogEvents", "logs:CreateLogStream"):
-        assert may(action, f"{group}:log-stream:ours-1/algo-1-ec2"), action
+        for stream in ("ours-1/algo-1-ec2", "ours-1/algo-64-ec2"):
+            assert may(action, f"{group}:log-stream:{stream}"), (action, stream)
         for stream in ("theirs-1/algo-1-ec2", "ours-2/algo-1-ec2", "ours-1-1/algo-1-ec2", "ours-1/other"):
             assert not may(action, f"{group}:log-stream:{stream}"), (action, stream)
 

@@ -1,4 +1,7 @@
-"""Stacks of CloudFormation act in their roles, and make queues and experiment templates, which ministack lacks."""
+"""Stacks of CloudFormation act in their roles, and make resources that ministack lacks.
+
+These are queues, experiment templates, placement groups, and rules of security groups on their own.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from spotkeep_local.batch.request_rules import ClientError
+from spotkeep_local.ministack import ec2
 from spotkeep_local.principals import ServiceCall
 from spotkeep_local.service_base.aws_service import HttpRequest
 from spotkeep_local.service_base.clients import service_model
@@ -260,3 +264,59 @@ def _template_request(properties: dict[str, Any]) -> dict[str, Any]:
     """Return a resource's properties as CreateExperimentTemplate takes them."""
     request = as_request(properties, service="fis", operation="CreateExperimentTemplate")
     return {"clientToken": str(uuid.uuid4()), **request}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupRuleResource:
+    """The functions that CloudFormation calls for a rule of a security group.
+
+    Attributes:
+        outbound: True for AWS::EC2::SecurityGroupEgress, False for AWS::EC2::SecurityGroupIngress.
+    """
+
+    outbound: bool
+
+    def create(self, _logical_id: str, properties: dict[str, Any], _stack_name: str) -> PhysicalIdAndAttributes:
+        """Add one."""
+        rule_id = ec2.add_group_rule(properties, outbound=self.outbound)
+        return rule_id, {"Id": rule_id}
+
+    def update(
+        self, physical_id: str, old: dict[str, Any], new: dict[str, Any], stack_name: str
+    ) -> PhysicalIdAndAttributes:
+        """Put another one in its place, where it changed. CloudFormation here asks about unchanged resources, too."""
+        if new == old:
+            return physical_id, {"Id": physical_id}
+        self.delete(physical_id, old)
+        return self.create("", new, stack_name)
+
+    def delete(self, physical_id: str, properties: dict[str, Any]) -> None:
+        """Remove one, if it exists."""
+        ec2.remove_group_rule(physical_id, group_id=properties["GroupId"], outbound=self.outbound)
+
+
+class PlacementGroupResource:
+    """The functions that CloudFormation calls for AWS::EC2::PlacementGroup. Each change replaces a group."""
+
+    def create(self, logical_id: str, properties: dict[str, Any], stack_name: str) -> PhysicalIdAndAttributes:
+        """Create one. Its name, which the template cannot give, is its physical id."""
+        name = f"{stack_name}-{logical_id}-{secrets.token_hex(6)}"
+        tags = {tag["Key"]: tag["Value"] for tag in properties.get("Tags") or ()}
+        ec2.add_placement_group(name, strategy=properties.get("Strategy", "cluster"), tags=tags)
+        return name, self._attributes(name)
+
+    def update(
+        self, physical_id: str, old: dict[str, Any], new: dict[str, Any], stack_name: str
+    ) -> PhysicalIdAndAttributes:
+        """Create another one where it changed, and leave the old one for CloudFormation to delete."""
+        if new == old:
+            return physical_id, self._attributes(physical_id)
+        return self.create("PlacementGroup", new, stack_name)
+
+    def delete(self, physical_id: str, _properties: dict[str, Any]) -> None:
+        """Delete one, if it exists."""
+        ec2.remove_placement_group(physical_id)
+
+    @staticmethod
+    def _attributes(name: str) -> dict[str, str]:
+        return {"GroupName": name, "GroupId": str(ec2.placement_group(name)["GroupId"])}

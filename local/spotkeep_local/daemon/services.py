@@ -18,7 +18,14 @@ from spotkeep_local.access.enforcement import Enforcement, UnsureCalls
 from spotkeep_local.account import price_list
 from spotkeep_local.account import service_quotas as quotas
 from spotkeep_local.account.session_manager import LocalSessionManager
-from spotkeep_local.account.stacks import RESOURCE_TYPES, BatchResource, ExperimentTemplateResource, StackRoles
+from spotkeep_local.account.stacks import (
+    RESOURCE_TYPES,
+    BatchResource,
+    ExperimentTemplateResource,
+    GroupRuleResource,
+    PlacementGroupResource,
+    StackRoles,
+)
 from spotkeep_local.batch.service import BatchService
 from spotkeep_local.capacity import EventFaults
 from spotkeep_local.daemon.state_directory import CONTROL_TARGET
@@ -240,8 +247,11 @@ class LocalServices:
         )
         cloudformation.resolve_function_urls_to(self._record.endpoint_url)
         cloudformation.refuse_taken_names()
-        made_by: dict[str, ExperimentTemplateResource | BatchResource] = {
+        made_by: dict[str, ExperimentTemplateResource | BatchResource | GroupRuleResource | PlacementGroupResource] = {
             "AWS::FIS::ExperimentTemplate": ExperimentTemplateResource(self._fis),
+            "AWS::EC2::PlacementGroup": PlacementGroupResource(),
+            "AWS::EC2::SecurityGroupEgress": GroupRuleResource(outbound=True),
+            "AWS::EC2::SecurityGroupIngress": GroupRuleResource(outbound=False),
             **{name: BatchResource(self._batch, resource_type) for name, resource_type in RESOURCE_TYPES.items()},
         }
         for name, resource in made_by.items():

@@ -1,11 +1,14 @@
-"""ministack's EC2, with subnets, public images and launch templates."""
+"""ministack's EC2, with subnets, security groups, placement groups, public images and launch templates."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ministack.services import ec2 as _ec2  # type: ignore[import-untyped]
 from ministack.services import ssm as _ssm
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _AMAZON = "137112412989"
 
@@ -14,6 +17,74 @@ def subnets() -> list[dict[str, Any]]:
     """Return the region's subnets, with SubnetId, VpcId, AvailabilityZone, CidrBlock and DefaultForAz."""
     _ec2._ensure_defaults_initialized()
     return list(_ec2._subnets.values())
+
+
+def add_group_rule(rule: Mapping[str, Any], *, outbound: bool) -> str:
+    """Add a rule to a security group, as a resource of CloudFormation describes it. Returns the rule's id.
+
+    Args:
+        rule: The properties of an AWS::EC2::SecurityGroupIngress or AWS::EC2::SecurityGroupEgress.
+        outbound: True for traffic that leaves.
+
+    Raises:
+        ValueError: The group does not exist, or has the rule.
+    """
+    # Late: this module of ministack's imports every service, which takes longer than all of the start.
+    from ministack.services.cloudformation import provisioners  # type: ignore[import-untyped]
+
+    group_id = rule["GroupId"]
+    group = _ec2._security_groups.get(group_id)
+    if group is None:
+        raise ValueError(f"The security group {group_id!r} does not exist")
+    (permission,) = provisioners._ec2_sg_permissions([rule])
+    rules = group[_rules(outbound=outbound)]
+    if any(_ec2._rules_match(permission, each) for each in rules):
+        raise ValueError(f"The security group {group_id!r} already has the rule {permission}")
+    rule_id: str = _ec2._sg_rule_id(group_id, outbound, permission)
+    rules.append({**permission, "SecurityGroupRuleId": rule_id})
+    return rule_id
+
+
+def remove_group_rule(rule_id: str, *, group_id: str, outbound: bool) -> None:
+    """Remove a rule from a security group. It does nothing when group or rule does not exist."""
+    group = _ec2._security_groups.get(group_id)
+    if group is not None:
+        rules = group[_rules(outbound=outbound)]
+        rules[:] = [each for each in rules if each.get("SecurityGroupRuleId") != rule_id]
+
+
+def _rules(*, outbound: bool) -> str:
+    return "IpPermissionsEgress" if outbound else "IpPermissions"
+
+
+def placement_group(name: str) -> dict[str, Any]:
+    """Return a placement group with GroupName, GroupId, GroupArn, Strategy and State.
+
+    Raises:
+        KeyError: There is none of this name.
+    """
+    found: dict[str, Any] = _ec2._placement_groups[name]
+    return found
+
+
+def add_placement_group(name: str, *, strategy: str, tags: Mapping[str, str]) -> None:
+    """Make a placement group.
+
+    Args:
+        name: A name that no placement group has.
+        strategy: `cluster`, `spread` or `partition`.
+        tags: Its tags.
+    """
+    request = {"GroupName": [name], "Strategy": [strategy], "TagSpecification.1.ResourceType": ["placement-group"]}
+    for number, (key, value) in enumerate(tags.items(), start=1):
+        tag = f"TagSpecification.1.Tag.{number}"
+        request |= {f"{tag}.Key": [key], f"{tag}.Value": [value]}
+    _ec2._create_placement_group(request)
+
+
+def remove_placement_group(name: str) -> None:
+    """Remove a placement group. It does nothing when there is none of this name."""
+    _ec2._delete_placement_group({"GroupName": [name]})
 
 
 def add_public_image(image_id: str, *, parameter: str, name: str, root_device: str) -> None:

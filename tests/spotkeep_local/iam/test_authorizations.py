@@ -363,6 +363,24 @@ class TestEc2:
         (passing,) = (each for each in found if each.action == "iam:PassRole")
         assert (passing.resource, passing.context) == (ROLE, {"iam:passedtoservice": ("ec2.amazonaws.com",)})
 
+    def test_a_fleet_asks_for_the_groups_of_all_its_interfaces_and_for_its_placement_group(self) -> None:
+        interfaces = [{"DeviceIndex": 0, "Groups": ["sg-1", "sg-2"]}, {"DeviceIndex": 1, "Groups": ["sg-2", "sg-3"]}]
+        account = IamAccount(template={"ImageId": "ami-1", "NetworkInterfaces": interfaces})
+        placed = {"InstanceType": "m5.large", "SubnetId": "subnet-1", "Placement": {"GroupName": "close"}}
+        config = {"LaunchTemplateSpecification": {"LaunchTemplateId": "lt-1", "Version": "3"}, "Overrides": [placed]}
+        found = asked("ec2", "CreateFleet", account, LaunchTemplateConfigs=[config])
+        prefix = f"arn:aws:ec2:{REGION}:{ACCOUNT_ID}:"
+        running = {each.resource: each for each in found if each.action == "ec2:RunInstances"}
+        groups = sorted(resource for resource in running if ":security-group/" in resource)
+        assert groups == [f"{prefix}security-group/sg-{number}" for number in (1, 2, 3)]
+        placement = running[f"{prefix}placement-group/close"].context
+        assert placement["ec2:placementgroupname"] == ("close",)
+        assert placement["ec2:launchtemplate"] == (f"{prefix}launch-template/lt-1",)
+        assert placement["ec2:islaunchtemplateresource"] == ("false",)
+        fleet = {each.resource for each in found if each.action == "ec2:CreateFleet"}
+        assert f"{prefix}placement-group/close" in fleet
+        assert not [resource for resource in fleet if ":security-group/" in resource]
+
     def test_a_fleet_whose_image_a_parameter_names_is_not_decided(self) -> None:
         call = Call(service="ec2", operation="CreateFleet", parameters=CALLS["ec2"]["CreateFleet"])
         account = IamAccount(template={"ImageId": "resolve:ssm:x"})

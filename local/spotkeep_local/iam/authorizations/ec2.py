@@ -28,7 +28,7 @@ from spotkeep_local.iam.authorizations.asking import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from spotkeep_local.iam.authorization import Authorization, EncryptionKey, LaunchTemplate
 
@@ -47,7 +47,9 @@ _TYPES: Final = {
 }
 """The types of resources by the prefixes of their ids."""
 _WITHOUT_ACCOUNT: Final = frozenset({"image", "snapshot"})
-_ASKED_AS_CREATE_FLEET: Final = frozenset({"image", "instance", "launch-template", "subnet", "volume"})
+_ASKED_AS_CREATE_FLEET: Final = frozenset(
+    {"image", "instance", "launch-template", "placement-group", "subnet", "volume"}
+)
 _PREFIXES: Final = ("aws", "ec2")
 
 
@@ -255,10 +257,11 @@ def _launch(
         tags: The tags in the fleet's request, by the type of the resource that they are for.
     """
     data = template.data
-    interface = (data.get("NetworkInterfaces") or [{}])[0]
+    interfaces: Sequence[Mapping[str, Any]] = data.get("NetworkInterfaces") or [{}]
     given = {**tags, **_tags_for(data.get("TagSpecifications"))}
     from_template = {"ec2:launchtemplate": _arn(call, "launch-template", template.template_id)}
-    subnet = override.get("SubnetId") or interface.get("SubnetId")
+    subnet = override.get("SubnetId") or interfaces[0].get("SubnetId")
+    placement = override.get("Placement") or data.get("Placement") or {}
     image = override.get("ImageId") or data.get("ImageId")
     if image is None:
         # EC2 refuses it.
@@ -294,8 +297,12 @@ def _launch(
     yield from asked("network-interface", "*", own="SubnetId" not in override, subnet=subnet_arn)
     if subnet is not None:
         yield from asked("subnet", str(subnet), own="SubnetId" not in override)
-    for group in interface.get("Groups") or data.get("SecurityGroupIds") or ():
+    of_interfaces = [group for interface in interfaces for group in interface.get("Groups") or ()]
+    for group in dict.fromkeys(of_interfaces or data.get("SecurityGroupIds") or ()):
         yield from asked("security-group", str(group), own=True)
+    if (name := placement.get("GroupName")) is not None:
+        own = "GroupName" not in (override.get("Placement") or {})
+        yield from asked("placement-group", str(name), own=own, placementgroupname=name)
     for kind, those in given.items():
         if kind != "fleet":
             yield from _tagging_of_new(call, kind, those, "RunInstances")
@@ -340,6 +347,7 @@ _RULES: Final[Rules] = {
             "DescribeLaunchTemplateVersions",
             "DescribeLaunchTemplates",
             "DescribeNetworkInterfaces",
+            "DescribePlacementGroups",
             "DescribeRouteTables",
             "DescribeSecurityGroups",
             "DescribeSnapshots",
