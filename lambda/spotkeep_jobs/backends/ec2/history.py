@@ -125,7 +125,7 @@ class InstanceLife(Record):
     zone: Id
     spot: bool
     launched_at: UtcTime
-    fleet: Label | None = None
+    fleet: Id | None = None
     """The fleet that launched a node. None for an instance that trains alone."""
     heard_at: UtcTime | None = None
     """The time at which its agent first held the run's lease, or was a node of the run. None while it never was."""
@@ -167,7 +167,7 @@ class NodesWanted(Record):
 class EarlierFleet(Record):
     """A fleet at a place that the attempt has left."""
 
-    id: Label
+    id: Id
     left_at: UtcTime
     deleted: bool = False
     """True once EC2 was asked to delete it with its instances."""
@@ -333,7 +333,8 @@ def absorb(
     if record is None:
         # As if no instance had said anything: what follows from EC2 alone is decided all the same.
         record = FleetRecord(run=history.run, problem=unreadable)
-    lives = _with_training(_heard(_merged(history, seen, now), record, now), record, now)
+    heard = _heard(_merged(history, seen, now), record, now)
+    lives = _with_training(heard, record, now, together=history.nodes is not None)
     if history.nodes is not None:
         history = with_changes(history, short_since=_short_since(history, lives, seen, now))
     ending = history.ending or _ending(with_changes(history, lives=lives), seen, record, now)
@@ -396,6 +397,25 @@ def _merged(history: FleetHistory, seen: FleetReading, now: datetime) -> tuple[I
             # EC2 forgets an instance an hour after its end.
             known[life.instance_id] = with_changes(life, ended_at=max(said or now, life.launched_at))
     return tuple(sorted(known.values(), key=lambda life: (life.launched_at, life.instance_id)))
+
+
+def asks_for_events(history: FleetHistory, instances: Sequence[Instance]) -> bool:
+    """Return True if EC2's events say more than its instances do, which is why none is launched, or when one ended.
+
+    Args:
+        history: The history before EC2's answer.
+        instances: The instances of the attempt in EC2's answer.
+    """
+    live = {each.id for each in instances if not each.ended}
+    known = {life.instance_id for life in history.lives}
+    return (
+        len(live) < (1 if history.nodes is None else history.nodes.at_least)
+        or any(life.instance_id not in live for life in history.live)
+        or any(
+            each.ended and each.id not in known and not _is_added_up(each, history.earlier_instances)
+            for each in instances
+        )
+    )
 
 
 def _is_added_up(instance: Instance, earlier: EarlierInstances | None) -> bool:
@@ -475,7 +495,9 @@ def _missing_since(
     return life.missing_since or now
 
 
-def _with_training(lives: Sequence[InstanceLife], record: FleetRecord, now: datetime) -> tuple[InstanceLife, ...]:
+def _with_training(
+    lives: Sequence[InstanceLife], record: FleetRecord, now: datetime, *, together: bool
+) -> tuple[InstanceLife, ...]:
     """Record the instances that train, which are the world, or the holder of the lease where it trains alone.
 
     Those alive at the end of the training have trained.
@@ -496,7 +518,7 @@ def _with_training(lives: Sequence[InstanceLife], record: FleetRecord, now: date
         )
     if record.training.state != TRAINING or record.lease is None:
         return tuple(lives)
-    trainers = world if record.nodes else {record.lease.holder}
+    trainers = world if together else {record.lease.holder}
     return tuple(
         with_changes(life, training_at=max(at, life.launched_at))
         if life.instance_id in trainers and life.training_at is None and at >= life.launched_at
@@ -600,7 +622,7 @@ def _with_worlds(
                     load(at)
             elif entries[-1].phase not in WAITING_PHASES and there < at_least:
                 enter(JobPhase.WAITING, at, f"{_where(life)}, went before it trained")
-    live, at = {life.instance_id for life in here if life.ended_at is None}, _reported_at(record, now)
+    live, at = {life.instance_id for life in here if _left_at(life) is None}, _reported_at(record, now)
     trains = record.training.state == TRAINING and record.world and live.issuperset(record.world)
     if trains and over_since is None and at >= entries[-1].at:
         train(at, len(record.world))
