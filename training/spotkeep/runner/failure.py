@@ -16,11 +16,16 @@ _KERNEL_COUNTS = Path("/proc/vmstat")
 _ENDED_BY_SIGTERM = re.compile(rb"\bSignalException: Process [0-9]+ got signal: %d\s*$" % signal.SIGTERM, re.MULTILINE)
 """Source: torch.distributed.elastic.multiprocessing.api."""
 _OF_TORCHRUN = re.compile(rb"^.*\btorch[./]distributed[./]elastic\b.*$\n?", re.MULTILINE)
-_RANK_FAILED = re.compile(rb"^.*\btorch[./]distributed[./]elastic\b.*(failed \(exitcode: .*)$", re.MULTILINE)
+_OF_A_RANK = "failed (exitcode: "
+_RANK_FAILED = re.compile(
+    rb"^.*\btorch[./]distributed[./]elastic\b.*(%s.*)$" % re.escape(_OF_A_RANK).encode(), re.MULTILINE
+)
 """torchrun's line about a rank, the first one of its report. Source: `PContext` of the same module."""
-
 _RANK_RAISED = re.compile(rb"^\[rank([0-9]+)\]: Traceback ", re.MULTILINE)
 """The beginning of a rank's own error, as torch prints it where `torch.distributed` is initialised."""
+
+_OF_A_PEER = re.compile(r"gloo/transport|\b(?:DistBackendError|DistNetworkError|DistStoreError|OtherRankError)\b")
+"""The errors of ranks that lose another one. Sources: gloo's `tcp/pair.cc`, `torch.distributed`, `spotkeep.errors`."""
 
 
 def failure_text(*, command: Sequence[str] | str, exit_code: int, stderr_tail: bytes, memory_kills: int = 0) -> str:
@@ -67,6 +72,26 @@ def _said_by_ranks(stderr_tail: bytes) -> bytes:
     if first := _RANK_RAISED.search(said):
         said = re.sub(rb"(?m)^\[rank(?!%s\])[0-9]+\]: .*\n?" % first[1], b"", said)
     return said + report[1] if report is not None and said.strip() else stderr_tail
+
+
+def lost_its_peers(text: str) -> bool:
+    """Say whether a command failed because a rank lost its connection to another one, which has the reason.
+
+    Args:
+        text: The reason of the failure, as `failure_text` gives it.
+    """
+    return _OF_A_PEER.search(text) is not None
+
+
+def failed_by_itself(text: str, *, exit_code: int) -> bool:
+    """Say whether a command that got SIGTERM failed of its own accord, before it or at the same time.
+
+    Args:
+        text: The reason of the failure, as `failure_text` gives it.
+        exit_code: The exit code of the command.
+    """
+    by_signal = exit_code in (128 + signal.SIGTERM, 128 + signal.SIGKILL) or says_ended_by_sigterm(text.encode())
+    return _OF_A_RANK in text or not by_signal
 
 
 def block_named(block: str) -> str:
