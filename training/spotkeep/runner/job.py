@@ -307,7 +307,8 @@ def _with_other_hosts(
             job = prepare(is_over)
             if job is not None:
                 others.wait_until_all_are_there(is_over=is_over)
-            own = _ending(EXIT_INTERRUPTED if job is None or is_over() else job.train(), own_host, layout, ended=ended)
+            exit_code = EXIT_INTERRUPTED if job is None or is_over() else job.train(is_ended=ended.is_set)
+            own = _ending(exit_code, own_host, layout, is_ended=ended.is_set())
         except JobError as error:
             refused = error
             text = _reason(error, values=supervisor.secret_values)
@@ -323,18 +324,17 @@ def _with_other_hosts(
     return final.code
 
 
-def _ending(exit_code: int, host: str, layout: JobLayout, *, ended: threading.Event) -> HostEnding:
-    """Give the ending of this host's command, which `ended` says that another host has ended."""
+def _ending(exit_code: int, host: str, layout: JobLayout, *, is_ended: bool) -> HostEnding:
+    """Give the ending of this host's command. `is_ended` says that this runner has ended it because of another host."""
     if not exit_code:
         return HostEnding(host, DONE)
-    if exit_code == EXIT_INTERRUPTED:
-        return HostEnding(host, ENDED if ended.is_set() else INTERRUPTED, exit_code)
     text = ""
-    with contextlib.suppress(OSError, UnicodeError):
-        text = layout.failure.read_text(encoding="utf-8")
-    if ended.is_set() and not failed_by_itself(text, exit_code=exit_code):
+    if exit_code != EXIT_INTERRUPTED:
+        with contextlib.suppress(OSError, UnicodeError):
+            text = layout.failure.read_text(encoding="utf-8")
+    if is_ended and not text:
         return HostEnding(host, ENDED, exit_code)
-    return HostEnding(host, FAILED, exit_code, text)
+    return HostEnding(host, INTERRUPTED if exit_code == EXIT_INTERRUPTED else FAILED, exit_code, text)
 
 
 def _leave_reason(layout: JobLayout, text: str) -> None:
@@ -373,8 +373,11 @@ class _Job:
     source: Path | None
     words: Sequence[str]
 
-    def train(self) -> int:
+    def train(self, *, is_ended: Callable[[], bool] = lambda: False) -> int:
         """Run the command, and start it again after a hang. Gives the exit code.
+
+        Args:
+            is_ended: Gives True once this runner has ended the command because of another host.
 
         Raises:
             JobError: The command cannot be started.
@@ -420,6 +423,7 @@ class _Job:
                 exits_before=exits_before,
                 checkpoints=checkpoints,
                 launch=launch,
+                is_ended=is_ended,
             )
         if exit_code == EXIT_INTERRUPTED and restarts:
             keep_count(checkpoints, _RESTARTS_NAME, restarts, launch=launch)
@@ -476,8 +480,9 @@ def _ended(
     exits_before: int,
     checkpoints: Path,
     launch: str | None,
+    is_ended: Callable[[], bool],
 ) -> int:
-    """Give the job's exit code after the command's end. Leave the reason for a failure."""
+    """Give the job's exit code after the command's end. Leave the reason for a failure, unless another host has it."""
     # A launcher of many workers (torchrun) has a code of its own for a worker that left with 75, a shell even a 0.
     left = left_file(notice_file).exists()
     if not outcome.exit_code:
@@ -492,6 +497,8 @@ def _ended(
     # A rank that left without a notice to this host heard of one to another host.
     if (supervisor.announced and left) or left_file(notice_file).exists():
         return EXIT_INTERRUPTED
+    if is_ended() and not failed_by_itself(outcome.stderr_tail, exit_code=outcome.exit_code):
+        return outcome.exit_code
     _leave_failure(
         layout,
         failure_text(
