@@ -117,13 +117,13 @@ def test_what_counts_as_a_sentence() -> None:
 
 def test_each_item_of_a_section_begins_a_sentence_and_its_name_is_no_part_of_one() -> None:
     text = (
-        "Give a checkpoint its place.\n\nArgs:\n    name: The name of it, which\n        goes on here. Another one: with a"
-        " mark.\n    *more, step: The number of it.\n\nRaises:\n    OSError, ValueError: There is no such place."
+        "Give a checkpoint its place.\n\nArgs:\n    name: The name of it, which\n        goes on here. Another: with"
+        " a mark.\n    *more, step: The number of it.\n\nRaises:\n    OSError, ValueError: There is no such place."
     )
     assert sentences(text) == [
         "Give a checkpoint its place.",
         "The name of it, which goes on here.",
-        "Another one: with a mark.",
+        "Another: with a mark.",
         "The number of it.",
         "There is no such place.",
     ]

@@ -291,8 +291,8 @@ def test_a_run_that_stood_still_and_was_stopped_says_where(*, alone: bool) -> No
     verdict = judged(reference=stood) if alone else judged(stood)
     assert verdict.fails_alone is alone
     assert verdict.reasons[0].startswith(
-        f"the {'run left alone' if alone else 'interrupted run'} digits-1 stood still after step 40: no step and no line"
-        " of output for 61 s"
+        f"the {'run left alone' if alone else 'interrupted run'} digits-1 stood still after step 40: no step and no"
+        " line of output for 61 s"
     )
 
 

@@ -301,13 +301,14 @@ class OtherHosts:
         """Listen for the others once the name of this host resolves. None where this one does not wait any more."""
         address, port = self._place
         while not self._stopping.is_set():
-            try:
-                return socket.create_server((address, port), backlog=len(self._others))
-            except (socket.gaierror, UnicodeError):
-                self._stopping.wait(_PAUSE_SECONDS)
-            except OSError:
-                # The name of this host may stand for an address that only others see.
-                return socket.create_server(("", port), backlog=len(self._others))
+            with contextlib.suppress(socket.gaierror, UnicodeError):
+                socket.getaddrinfo(address, port)
+                try:
+                    return socket.create_server((address, port), backlog=len(self._others))
+                except OSError:
+                    # The name of this host may stand for an address that only others see.
+                    return socket.create_server(("", port), backlog=len(self._others))
+            self._stopping.wait(_PAUSE_SECONDS)
         return None
 
     def _connection(self) -> socket.socket | None:
