@@ -5,11 +5,14 @@ They judge the job file, show the rehearsal, write the report and print the next
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
 import shutil
 import sys
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +47,7 @@ from spotkeep_local.errors import LocalAwsError
 from spotkeep_local.training.job_host import path_with
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.text import Text
 
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
 
 OUTPUT_NAME = "output.log"
 """The file beside the report with all lines that the script printed."""
+_LOCK_NAME = "lock"
 _MOST_DENIALS = 3
 _SET_UP_BY_MAKE = frozenset({"torch", "keras", "lightning", "transformers", "accelerate"})
 _PACKAGES = {"PIL": "pillow", "cv2": "opencv-python-headless", "sklearn": "scikit-learn", "yaml": "pyyaml"}
@@ -143,7 +147,14 @@ def rehearse_job(
     if warnings:
         terminal.show(f"{job_file}: {counted(len(warnings), 'warning')}")
         terminal.show(problem_list(warnings, mark="!", style="yellow"), "")
-    path = report_path or rehearsal_directory() / scenario.report_name
+    with own_directory(rehearsal_directory()) if report_path is None else nullcontext(report_path.parent) as directory:
+        path = report_path or directory / scenario.report_name
+        _rehearse_and_report(plan, path, job_file=job_file, terminal=terminal)
+
+
+def _rehearse_and_report(plan: RehearsalPlan, path: Path, *, job_file: Path, terminal: Terminal) -> None:
+    """Rehearse, write the report to this path, and print the next steps."""
+    scenario = plan.scenario
     output = path.with_name(OUTPUT_NAME)
     view = RehearsalView(terminal.people)
     try:
@@ -173,7 +184,7 @@ def rehearse_job(
         said=view.said,
         hint=None if report.passed else hint,
         steps=steps if report.passed and not denied else [again],
-        footer=f"Written by a rehearsal on {quantities.moment(invocation.seams.now())} UTC",
+        footer=f"Written by a rehearsal on {quantities.moment(plan.invocation.seams.now())} UTC",
     )
     page.write_text(report_page(report, circumstances), encoding="utf-8")
     if terminal.as_json:
@@ -193,6 +204,25 @@ def rehearse_job(
             hint="spotkeep doctor --permissions shows each call and the statement that decided",
         )
     terminal.show_next(*activation(), *steps)
+
+
+@contextmanager
+def own_directory(directory: Path) -> Iterator[Path]:
+    """Give a directory for the files of a rehearsal, which no other one under way writes to.
+
+    Args:
+        directory: The directory, which the first one has. The next ones have `2`, `3` and so on in it.
+    """
+    for number in count(1):
+        own = directory if number == 1 else directory / str(number)
+        own.mkdir(parents=True, exist_ok=True)
+        with (own / _LOCK_NAME).open("a", encoding="ascii") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            yield own
+            return
 
 
 def _other_command(job_file: Path, *, of_sweep: bool) -> UsageError:
@@ -243,8 +273,11 @@ def _files(page: Path, *, document: Path, output: Path | None) -> Text:
     lines = [f"Report: {_from_here(page)}", f"For programs: {_from_here(document)}"]
     if output is not None:
         lines.append(f"The script's output: {_from_here(output)}")
+    permissions = document.with_name(FILE_NAME)
+    is_read_by_doctor = permissions.parent == rehearsal_directory()
+    lines.append(f"Permissions: {'spotkeep doctor --permissions' if is_read_by_doctor else _from_here(permissions)}")
     # A path is copied, and a fold would break it.
-    return Text("\n".join([*lines, "Permissions: spotkeep doctor --permissions"]), no_wrap=True, overflow="ignore")
+    return Text("\n".join(lines), no_wrap=True, overflow="ignore")
 
 
 def judged_here(document: JobDocument, *, invocation: Invocation) -> list[LocatedProblem]:

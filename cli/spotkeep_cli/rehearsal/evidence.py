@@ -138,6 +138,8 @@ class RunEvidence:
         model_files: Every file of the model archive, by path. Empty when there is none.
         shared_network: The reason why its hosts shared this machine's network. ``None`` where each had its own, and
             for one host.
+        stood_still_seconds: The time without a step and without a line, in seconds, for which the rehearsal stopped it.
+            None where it did not.
     """
 
     run: str
@@ -147,6 +149,7 @@ class RunEvidence:
     lives: tuple[RehearsedProcess, ...]
     model_files: Mapping[str, ModelFile] = field(default_factory=dict)
     shared_network: str | None = None
+    stood_still_seconds: float | None = None
 
     @property
     def reports_steps(self) -> bool:

@@ -18,6 +18,7 @@ from spotkeep_cli.rehearsal.model_comparison import model_files_of
 from spotkeep_jobs.backends.sagemaker.training_job import launch_id_of
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, lines_of, parse_line
 from spotkeep_jobs.record.record import Attempt
+from spotkeep_jobs.record.states import RunState
 from spotkeep_local.training.job import ProcessLifetime
 
 if TYPE_CHECKING:
@@ -42,12 +43,14 @@ def evidence_of_run(rehearsal: Rehearsal, name: str, *, lives: Iterable[Rehearse
         lives: The lives of its training process, oldest first. None for those of its jobs on SageMaker.
     """
     run, attempts = rehearsal.run(name), rehearsal.deployment.table.runs.attempts(name)
-    shared_network = None
+    shared_network = stood_still = None
     if lives is None:
         logged = events_of(attempts, rehearsal.logs)
         facts = [rehearsal.control.job_facts(attempt.job_name) for attempt in attempts]
         lives = process_lives((life for job in facts for life in job.lifetimes), logged)
         shared_network = next((job.shared_network for job in facts if job.shared_network), None)
+        if run.state is RunState.STOPPED:
+            stood_still = next((seconds for each in logged if (seconds := standstill_seconds(each)) is not None), None)
     return RunEvidence(
         run=name,
         state=run.state.value,
@@ -56,7 +59,20 @@ def evidence_of_run(rehearsal: Rehearsal, name: str, *, lives: Iterable[Rehearse
         lives=tuple(lives),
         model_files=model_files_of(run.output_uri, rehearsal.s3),
         shared_network=shared_network,
+        stood_still_seconds=stood_still,
     )
+
+
+def standstill_seconds(event: JobEvent) -> float | None:
+    """Return the time without life, in seconds, of a command that hangs and that nothing ends. None for other events.
+
+    Args:
+        event: An event of the job. Where the job file asks for a new start, the runner ends the command itself.
+    """
+    if event.kind is not JobEventKind.STUCK or "at_most" in event.fields:
+        return None
+    seconds = event.fields.get("seconds")
+    return float(seconds) if isinstance(seconds, int | float) else 0.0
 
 
 def events_of(attempts: Iterable[Attempt], logs: JobLogs) -> list[JobEvent]:

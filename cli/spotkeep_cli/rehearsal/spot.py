@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from spotkeep_cli.rehearsal.engine import Rehearsal, Scenario
-from spotkeep_cli.rehearsal.gathering import evidence_of_run
+from spotkeep_cli.rehearsal.gathering import evidence_of_run, standstill_seconds
 from spotkeep_cli.rehearsal.interruption_points import in_the_middle_of_copies
 from spotkeep_cli.rehearsal.model_comparison import compare_models
 from spotkeep_cli.rehearsal.report import InterruptionReport
@@ -22,7 +22,7 @@ from spotkeep_cli.rehearsal.view import Stage
 from spotkeep_cli.rendering.quantities import counted
 from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.document.shell_text import programs_of
-from spotkeep_jobs.progress.job_events import MARKER
+from spotkeep_jobs.progress.job_events import MARKER, parse_line
 from spotkeep_jobs.record.states import RunState
 from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
 from spotkeep_local.training.job import LocalJobFacts, ProcessLifetime
@@ -68,7 +68,13 @@ def _perform(rehearsal: Rehearsal, *, interruptions: Sequence[Interruption]) -> 
             outcome.append(f"{rehearsal.first}, and {rehearsal.second} to compare with")
         with rehearsal.view.stage(Stage.TRAINING) as outcome:
             shown = _TrainingView(rehearsal, name=rehearsal.first)
-            ended = rehearsal.follow(rehearsal.first, rehearsal.second, meanwhile=shown.show)
+            untouched = _Standstill(rehearsal, name=rehearsal.second)
+
+            def look(runs: Mapping[str, Run]) -> None:
+                shown.show(runs)
+                untouched.lines()
+
+            ended = rehearsal.follow(rehearsal.first, rehearsal.second, meanwhile=look)
             outcome.append(ended[rehearsal.first].state.value.lower())
         reference = evidence_of_run(rehearsal, rehearsal.second)
         alone = evidence_of_run(rehearsal, rehearsal.first)
@@ -186,19 +192,45 @@ def _compared(rehearsal: Rehearsal, run: RunEvidence, reference: RunEvidence) ->
     return compare_models(run, reference, records=records, s3=rehearsal.s3)
 
 
+class _Standstill:
+    """Reads the output of a run, and stops the run once the output says that its command hangs.
+
+    A job file with `stuck` has the runner say so. Otherwise a command that hangs is waited for.
+
+    Args:
+        rehearsal: The rehearsal.
+        name: The run.
+    """
+
+    def __init__(self, rehearsal: Rehearsal, *, name: str) -> None:
+        self._rehearsal, self._name = rehearsal, name
+        self._log = rehearsal.deployment.job_log(rehearsal.run(name).job_name)
+        self._is_stopped = False
+
+    def lines(self) -> list[str]:
+        """Return the new lines."""
+        lines = [line.text for line in self._log.read()]
+        for event in filter(None, map(parse_line, lines)):
+            if not self._is_stopped and (seconds := standstill_seconds(event)) is not None:
+                self._is_stopped = True
+                self._rehearsal.view.note(f"{self._name} stands still for {seconds:.0f} s, so it is stopped")
+                self._rehearsal.deployment.stop(self._name)
+        return lines
+
+
 class _TrainingView:
     """Shows the output of a run's job and the events of its processes."""
 
     def __init__(self, rehearsal: Rehearsal, *, name: str) -> None:
         self._name, self._control, self._view = name, rehearsal.control, rehearsal.view
-        self._log = rehearsal.deployment.job_log(rehearsal.run(self._name).job_name)
+        self._output = _Standstill(rehearsal, name=name)
         self._losses_shown, self._resumes_shown = 0, 0
 
     def show(self, runs: Mapping[str, Run]) -> None:
         """Show the new output and events."""
-        for line in self._log.read():
-            if MARKER not in line.text:
-                self._view.job_said(line.text)
+        for line in self._output.lines():
+            if MARKER not in line:
+                self._view.job_said(line)
         self._show_processes(self._control.job_facts(runs[self._name].job_name))
 
     def _show_processes(self, facts: LocalJobFacts) -> None:

@@ -49,7 +49,9 @@ from spotkeep_jobs.record.ids import run_of_trial
 from spotkeep_jobs.sweeps.document import Objective, SweepRequest, read_sweep
 from spotkeep_local.capacity import CallFaults, CapacityScript, EventFaults, Interruption, belongs_to_run
 from spotkeep_local.control import LocalControl
+from spotkeep_local.hosts.isolation import Isolation
 from spotkeep_local.training.job_host import job_path
+from spotkeep_local.training.job_network import HostPlace, JobNetwork
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -109,7 +111,21 @@ def train_alone(
 def _trained(
     run: str, job: Mapping[str, Any], *, base: Path, s3: S3Client, timeout_seconds: float
 ) -> Sequence[JobEvent]:
-    _lay_out(job, base=base, s3=s3)
+    """Train it in a process for each host. The first host's log has the events."""
+    network = JobNetwork(job["ResourceConfig"]["InstanceCount"], isolation=Isolation.RELOCATED, endpoint_port=0)
+    with ThreadPoolExecutor(len(network.places)) as hosts:
+        started = [
+            hosts.submit(_trained_on, place, run, job, base=base / place.name, s3=s3, timeout_seconds=timeout_seconds)
+            for place in network.places
+        ]
+        logs = [host.result() for host in started]
+    return [event for line in logs[0].splitlines() if (event := parse_line(line)) is not None]
+
+
+def _trained_on(
+    place: HostPlace, run: str, job: Mapping[str, Any], *, base: Path, s3: S3Client, timeout_seconds: float
+) -> str:
+    _lay_out(job, place, base=base, s3=s3)
     algorithm = job["AlgorithmSpecification"]
     # The entry point is the Python of the image, the bundle, and the bundle's own words.
     command = [sys.executable, "-m", "spotkeep", *algorithm["ContainerEntrypoint"][2:]]
@@ -120,6 +136,7 @@ def _trained(
         "HOME": str(base),
         "TMPDIR": str(base),
         "SAGEMAKER_BASE_DIR": str(base),
+        **dict(place.variables),
         **job.get("Environment", {}),
     }
     try:
@@ -131,13 +148,15 @@ def _trained(
     if done.returncode != 0:
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
         raise RehearsedRunFailedError(run=f"{run}, left alone,", failure=" ".join(last))
-    return [event for line in done.stdout.splitlines() if (event := parse_line(line)) is not None]
+    return done.stdout
 
 
-def _lay_out(job: Mapping[str, Any], *, base: Path, s3: S3Client) -> None:
-    """Write the files that a training job finds on its machine."""
+def _lay_out(job: Mapping[str, Any], place: HostPlace, *, base: Path, s3: S3Client) -> None:
+    """Write the files that a training job finds on one of its machines."""
     configuration = base / "input" / "config"
     configuration.mkdir(parents=True)
+    resources = {"current_host": place.name, "hosts": place.names, "network_interface_name": place.interface}
+    (configuration / "resourceconfig.json").write_text(json.dumps(resources))
     (configuration / "hyperparameters.json").write_text(json.dumps(job.get("HyperParameters", {})))
     for channel in job.get("InputDataConfig", ()):
         name = channel["ChannelName"]

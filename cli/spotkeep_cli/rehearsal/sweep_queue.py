@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SHARE_OF_OTHERS: Final = "others"
 OF_ONE_JOB: Final[Mapping[str, Any]] = dict.fromkeys(
-    ("sweep", "hyperparameters", "environment", "metrics", "max_wait", "priority")
+    ("sweep", "hyperparameters", "environment", "metrics", "max_wait", "priority", "distributed")
 )
 """The fields of a sweep's job file that one of a single job on demand has not. None takes a field away."""
 _FEWEST_PLACES: Final = 2

@@ -195,6 +195,14 @@ def _not_installed(module: str) -> str:
 
 
 def _ending(who: str, evidence: RunEvidence) -> str:
+    if evidence.stood_still_seconds is not None:
+        last = next((life.last_step for life in reversed(evidence.lives) if life.last_step is not None), None)
+        where = "" if last is None else f" after step {last}"
+        return (
+            f"{who} {evidence.run} stood still{where}: no step and no line of output for"
+            f" {evidence.stood_still_seconds:.0f} s, which is longer than the job file's stuck allows. The rehearsal"
+            " stopped it"
+        )
     why = f": {evidence.failure}" if evidence.failure else ""
     return f"{who} {evidence.run} ended as {evidence.state}, not {_COMPLETED}{why}"
 

@@ -373,12 +373,14 @@ class Wording:
     Attributes:
         secret: Fields whose values are described, not shown, at the top of a document and inside of a field.
         other_names: The field that is meant by another name, which is written in small letters alone.
+        inside: The text to write for a name that belongs into a field, with `{found}` for the value that was found.
         gone: Fields of earlier versions, and their remedies. Their values may be secret.
         listed_in: The page that lists the fields, for a field that is near none of them. Default: the fix lists them.
     """
 
     secret: Collection[str] = ()
     other_names: Mapping[str, str] = field(default_factory=dict)
+    inside: Mapping[str, str] = field(default_factory=dict)
     gone: Mapping[str, str] = field(default_factory=dict)
     listed_in: str | None = None
 
@@ -412,7 +414,11 @@ def unknown_field(name: object, known: Mapping[str, Any], *, field: str, found: 
     """
     if isinstance(name, str) and name in wording.gone:
         return Problem(field=field, found="a value", problem="is not a field any more", fix=wording.gone[name])
-    other = wording.other_names.get(_folded(str(name)[:100]))
+    folded = _folded(str(name)[:100])
+    if folded in wording.inside:
+        fix = f"Write {wording.inside[folded].format(found=found)}."
+        return Problem(field=field, found=found, problem="is not a known field", fix=fix)
+    other = wording.other_names.get(folded)
     fix = f"Did you mean `{other}`?" if other in known else nearest(name, tuple(known), listed_in=wording.listed_in)
     return Problem(field=field, found=found, problem="is not a known field", fix=fix)
 
@@ -423,7 +429,7 @@ def _problem(detail: Any, model: type[BaseModel], *, document: Mapping[Any, Any]
     field, found = _path_of(location, document), _found(location, detail["input"], secret=wording.secret)
     kind, context = detail["type"], detail.get("ctx", {})
     if kind in {"extra_forbidden", "invalid_key"}:
-        wording = wording if len(location) == 1 else replace(wording, gone={})
+        wording = wording if len(location) == 1 else replace(wording, gone={}, inside={})
         return unknown_field(last, known, field=field, found=found, wording=wording)
     if kind == "missing":
         return Problem(field=field, found="nothing", problem="is required", fix=_example(info, last))

@@ -659,10 +659,7 @@ _OTHER_NAMES: Final = {
     "resources": "instance_type",
     "machinetype": "instance_type",
     "distribution": "distributed",
-    "launcher": "distributed",
     "torchrun": "distributed",
-    "processes": "distributed",
-    "nprocpernode": "distributed",
     "numnodes": "instance_count",
     "nnodes": "instance_count",
     "efa": "network",
@@ -677,9 +674,11 @@ _OTHER_NAMES: Final = {
     "sha": "commit",
     "url": "git",
 }
+_PROCESSES: Final = "distributed: {{launcher: torchrun, processes: {found}}}"
 _WORDING: Final = Wording(
     secret=("environment", "hyperparameters", "secret", "secrets"),
     other_names=_OTHER_NAMES,
+    inside={"launcher": "distributed: {found}", "processes": _PROCESSES, "nprocpernode": _PROCESSES},
     gone={"budget": "Write max_cost: it notifies at 80% as budget did, and ends the run when all is spent."},
 )
 _WORDING_ON_EC2: Final = replace(_WORDING, other_names={**_OTHER_NAMES, "numnodes": "nodes", "nnodes": "nodes"})

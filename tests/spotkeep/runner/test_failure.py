@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep.runner.failure import MAX_CHARACTERS, failure_text, says_ended_by_sigterm
+from spotkeep.runner.failure import MAX_CHARACTERS, failed_by_itself, failure_text, says_ended_by_sigterm
 
 
 def text(stderr_tail, *, command=("python", "train.py"), exit_code=1, memory_kills=0):
@@ -97,3 +97,34 @@ def test_it_always_fits_whatever_was_said(tail, command, exit_code, memory_kills
     reason = text(tail, command=command, exit_code=exit_code, memory_kills=memory_kills)
     assert 0 < len(reason) <= MAX_CHARACTERS
     reason.encode("utf-8", "surrogateescape")
+
+
+TORCHRUN = "W1130 03:12:05.095000 6008 torch/distributed/elastic/"
+CLOSES = f"{TORCHRUN}multiprocessing/api.py:1028] Sending process 6044 closing signal SIGTERM\n"
+SIGNALLED = f"{TORCHRUN}agent/server/api.py:753] Received 15 death signal, shutting down workers\n"
+RAISED = "[rank2]: Traceback (most recent call last):\n[rank2]: ValueError: a bad sample\n"
+ENDED = "Traceback (most recent call last):\n" + "  a frame\n" * 200
+ENDED += "torch.distributed.elastic.multiprocessing.api.SignalException: Process 6008 got signal: 15\n"
+
+
+@pytest.mark.parametrize(
+    ("tail", "exit_code", "by_itself"),
+    [
+        (RAISED + CLOSES + SIGNALLED + CLOSES + ENDED, 1, True),
+        (CLOSES + SIGNALLED + CLOSES + ENDED, 1, True),
+        (SIGNALLED + CLOSES + ENDED, 1, False),
+        (SIGNALLED + CLOSES + RAISED + ENDED, 1, False),
+        ("", 143, False),
+        ("", 137, False),
+        ("ValueError: a bad sample\n", 1, True),
+    ],
+)
+def test_a_rank_that_failed_before_torchrun_got_sigterm_is_a_failure_of_its_own(tail, exit_code, by_itself):
+    assert failed_by_itself(tail.encode(), exit_code=exit_code) is by_itself
+
+
+def test_the_error_of_a_rank_is_the_reason_though_torchrun_got_sigterm_after_it():
+    assert text((RAISED + CLOSES + SIGNALLED + CLOSES + ENDED).encode()) == (
+        "python train.py exited with code 1:\n" + RAISED.rstrip()
+    )
+    assert text((SIGNALLED + CLOSES + ENDED).encode()).endswith("SignalException: Process 6008 got signal: 15")

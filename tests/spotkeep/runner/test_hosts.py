@@ -6,6 +6,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from spotkeep.errors import HostMeetingError, JobError
 from spotkeep.runner.hosts import DONE, ENDED, FAILED, INTERRUPTED, LOST, HostEnding, OtherHosts, verdict
+from spotkeep_fleet.training_spec import NOT_STARTED
 
 NAMES = ("algo-1", "algo-2", "algo-3")
 
@@ -49,8 +51,13 @@ def stack() -> Iterator[contextlib.ExitStack]:
 
 
 def began(*hosts: OtherHosts) -> None:
-    for host in hosts:
-        host.wait_until_all_are_there(is_over=lambda: False, most_seconds=30)
+    with ThreadPoolExecutor(len(hosts)) as together:
+        for each in [together.submit(waits, host) for host in hosts]:
+            each.result()
+
+
+def waits(host: OtherHosts) -> None:
+    host.wait_until_all_are_there(is_over=lambda: False, most_seconds=30)
 
 
 def hears(host: OtherHosts, ending: HostEnding) -> None:
@@ -71,21 +78,41 @@ def test_hosts_begin_when_all_are_there_and_each_hears_each_ending(stack):
     first = world.start("algo-1")
     began(first, second, third)
     failed = HostEnding("algo-3", FAILED, 3, "no memory")
-    third.say(failed)
+    third.say(failed, most_seconds=30)
     for host in (first, second):
         hears(host, failed)
-    second.say(HostEnding("algo-2", ENDED, 143))
+    second.say(HostEnding("algo-2", ENDED, 143), most_seconds=30)
     first.wait_for_all_endings(most_seconds=30)
     assert [each.host for each in first.endings] == ["algo-3", "algo-2"]
     assert world.heard["algo-1"] == list(first.endings)
 
 
-def test_a_host_that_does_not_come_is_named(stack):
+def test_hosts_that_are_not_ready_are_named(stack):
+    """The second one is connected, and installs its packages still. The third one has not come."""
     world = World(NAMES, stack)
-    first, _ = world.start("algo-1"), world.start("algo-2")
-    with pytest.raises(HostMeetingError, match="within 0 minutes: algo-3") as missing:
+    first, second = world.start("algo-1"), world.start("algo-2")
+    with pytest.raises(HostMeetingError, match="within 0 minutes: algo-2, algo-3") as missing:
         first.wait_until_all_are_there(is_over=lambda: False, most_seconds=1)
     assert missing.value.exit_code == 68
+    with pytest.raises(HostMeetingError):
+        second.wait_until_all_are_there(is_over=lambda: False, most_seconds=1)
+    with pytest.raises(HostMeetingError) as still_missing:
+        first.wait_until_all_are_there(is_over=lambda: False, most_seconds=0)
+    assert still_missing.value.missing == ("algo-3",)
+
+
+@pytest.mark.parametrize("failed", NAMES)
+def test_a_host_that_fails_before_it_is_ready_is_heard_by_those_that_are_there_and_by_one_that_comes_later(
+    stack, failed
+):
+    world = World(NAMES, stack)
+    ending = HostEnding(failed, FAILED, 67, "no such package")
+    world.start(failed).say(ending, most_seconds=0)
+    for name in NAMES:
+        if name != failed:
+            host = world.start(name)
+            waits(host)
+            assert world.heard[name] == [ending]
 
 
 def test_a_port_that_is_taken_is_named_at_once(stack):
@@ -124,7 +151,7 @@ def test_a_host_that_has_said_its_end_is_not_lost_when_it_leaves(stack):
     with contextlib.ExitStack() as of_the_first:
         first = _like(world, of_the_first).start("algo-1")
         began(first, second)
-        first.say(HostEnding("algo-1", DONE))
+        first.say(HostEnding("algo-1", DONE), most_seconds=30)
     second.wait_for_all_endings(most_seconds=30)
     assert second.endings == (HostEnding("algo-1", DONE),)
 
@@ -134,7 +161,7 @@ def test_a_host_that_is_silent_is_lost_and_not_waited_for(stack):
     world = World(NAMES[:2], stack, silent_seconds=0.5)
     first = world.start("algo-1")
     with _connected(world.port) as silent:
-        silent.sendall(b'{"host": "algo-2", "job": "job"}\n')
+        silent.sendall(b'{"host": "algo-2", "job": "job"}\n{"ready": true}\n')
         began(first)
         first.wait_for_all_endings(most_seconds=30)
     assert first.endings == (HostEnding("algo-2", LOST),)
@@ -174,23 +201,23 @@ def _connected(port: int) -> socket.socket:
 )
 def test_a_host_speaks_for_itself_alone_and_in_numbers(stack, said):
     world = World(NAMES, stack)
-    first, _ = world.start("algo-1"), world.start("algo-3")
+    first, third = world.start("algo-1"), world.start("algo-3")
     with _connected(world.port) as second:
-        second.sendall(b'{"host": "algo-2", "job": "job"}\n')
-        began(first)
+        second.sendall(b'{"host": "algo-2", "job": "job"}\n{"ready": true}\n')
+        began(first, third)
         second.sendall(said)
         hears(first, HostEnding("algo-2", LOST))
     assert len(first.endings) == 1
 
 
 KINDS = st.sampled_from([DONE, INTERRUPTED, FAILED, ENDED, LOST])
-ENDINGS = st.builds(
-    HostEnding, host=st.sampled_from(NAMES[1:]), kind=KINDS, code=st.integers(1, 255), text=st.text(max_size=5)
-)
+A_PEER_IS_LOST = "RuntimeError: [/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer"
+TEXTS = st.sampled_from(["ValueError: no data", A_PEER_IS_LOST, f"{NOT_STARTED}no such command", ""])
+ENDINGS = st.builds(HostEnding, host=st.sampled_from(NAMES[1:]), kind=KINDS, code=st.integers(1, 255), text=TEXTS)
 OWN = st.one_of(
     st.just(HostEnding("algo-1", DONE)),
     st.just(HostEnding("algo-1", INTERRUPTED, 75)),
-    st.builds(HostEnding, host=st.just("algo-1"), kind=st.just(FAILED), code=st.integers(1, 255), text=st.just("own")),
+    st.builds(HostEnding, host=st.just("algo-1"), kind=st.just(FAILED), code=st.integers(1, 255), text=TEXTS),
     st.builds(HostEnding, host=st.just("algo-1"), kind=st.just(ENDED), code=st.integers(1, 255)),
 )
 
@@ -201,13 +228,19 @@ def test_a_host_ends_for_the_reason_that_the_job_has(own, others):
     kinds = {each.kind for each in others}
     assert final.host == "algo-1"
     assert (final.code == 0) is (own.kind == DONE), "no other host makes a success or a failure of it"
-    if own.kind in (FAILED, ENDED):
-        taken = kinds & {LOST, INTERRUPTED}
-        assert (final.kind, final.code == 75) == (INTERRUPTED, True) if taken else final.kind == FAILED
-    if own.kind in (FAILED, ENDED) and LOST in kinds:
-        assert final.text.startswith("host lost: algo-")
-    if own.kind == FAILED and not kinds & {LOST, INTERRUPTED}:
-        assert (final.code, final.text) == (own.code, "own"), "its own failure says more than that of another"
-    if own.kind == ENDED and FAILED in kinds and not kinds & {LOST, INTERRUPTED}:
-        cause = next(each for each in others if each.kind == FAILED)
-        assert (final.code, final.text) == (cause.code, f"on {cause.host}: {cause.text}")
+    if own.kind not in (FAILED, ENDED):
+        return
+    if kinds & {LOST, INTERRUPTED}:
+        assert (final.kind, final.code) == (INTERRUPTED, 75)
+        assert final.text.startswith("host lost: algo-") is (LOST in kinds)
+        return
+    assert final.kind == FAILED
+    reasons = {each.text for each in (own, *others) if each.kind == FAILED}
+    if final.text == own.text and final.code == own.code:
+        assert own.text != A_PEER_IS_LOST or reasons == {A_PEER_IS_LOST}, "the host that was lost has the reason"
+        assert own.kind == FAILED or not reasons, "a command that was ended has no reason of its own"
+        return
+    assert own.kind == ENDED or own.text == A_PEER_IS_LOST, "its own failure says more than that of another"
+    cause = next(each for each in others if each.kind == FAILED and final.text.endswith(each.text.split(": ")[-1]))
+    begun = NOT_STARTED if cause.text.startswith(NOT_STARTED) else ""
+    assert final.text == f"{begun}on {cause.host}: {cause.text[len(begun) :]}", "the controller reads how it begins"

@@ -1,10 +1,10 @@
-"""After `make`, the first step is the one that makes the others work."""
+"""The first step after `make` makes the others work, and rehearsals at one time write to a directory each."""
 
 from pathlib import Path
 
 import pytest
 
-from spotkeep_cli.rehearsal.command import activation
+from spotkeep_cli.rehearsal.command import activation, own_directory
 
 
 @pytest.fixture
@@ -48,3 +48,11 @@ def test_nothing_is_said_where_the_shell_finds_spotkeep(clone: Path, tmp_path: P
 
 def test_nothing_is_said_where_there_is_nothing_to_activate(tmp_path: Path) -> None:
     assert activation(environment={"PATH": "/nowhere"}, prefix=tmp_path, directory=tmp_path) == []
+
+
+def test_rehearsals_at_one_time_have_a_directory_each_and_the_next_one_has_the_usual_one(tmp_path: Path) -> None:
+    usual = tmp_path / "rehearsal"
+    with own_directory(usual) as first, own_directory(usual) as second, own_directory(usual) as third:
+        assert (first, second, third) == (usual, usual / "2", usual / "3")
+    with own_directory(usual) as again:
+        assert again == usual

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from spotkeep_cli.rehearsal.evidence import ProcessEnding, RehearsedHost
-from spotkeep_cli.rehearsal.gathering import durable_step, process_life, process_lives
+from spotkeep_cli.rehearsal.gathering import durable_step, process_life, process_lives, standstill_seconds
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
 from spotkeep_local.training.job import HostLifetime, ProcessLifetime
 
@@ -96,3 +98,18 @@ def test_a_checkpoint_that_came_back_in_part_is_not_durable_until_it_is_written_
     after = lifetime(started_at=120.0, ended_at=130.0, stored_files=there)
     events = [saved(8, at=125.0)] if saved_again else []
     assert [life.durable_step for life in process_lives([lost, after, after], events)] == [4, durable, durable]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "seconds"),
+    [
+        (JobEventKind.STUCK, {"seconds": 61.5}, 61.5),
+        (JobEventKind.STUCK, {}, 0.0),
+        (JobEventKind.STUCK, {"seconds": 61.5, "restarts": 0, "at_most": 3}, None),
+        (JobEventKind.MOVES_AGAIN, {}, None),
+    ],
+)
+def test_a_command_that_hangs_is_known_from_the_log_unless_the_runner_starts_it_again(
+    kind: JobEventKind, fields: dict[str, Any], seconds: float | None
+) -> None:
+    assert standstill_seconds(JobEvent(kind=kind, at=101.0, fields=fields)) == seconds

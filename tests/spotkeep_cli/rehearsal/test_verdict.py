@@ -285,6 +285,17 @@ def test_a_run_that_did_not_complete_says_why() -> None:
     assert "ended as FAILED, not COMPLETED: AlgorithmError: exit code 1" in reasons(failed)
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_run_that_stood_still_and_was_stopped_says_where(*, alone: bool) -> None:
+    stood = replace(run_of(life(last=40), state="STOPPED"), stood_still_seconds=61.4)
+    verdict = judged(reference=stood) if alone else judged(stood)
+    assert verdict.fails_alone is alone
+    assert verdict.reasons[0].startswith(
+        f"the {'run left alone' if alone else 'interrupted run'} digits-1 stood still after step 40: no step and no"
+        " line of output for 61 s"
+    )
+
+
 def test_what_is_known_of_keras_explains_a_failure_and_another_model() -> None:
     taken = silent((("models/model-2.h5",), ("models/model-2.h5",)))
     failed = replace(taken, state="FAILED", failure="ValueError: Unknown variable", model_files={})

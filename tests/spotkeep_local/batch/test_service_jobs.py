@@ -312,6 +312,24 @@ def test_lent_capacity_is_taken_back_by_stopping_the_training_job(batch: Batch):
     assert len(batch.wait_for(borrower, "SUCCEEDED")["attempts"]) == 1
 
 
+def test_a_job_of_several_instances_borrows_all_of_them_and_gives_all_back_for_one(batch: Batch):
+    batch.make_quota_queue(3, a=(1, "LEND_AND_BORROW"), b=(2, "LEND"))
+    borrower = batch.submit("borrower", instances=3, quotaShareName="a")
+    first = batch.run(borrower)
+    assert batch.sagemaker.requests[0]["ResourceConfig"]["InstanceCount"] == 3
+    assert batch.describe(borrower)["capacityUsage"] == [{"capacityUnit": "ml.m5.large", "quantity": 3}]
+    owner = batch.submit("owner", quotaShareName="b")
+    batch.wait_until(lambda: batch.sagemaker.stopped == [first])
+    batch.sagemaker.advance(first, SecondaryStatus.STOPPED)
+    name = batch.run(owner)
+    waiting = batch.wait_for(borrower, "RUNNABLE")
+    assert waiting["preemptionSummary"]["preemptedAttemptCount"] == 1
+    assert len(batch.sagemaker.requests) == 2, "two free instances are not enough for three"
+    batch.sagemaker.advance(name, SecondaryStatus.COMPLETED)
+    batch.sagemaker.advance(batch.run(borrower), SecondaryStatus.COMPLETED)
+    assert len(batch.wait_for(borrower, "SUCCEEDED")["attempts"]) == 1
+
+
 def test_a_higher_priority_takes_the_place_of_a_lower_one_in_its_share(batch: Batch):
     batch.make_quota_queue(1, a=(1, "RESERVE"))
     low = batch.submit("low", quotaShareName="a")

@@ -193,7 +193,7 @@ def job_environment(
         "SPOTKEEP_CHECKPOINT_DIR": str(configuration.checkpoint_directory),
         TENSORBOARD_VARIABLE: str(configuration.checkpoint_directory / "tensorboard"),
         _TORCHRUN_SHUTDOWN_VARIABLE: str(max(1, int(notice_seconds(inherited) * _SHARE_OF_NOTICE))),
-        **_meeting_place(configuration),
+        **meeting_place(configuration),
         **inherited,
         "PYTHONPATH": os.pathsep.join(python_path),
         NOTICE_FILE_VARIABLE: str(notice_file),
@@ -281,7 +281,7 @@ def _named(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return {**{prefix + _NOT_IN_A_NAME.sub("_", name.upper()): value for name, value in values.items()}, **exact}
 
 
-def _meeting_place(configuration: JobConfiguration) -> dict[str, str]:
+def meeting_place(configuration: JobConfiguration) -> dict[str, str]:
     """Give the variables by which the ranks of several hosts find each other. A job's own values go before these.
 
     Without the interface, gloo offers its peers the address that the container's hostname resolves to. That name is not

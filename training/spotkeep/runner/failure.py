@@ -18,9 +18,18 @@ _ENDED_BY_SIGTERM = re.compile(rb"\bSignalException: Process [0-9]+ got signal: 
 _OF_TORCHRUN = re.compile(rb"^.*\btorch[./]distributed[./]elastic\b.*$\n?", re.MULTILINE)
 _RANK_FAILED = re.compile(rb"^.*\btorch[./]distributed[./]elastic\b.*(failed \(exitcode: .*)$", re.MULTILINE)
 """torchrun's line about a rank, the first one of its report. Source: `PContext` of the same module."""
+_CLOSING = re.compile(rb"^.*\btorch[./]distributed[./]elastic\b.*Sending process [0-9]+ closing signal", re.MULTILINE)
+"""torchrun's line when it ends the other ranks, because one has failed or it has got a signal. Source: the same."""
+_DEATH_SIGNAL = re.compile(
+    rb"^.*\btorch[./]distributed[./]elastic\b.*Received %d death signal" % signal.SIGTERM, re.MULTILINE
+)
+"""torchrun's line when it has got SIGTERM. Source: `torch.distributed.elastic.agent.server.api`."""
 
 _RANK_RAISED = re.compile(rb"^\[rank([0-9]+)\]: Traceback ", re.MULTILINE)
 """The beginning of a rank's own error, as torch prints it where `torch.distributed` is initialised."""
+
+_OF_A_PEER = re.compile(r"gloo/transport|\b(?:DistBackendError|DistNetworkError|DistStoreError|OtherRankError)\b")
+"""The errors of ranks that lose another one. Sources: gloo's `tcp/pair.cc`, `torch.distributed`, `spotkeep.errors`."""
 
 
 def failure_text(*, command: Sequence[str] | str, exit_code: int, stderr_tail: bytes, memory_kills: int = 0) -> str:
@@ -63,10 +72,40 @@ def _said_by_ranks(stderr_tail: bytes) -> bytes:
     lose their connection to a rank that has failed.
     """
     report = _RANK_FAILED.search(stderr_tail)
-    said = _OF_TORCHRUN.sub(b"", stderr_tail[: report.start()]) if report is not None else b""
+    before = _before_sigterm(stderr_tail) if report is None else stderr_tail[: report.start()]
+    if before == stderr_tail:
+        return stderr_tail
+    said = _OF_TORCHRUN.sub(b"", before)
     if first := _RANK_RAISED.search(said):
         said = re.sub(rb"(?m)^\[rank(?!%s\])[0-9]+\]: .*\n?" % first[1], b"", said)
-    return said + report[1] if report is not None and said.strip() else stderr_tail
+    return said + (b"" if report is None else report[1]) if said.strip() else stderr_tail
+
+
+def lost_its_peers(text: str) -> bool:
+    """Say whether a command failed because a rank lost its connection to another one, which has the reason.
+
+    Args:
+        text: The reason of the failure, as `failure_text` gives it.
+    """
+    return _OF_A_PEER.search(text) is not None
+
+
+def failed_by_itself(stderr_tail: bytes, *, exit_code: int) -> bool:
+    """Say whether a command that got SIGTERM failed of its own accord, before it or at the same time.
+
+    Args:
+        stderr_tail: The end of its standard error.
+        exit_code: Its exit code.
+    """
+    before = _before_sigterm(stderr_tail)
+    by_signal = exit_code in (128 + signal.SIGTERM, 128 + signal.SIGKILL) or says_ended_by_sigterm(stderr_tail)
+    return not by_signal or any(line.search(before) for line in (_RANK_RAISED, _RANK_FAILED, _CLOSING))
+
+
+def _before_sigterm(stderr_tail: bytes) -> bytes:
+    """Give the part before torchrun got SIGTERM."""
+    signalled = _DEATH_SIGNAL.search(stderr_tail)
+    return stderr_tail if signalled is None else stderr_tail[: signalled.start()]
 
 
 def block_named(block: str) -> str:

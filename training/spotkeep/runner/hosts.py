@@ -1,11 +1,12 @@
 """The runners of a job's hosts, which begin the ranks together and hear how each other's command ends.
 
 torchrun and the libraries of a training let ranks meet and talk. They do not end a rank that waits for one on a host
-that is gone, or do so after many minutes. So the runner of each other host keeps a connection to that of the first one.
-The runners send a sign of life every few seconds. A connection that breaks, or is silent for longer, shows that a host
-is gone.
+that is gone, or do so after many minutes. So the runner of each other host keeps a connection to that of the first one,
+from before the installation to the end of its command. The runners send a sign of life every few seconds. A connection
+that breaks, or is silent for longer, shows that a host is gone.
 
-A message is a line of JSON. The first host passes each ending on to all others.
+A message is a line of JSON. A host names itself, says when it is ready, and how it ended. The first host lets all begin
+when all are ready, and passes each ending on to all others.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from typing import Any, Callable
 
 from spotkeep.errors import HostMeetingError, JobError
 from spotkeep.notices.notice import EXIT_INTERRUPTED
-from spotkeep_fleet.training_spec import HOST_LOST
+from spotkeep_fleet.training_spec import HOST_LOST, NOT_STARTED
 
+from .failure import lost_its_peers
 from .json_lines import JsonLines
 from .supervision import start_thread
 
@@ -61,7 +63,8 @@ def verdict(own: HostEnding, others: Iterable[HostEnding]) -> HostEnding:
     """Give the ending of this host, with those of the others known. Pure.
 
     A command that is done or left on a notice has ended of its own accord. One that fails after another host was taken
-    fails because of that, and so the job is interrupted. One that the runner ended has the reason of the other host.
+    fails because of that, and so the job is interrupted. Of several failures the reason is the first one that is more
+    than a connection to a rank that has failed. This host's own goes before the others'.
 
     Args:
         own: The end of this host's command.
@@ -76,10 +79,12 @@ def verdict(own: HostEnding, others: Iterable[HostEnding]) -> HostEnding:
         return HostEnding(own.host, INTERRUPTED, EXIT_INTERRUPTED, f"{text}last checkpoint")
     if any(each.kind == INTERRUPTED for each in known):
         return HostEnding(own.host, INTERRUPTED, EXIT_INTERRUPTED)
-    cause = next((each for each in known if each.kind == FAILED), None)
-    if own.kind == ENDED and cause is not None:
-        return HostEnding(own.host, FAILED, cause.code, f"on {cause.host}: {cause.text}")
-    return HostEnding(own.host, FAILED, own.code or 1, own.text)
+    failed = [each for each in (own, *known) if each.kind == FAILED]
+    cause = next((each for each in failed if not lost_its_peers(each.text)), failed[0] if failed else own)
+    if cause is own:
+        return HostEnding(own.host, FAILED, own.code or 1, own.text)
+    begun = "" if not cause.text.startswith(NOT_STARTED) else NOT_STARTED
+    return HostEnding(own.host, FAILED, cause.code or 1, f"{begun}on {cause.host}: {cause.text[len(begun) :]}")
 
 
 class _Peer(JsonLines):
@@ -87,11 +92,13 @@ class _Peer(JsonLines):
 
     Attributes:
         host: Its name. None until it has named itself.
+        is_ready: True once it has said that its command may begin.
     """
 
     def __init__(self, connection: socket.socket, *, host: str | None = None) -> None:
         super().__init__(connection)
         self.host = host
+        self.is_ready = False
 
 
 class OtherHosts:
@@ -128,10 +135,11 @@ class OtherHosts:
         self._silent_seconds, self._beat_seconds = silent_seconds, beat_seconds
         self._endings: dict[str, HostEnding] = {}
         self._peers: list[_Peer] = []
+        self._absent: set[str] = set()
         self._said: HostEnding | None = None
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._all_are_there = self._is_over = False
+        self._is_ready = self._all_are_there = self._is_over = False
         self._error: OSError | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -156,7 +164,7 @@ class OtherHosts:
     def wait_until_all_are_there(
         self, *, is_over: Callable[[], bool], most_seconds: float = MOST_SECONDS_FOR_HOSTS
     ) -> None:
-        """Wait until each host is ready for its command, or one of them has ended before.
+        """Say that this host is ready for its command, and wait until each host is, or one of them has ended before.
 
         Args:
             is_over: Gives True once there is no need to wait any more, because a notice has come.
@@ -167,6 +175,10 @@ class OtherHosts:
             JobError: This host cannot listen for the others.
         """
         deadline = time.monotonic() + most_seconds
+        with self._changed:
+            self._is_ready = True
+            self._send_all({"ready": True})
+            self._begin_if_all_are_ready()
         while not is_over():
             with self._changed:
                 if self._all_are_there or self._endings:
@@ -178,39 +190,64 @@ class OtherHosts:
                     )
                 if time.monotonic() >= deadline:
                     place = ":".join(map(str, self._place))
+                    if self._own == self._first:
+                        self._absent = {*self._others} - {peer.host for peer in self._peers}
                     raise HostMeetingError(self._missing(), place=place, seconds=most_seconds)
                 self._changed.wait(_LOOK_SECONDS)
 
-    def say(self, ending: HostEnding) -> None:
-        """Let the others know how the command of this host has ended."""
-        with self._lock:
+    def say(self, ending: HostEnding, *, most_seconds: float) -> None:
+        """Let the others know how the command of this host has ended. A host that has not connected yet is waited for.
+
+        Args:
+            ending: The end of this host's command.
+            most_seconds: The longest wait, in seconds.
+        """
+        deadline = time.monotonic() + most_seconds
+        with self._changed:
             self._said = HostEnding(ending.host, ending.kind, ending.code, ending.text[:_MOST_TEXT])
             self._send_all({"ending": asdict(self._said)})
+            heard_by = {*self._others} if self._own == self._first else {self._first}
+            self._wait(lambda: heard_by <= {*self._known()} | {peer.host for peer in self._peers}, until=deadline)
 
     def wait_for_all_endings(self, *, most_seconds: float) -> None:
         """Wait until the ends of all other commands are known, or can be known no more."""
         deadline = time.monotonic() + most_seconds
         with self._changed:
-            while len(self._endings) < len(self._others) and not self._is_over and time.monotonic() < deadline:
-                self._changed.wait(_LOOK_SECONDS)
+            self._wait(lambda: {*self._others} <= {*self._known()}, until=deadline)
+
+    def _known(self) -> list[str]:
+        """Give the hosts that have ended, or did not come."""
+        return [*self._endings, *self._absent]
+
+    def _wait(self, is_so: Callable[[], bool], *, until: float) -> None:
+        while not is_so() and not self._is_over and time.monotonic() < until:
+            self._changed.wait(_LOOK_SECONDS)
 
     def _missing(self) -> list[str]:
-        """Give the hosts that are not there. The first one alone knows all of them."""
-        there = {peer.host for peer in self._peers}
-        if self._own != self._first and not there:
+        """Give the hosts that are not ready. The first one alone knows all of them."""
+        ready = {peer.host for peer in self._peers if peer.is_ready}
+        if self._own != self._first and not ready:
             return [self._first]
-        return [host for host in self._others if host not in there]
+        return [host for host in self._others if host not in ready]
+
+    def _begin_if_all_are_ready(self) -> None:
+        if self._own == self._first and self._is_ready and not self._missing():
+            self._all_are_there = True
+            self._send_all({"begin": True})
+            self._changed.notify_all()
 
     def _work(self) -> None:
         try:
             if self._own == self._first:
-                with self._listening() as listener:
-                    self._exchange(listener)
+                if (listener := self._listening()) is not None:
+                    with listener:
+                        self._exchange(listener)
             elif (connection := self._connection()) is not None:
                 peer = _Peer(connection, host=self._first)
-                peer.send({"host": self._own, "job": self._job})
                 with self._lock:
+                    peer.send({"host": self._own, "job": self._job})
                     self._peers.append(peer)
+                    self._send_what_is_known(peer)
                 self._exchange(None)
         except OSError as error:
             self._error = error
@@ -221,18 +258,24 @@ class OtherHosts:
                 self._is_over = True
                 self._changed.notify_all()
 
-    def _listening(self) -> socket.socket:
+    def _listening(self) -> socket.socket | None:
+        """Listen for the others once the name of this host resolves. None where this one does not wait any more."""
         address, port = self._place
-        try:
-            return socket.create_server((address, port), backlog=len(self._others))
-        except OSError:
-            # The name of this host may stand for an address that only others see.
-            return socket.create_server(("", port), backlog=len(self._others))
+        while not self._stopping.is_set():
+            with contextlib.suppress(socket.gaierror, UnicodeError):
+                socket.getaddrinfo(address, port)
+                try:
+                    return socket.create_server((address, port), backlog=len(self._others))
+                except OSError:
+                    # The name of this host may stand for an address that only others see.
+                    return socket.create_server(("", port), backlog=len(self._others))
+            self._stopping.wait(_PAUSE_SECONDS)
+        return None
 
     def _connection(self) -> socket.socket | None:
         """Connect to the first host. None where this one does not wait any more."""
         while not self._stopping.is_set():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, UnicodeError):
                 return socket.create_connection(self._place, timeout=_SEND_SECONDS)
             self._stopping.wait(_PAUSE_SECONDS)
         return None
@@ -284,12 +327,11 @@ class OtherHosts:
                 raise ValueError("it is no other host of this job")
             with self._changed:
                 peer.host = message["host"]
-                if self._said is not None:
-                    peer.send({"ending": asdict(self._said)})
-                self._all_are_there = {each.host for each in self._peers} >= {*self._others}
-                if self._all_are_there:
-                    self._send_all({"begin": True})
-                self._changed.notify_all()
+                self._send_what_is_known(peer)
+        elif message.get("ready"):
+            with self._changed:
+                peer.is_ready = True
+                self._begin_if_all_are_ready()
         elif message.get("begin"):
             with self._changed:
                 self._all_are_there = True
@@ -300,6 +342,14 @@ class OtherHosts:
             if self._own == self._first and ending.host != peer.host:
                 raise ValueError("it speaks for another host")
             self._note(ending)
+
+    def _send_what_is_known(self, peer: _Peer) -> None:
+        """Send a host that has come what the others have heard already."""
+        if self._is_ready:
+            peer.send({"ready": True})
+        endings = [*self._endings.values()] if self._own == self._first else []
+        for ending in [*([] if self._said is None else [self._said]), *endings]:
+            peer.send({"ending": asdict(ending)})
 
     def _drop(self, peer: _Peer, selector: selectors.BaseSelector) -> None:
         """Take a connection away that is over. Its host is lost, unless it has said how its command ended."""

@@ -52,9 +52,9 @@ from spotkeep_fleet.training_spec import (
     spec_file_name,
 )
 
-from .environment import Hardware, command_arguments, find_hardware, job_environment
+from .environment import Hardware, command_arguments, find_hardware, job_environment, meeting_place
 from .exits_on_notice import EXITS_NAME, MOST_IN_A_ROW, CommandEnding, ending_of_exit_0, keep_count, take_count
-from .failure import MAX_CHARACTERS, failure_text, says_ended_by_sigterm
+from .failure import MAX_CHARACTERS, failed_by_itself, failure_text, says_ended_by_sigterm
 from .hosts import DONE, ENDED, FAILED, INTERRUPTED, LOST, SILENT_SECONDS, HostEnding, OtherHosts, verdict
 from .installation import prepare_machine
 from .layout import JobConfiguration, JobLayout, import_root, read_configuration
@@ -79,6 +79,7 @@ Source: `_dns_lookup` in `sagemaker_pytorch_container/training.py`, aws/sagemake
 """
 _SECONDS_OF_LEFT_RANKS = 30.0
 """So long ranks may take to end after a host is gone or its command has failed. Most of them wait for that host."""
+_SECONDS_FOR_ENDINGS = SILENT_SECONDS + 2 * _SECONDS_OF_LEFT_RANKS
 _FIRST_HOST_NAME_PAUSE_SECONDS = 0.1
 _LONGEST_HOST_NAME_PAUSE_SECONDS = 5.0
 
@@ -175,57 +176,178 @@ def _with_hyperparameters(
 def _supervised(
     spec: TrainingSpec, layout: JobLayout, supervisor: Supervisor, *, notice_file: Path, scratch: Path
 ) -> int:
-    command = spec.command
     events.emit("start", python=platform.python_version(), spotkeep=__version__)
     try:
-        values = take_secret_values(spec, os.environ, is_over=lambda: supervisor.announced)
-        supervisor.secret_values = tuple(values.values())
-        os.environ.update({variable: values[reference] for variable, reference in spec.secrets.items()})
         configuration = read_configuration(layout)
-        configuration = _with_hyperparameters(spec, layout=layout, configuration=configuration)
-        for directory in (layout.model, layout.output_data, configuration.checkpoint_directory):
-            _make(directory)
-        if spec.wandb is not None:
-            _make(Path(os.environ[WANDB_DIRECTORY]))  # Its client writes to another folder where there is none.
-        words = command_arguments(configuration.hyperparameters, as_json=spec.arguments == JSON)
-        hardware = find_hardware()
-        environment = job_environment(
-            inherited=os.environ,
-            layout=layout,
-            configuration=configuration,
-            hardware=hardware,
-            import_root=import_root(),
-            notice_file=notice_file,
-            arguments=words,
-        )
-        if spec.distributed is not None:
-            of_type = str(configuration.resources.get("current_instance_type", ""))
-            environment = {**network_variables(instance_type=of_type, hosts=len(configuration.hosts)), **environment}
-        if isinstance(command, str):
-            bash_words(command, [], environment=environment)  # Before anything is installed for it.
-        token = None if spec.source is None else values.get(spec.source.git_secret or "")
-        source = prepare_source(spec.source, layout=layout, environment=environment, token=token)
-        if source is not None:
-            environment["SM_SOURCE_DIR"] = str(source)
-        if not supervisor.announced:
-            environment = prepare_machine(
-                spec,
-                layout=layout,
-                source=source,
-                environment=environment,
-                supervisor=supervisor,
-                scratch=scratch,
-                first_host=configuration.current_host == configuration.hosts[0],
+        several = len(configuration.hosts) > 1
+
+        def prepare(is_over: Callable[[], bool]) -> _Job | None:
+            return _prepared(
+                spec, layout, configuration, supervisor, notice_file=notice_file, scratch=scratch, is_over=is_over
             )
-        await_host_names(configuration.hosts, is_over=lambda: supervisor.announced)
-        if supervisor.announced:
-            return EXIT_INTERRUPTED
-        job = _Job(spec, layout, configuration, hardware, supervisor, notice_file, environment, source, words)
-        return job.run()
+
+        if several and spec.distributed is not None:
+            exit_code = _with_other_hosts(prepare, layout=layout, configuration=configuration, supervisor=supervisor)
+        else:
+            job = prepare(lambda: supervisor.announced)
+            exit_code = EXIT_INTERRUPTED if job is None else job.train()
+        if several and exit_code == EXIT_INTERRUPTED and NOTICE_FILE_VARIABLE not in os.environ:
+            # The notice was to another host, or that host is gone. The platform is about to take this one too. What it
+            # makes of a host that leaves before that is unknown.
+            supervisor.hold_until_noticed(seconds=notice_seconds())
     except JobError as error:
-        if supervisor.announced and isinstance(error, JobSecretError) and not error.for_good:
-            return EXIT_INTERRUPTED
         return _not_begun(layout, error, values=supervisor.secret_values)
+    return exit_code
+
+
+def _prepared(
+    spec: TrainingSpec,
+    layout: JobLayout,
+    configuration: JobConfiguration,
+    supervisor: Supervisor,
+    *,
+    notice_file: Path,
+    scratch: Path,
+    is_over: Callable[[], bool],
+) -> _Job | None:
+    """Prepare the machine. None where a notice has come meanwhile, or another host has ended.
+
+    Raises:
+        JobError: The command cannot be started.
+    """
+    command = spec.command
+    try:
+        values = take_secret_values(spec, os.environ, is_over=is_over)
+    except JobSecretError as error:
+        if supervisor.announced and not error.for_good:
+            return None
+        raise
+    supervisor.secret_values = tuple(values.values())
+    os.environ.update({variable: values[reference] for variable, reference in spec.secrets.items()})
+    configuration = _with_hyperparameters(spec, layout=layout, configuration=configuration)
+    for directory in (layout.model, layout.output_data, configuration.checkpoint_directory):
+        _make(directory)
+    if spec.wandb is not None:
+        _make(Path(os.environ[WANDB_DIRECTORY]))  # Its client writes to another folder where there is none.
+    words = command_arguments(configuration.hyperparameters, as_json=spec.arguments == JSON)
+    hardware = find_hardware()
+    environment = job_environment(
+        inherited=os.environ,
+        layout=layout,
+        configuration=configuration,
+        hardware=hardware,
+        import_root=import_root(),
+        notice_file=notice_file,
+        arguments=words,
+    )
+    if spec.distributed is not None:
+        of_type = str(configuration.resources.get("current_instance_type", ""))
+        environment = {**network_variables(instance_type=of_type, hosts=len(configuration.hosts)), **environment}
+    if isinstance(command, str):
+        bash_words(command, [], environment=environment)  # Before anything is installed for it.
+    token = None if spec.source is None else values.get(spec.source.git_secret or "")
+    source = prepare_source(spec.source, layout=layout, environment=environment, token=token)
+    if source is not None:
+        environment["SM_SOURCE_DIR"] = str(source)
+    if not is_over():
+        environment = prepare_machine(
+            spec,
+            layout=layout,
+            source=source,
+            environment=environment,
+            supervisor=supervisor,
+            scratch=scratch,
+            first_host=configuration.current_host == configuration.hosts[0],
+        )
+    await_host_names(configuration.hosts, is_over=is_over)
+    if is_over():
+        return None
+    return _Job(spec, layout, configuration, hardware, supervisor, notice_file, environment, source, words)
+
+
+def _with_other_hosts(
+    prepare: Callable[[Callable[[], bool]], _Job | None],
+    *,
+    layout: JobLayout,
+    configuration: JobConfiguration,
+    supervisor: Supervisor,
+) -> int:
+    """Prepare this host, and run its command together with those of the others. Gives the exit code.
+
+    A command that waits for a host that is gone or has failed is ended, and the code is that of the reason.
+
+    Raises:
+        JobError: The command cannot be started, or another host does not come.
+    """
+    own_host = configuration.current_host
+    ended = threading.Event()
+
+    def end(ending: HostEnding) -> None:
+        if ending.kind == DONE or supervisor.announced or ended.is_set():
+            return
+        ended.set()
+        happened = "is gone" if ending.kind == LOST else f"has ended ({ending.kind})"
+        sys.stderr.write(f"spotkeep: {ending.host} {happened}, so the ranks of {own_host} are ended\n")
+        sys.stderr.flush()
+        # Ranks of an interrupted training may be saving.
+        seconds = notice_seconds() if ending.kind == INTERRUPTED else _SECONDS_OF_LEFT_RANKS
+        start_thread(lambda: supervisor.end_command(seconds=seconds), name="end-command")
+
+    def is_over() -> bool:
+        return supervisor.announced or ended.is_set()
+
+    place = {**meeting_place(configuration), **os.environ}
+    refused = None
+    with OtherHosts(
+        hosts=configuration.hosts,
+        current_host=own_host,
+        job="/".join(os.environ.get(name, "") for name in _NAMES_OF_A_WORLD),
+        address=place["SM_MASTER_ADDR"],
+        port=_port(place) + 1,
+        on_ending=end,
+    ) as others:
+        try:
+            job = prepare(is_over)
+            if job is not None:
+                others.wait_until_all_are_there(is_over=is_over)
+            exit_code = EXIT_INTERRUPTED if job is None or is_over() else job.train(is_ended=ended.is_set)
+            own = _ending(exit_code, own_host, layout, is_ended=ended.is_set())
+        except JobError as error:
+            refused = error
+            text = _reason(error, values=supervisor.secret_values)
+            own = HostEnding(own_host, ENDED if ended.is_set() else FAILED, error.exit_code, text)
+        others.say(own, most_seconds=_SECONDS_FOR_ENDINGS)
+        if own.kind in (FAILED, ENDED):
+            others.wait_for_all_endings(most_seconds=_SECONDS_FOR_ENDINGS)
+        final = verdict(own, others.endings)
+    if final == own and refused is not None:
+        raise refused
+    if final != own:
+        _leave_reason(layout, final.text)
+    return final.code
+
+
+def _ending(exit_code: int, host: str, layout: JobLayout, *, is_ended: bool) -> HostEnding:
+    """Give the ending of this host's command. `is_ended` says that this runner has ended it because of another host."""
+    if not exit_code:
+        return HostEnding(host, DONE)
+    text = ""
+    if exit_code != EXIT_INTERRUPTED:
+        with contextlib.suppress(OSError, UnicodeError):
+            text = layout.failure.read_text(encoding="utf-8")
+    if is_ended and not text:
+        return HostEnding(host, ENDED, exit_code)
+    return HostEnding(host, INTERRUPTED if exit_code == EXIT_INTERRUPTED else FAILED, exit_code, text)
+
+
+def _leave_reason(layout: JobLayout, text: str) -> None:
+    """Replace the reason of this host's command by that of another host."""
+    if text:
+        sys.stderr.write(f"spotkeep: {text}\n")
+        _leave_failure(layout, text)
+    else:
+        with contextlib.suppress(OSError):
+            layout.failure.unlink()
 
 
 @dataclass(frozen=True)
@@ -254,22 +376,11 @@ class _Job:
     source: Path | None
     words: Sequence[str]
 
-    def run(self) -> int:
-        """Run the job to its end. Gives the exit code.
-
-        Raises:
-            JobError: The command cannot be started, or another host does not come.
-        """
-        several = len(self.configuration.hosts) > 1
-        exit_code = self._train_with_others() if several and self.spec.distributed is not None else self._train()
-        if several and exit_code == EXIT_INTERRUPTED and NOTICE_FILE_VARIABLE not in os.environ:
-            # The notice was to another host, or that host is gone. The platform is about to take this one too. What it
-            # makes of a host that leaves before that is unknown.
-            self.supervisor.hold_until_noticed(seconds=notice_seconds())
-        return exit_code
-
-    def _train(self) -> int:
+    def train(self, *, is_ended: Callable[[], bool] = lambda: False) -> int:
         """Run the command, and start it again after a hang. Gives the exit code.
+
+        Args:
+            is_ended: Gives True once this runner has ended the command because of another host.
 
         Raises:
             JobError: The command cannot be started.
@@ -315,56 +426,11 @@ class _Job:
                 exits_before=exits_before,
                 checkpoints=checkpoints,
                 launch=launch,
+                is_ended=is_ended,
             )
         if exit_code == EXIT_INTERRUPTED and restarts:
             keep_count(checkpoints, _RESTARTS_NAME, restarts, launch=launch)
         return exit_code
-
-    def _train_with_others(self) -> int:
-        """Run the command together with those of the other hosts. Gives the exit code.
-
-        A command that waits for a host that is gone or has failed is ended, and the code is that of the reason.
-
-        Raises:
-            JobError: The command cannot be started, or another host does not come.
-        """
-        configuration, supervisor = self.configuration, self.supervisor
-        own_host = configuration.current_host
-        ended = threading.Event()
-
-        def end(ending: HostEnding) -> None:
-            if ending.kind == DONE or supervisor.announced or ended.is_set():
-                return
-            ended.set()
-            happened = "is gone" if ending.kind == LOST else f"has ended ({ending.kind})"
-            sys.stderr.write(f"spotkeep: {ending.host} {happened}, so the ranks of {own_host} are ended\n")
-            sys.stderr.flush()
-            # Ranks of an interrupted training may be saving.
-            seconds = notice_seconds() if ending.kind == INTERRUPTED else _SECONDS_OF_LEFT_RANKS
-            start_thread(lambda: supervisor.end_command(seconds=seconds), name="end-command")
-
-        with OtherHosts(
-            hosts=configuration.hosts,
-            current_host=own_host,
-            job="/".join(self.environment.get(name, "") for name in _NAMES_OF_A_WORLD),
-            address=self.environment["SM_MASTER_ADDR"],
-            port=_port(self.environment) + 1,
-            on_ending=end,
-        ) as others:
-            others.wait_until_all_are_there(is_over=lambda: supervisor.announced)
-            try:
-                exit_code = EXIT_INTERRUPTED if supervisor.announced or ended.is_set() else self._train()
-            except JobError as error:
-                others.say(HostEnding(own_host, FAILED, error.exit_code, str(error)))
-                raise
-            own = self._ending(exit_code, ended=ended.is_set())
-            others.say(own)
-            if own.kind in (FAILED, ENDED):
-                others.wait_for_all_endings(most_seconds=SILENT_SECONDS + 2 * _SECONDS_OF_LEFT_RANKS)
-            final = verdict(own, others.endings)
-        if final != own:
-            self._leave_reason(final.text)
-        return final.code
 
     def _command(self) -> Sequence[str] | str:
         """Give the command, or the one that starts its ranks on this host."""
@@ -387,25 +453,6 @@ class _Job:
         sys.stderr.write(f"spotkeep: starts the ranks of this host: {shlex.join(command)}\n")
         sys.stderr.flush()
         return command
-
-    def _ending(self, exit_code: int, *, ended: bool) -> HostEnding:
-        host = self.configuration.current_host
-        if not exit_code or ended:
-            return HostEnding(host, ENDED if exit_code else DONE, exit_code)
-        if exit_code == EXIT_INTERRUPTED:
-            return HostEnding(host, INTERRUPTED, exit_code)
-        with contextlib.suppress(OSError, UnicodeError):
-            return HostEnding(host, FAILED, exit_code, self.layout.failure.read_text(encoding="utf-8"))
-        return HostEnding(host, FAILED, exit_code)
-
-    def _leave_reason(self, text: str) -> None:
-        """Replace the reason of this host's command by that of another host."""
-        if text:
-            sys.stderr.write(f"spotkeep: {text}\n")
-            _leave_failure(self.layout, text)
-        else:
-            with contextlib.suppress(OSError):
-                self.layout.failure.unlink()
 
 
 def _port(environment: Mapping[str, str]) -> int:
@@ -436,8 +483,9 @@ def _ended(
     exits_before: int,
     checkpoints: Path,
     launch: str | None,
+    is_ended: Callable[[], bool],
 ) -> int:
-    """Give the job's exit code after the command's end. Leave the reason for a failure."""
+    """Give the job's exit code after the command's end. Leave the reason for a failure, unless another host has it."""
     # A launcher of many workers (torchrun) has a code of its own for a worker that left with 75, a shell even a 0.
     left = left_file(notice_file).exists()
     if not outcome.exit_code:
@@ -452,6 +500,8 @@ def _ended(
     # A rank that left without a notice to this host heard of one to another host.
     if (supervisor.announced and left) or left_file(notice_file).exists():
         return EXIT_INTERRUPTED
+    if is_ended() and not failed_by_itself(outcome.stderr_tail, exit_code=outcome.exit_code):
+        return outcome.exit_code
     _leave_failure(
         layout,
         failure_text(
@@ -494,12 +544,17 @@ def _not_begun(layout: JobLayout, error: JobError, *, values: Iterable[str] = ()
         error: The reason.
         values: The values of the job's secrets, which are masked.
     """
+    reason = _reason(error, values=values)
+    _leave_failure(layout, reason)
+    sys.stderr.write(f"spotkeep: {reason[len(NOT_STARTED) :] if reason.startswith(NOT_STARTED) else reason}\n")
+    return error.exit_code
+
+
+def _reason(error: JobError, *, values: Iterable[str]) -> str:
+    """Give the text that says why the command was not started, without the values of the job's secrets."""
     is_for_good = error.for_good if isinstance(error, JobSecretError) else False
     is_for_good = is_for_good or isinstance(error, (CommandError, MissingToolError))
-    said = without_values(str(error), values)
-    _leave_failure(layout, f"{NOT_STARTED if is_for_good else ''}{said}")
-    sys.stderr.write(f"spotkeep: {said}\n")
-    return error.exit_code
+    return f"{NOT_STARTED if is_for_good else ''}{without_values(str(error), values)}"
 
 
 def _make(directory: Path) -> None:
