@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spotkeep_local.hosts.host import Host
+from spotkeep_local.hosts.host import Host, HostRefusedError
 from spotkeep_local.hosts.instance_host import InstanceHost, by_id_name
 from spotkeep_local.hosts.metadata import MetadataService
 
@@ -129,6 +129,8 @@ def _attach(image: Path) -> int:
 class Forwarding:
     """Takes connections on one socket and carries their bytes to a port of this machine's loopback.
 
+    It can hold them back. Then clients wait, as for a network that loses their packets.
+
     Args:
         listening: A listening socket in the network of an instance. Closed with this.
         port: The port of the local AWS, on 127.0.0.1.
@@ -140,8 +142,17 @@ class Forwarding:
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._closed = False
+        self._flows = threading.Event()
+        self._flows.set()
         self._thread = threading.Thread(target=self._accept, name="instance-forwarding", daemon=True)
         self._thread.start()
+
+    def let_flow(self, *, flows: bool) -> None:
+        """Carry the bytes from now on, those that were held back too, or hold them back."""
+        if flows:
+            self._flows.set()
+        else:
+            self._flows.clear()
 
     def close(self) -> None:
         """End it and every connection. Return when no new one can come."""
@@ -153,6 +164,7 @@ class Forwarding:
         self._listening.close()
         for connection in connections:
             _shut(connection)
+        self._flows.set()
         self._thread.join()
 
     def _accept(self) -> None:
@@ -161,6 +173,7 @@ class Forwarding:
                 client, _ = self._listening.accept()
             except OSError:
                 return
+            self._flows.wait()
             try:
                 server = socket.create_connection(("127.0.0.1", self._port))
             except OSError:
@@ -179,22 +192,23 @@ class Forwarding:
             threading.Thread(target=self._carry_both_ways, args=(client, server), daemon=True).start()
 
     def _carry_both_ways(self, client: socket.socket, server: socket.socket) -> None:
-        back = threading.Thread(target=_carry, args=(server, client), daemon=True)
+        back = threading.Thread(target=self._carry, args=(server, client), daemon=True)
         back.start()
-        _carry(client, server)
+        self._carry(client, server)
         back.join()
         with self._lock:
             self._open -= {client, server}
         client.close()
         server.close()
 
-
-def _carry(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(_CHUNK_BYTES):
-            target.sendall(data)
-    with contextlib.suppress(OSError):
-        target.shutdown(socket.SHUT_WR)
+    def _carry(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(_CHUNK_BYTES):
+                self._flows.wait()
+                target.sendall(data)
+        self._flows.wait()
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
 
 
 def _shut(connection: socket.socket) -> None:
@@ -226,6 +240,13 @@ class NamespaceHost(InstanceHost):
             on_command_end=self._note_user_data_end,
             on_end=self._end,
         )
+        self._network, self._address = specification.network, specification.address
+        if self._network is not None:
+            try:
+                self._network.join(f"/proc/{host.process_id}/ns/net", self._address)
+            except HostRefusedError:
+                host.kill()
+                raise
         metadata_socket, endpoint_socket = host.listening
         self._metadata = MetadataService(metadata_socket, read=read_metadata)
         self._forwarding = Forwarding(endpoint_socket, port=specification.endpoint_port)
@@ -268,8 +289,13 @@ class NamespaceHost(InstanceHost):
             device.wait_until_free(seconds=_SETTLE_SECONDS)
         return True
 
+    def connect_to_aws(self, *, connected: bool) -> None:
+        """Carry its bytes, or hold them back."""
+        self._forwarding.let_flow(flows=connected)
+
     def _cut_power(self) -> None:
-        """Cut the file systems on all of them."""
+        """Pull its plug, so that its sockets say no goodbye, and cut the file systems on all devices."""
+        self._leave()
         for device, _ in self._devices.values():
             _cut_power_of(self.process_id, device.number)
 
@@ -282,6 +308,11 @@ class NamespaceHost(InstanceHost):
         self._devices.clear()
         self._metadata.close()
         self._forwarding.close()
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._network is not None:
+            self._network.leave(self._address)
 
 
 def _mount_points(process_id: int, device_number: int) -> list[Path]:

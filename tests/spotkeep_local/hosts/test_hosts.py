@@ -116,6 +116,21 @@ def test_a_power_cut_ends_everything_at_once(machine: Machine) -> None:
     wait_until(lambda: not _left_in(machine.folder))
 
 
+def test_a_frozen_host_does_nothing_until_it_is_thawed(machine: Machine) -> None:
+    count = "while :; do echo COUNT; sleep 0.02; done"
+    host, console = machine.start(f"#!/bin/sh\nsetsid sh -c '{count}' &\necho READY\n{count}\n")
+    wait_until(lambda: "COUNT" in console())
+    host.freeze()
+    frozen = console()
+    time.sleep(0.3)
+    assert console() == frozen
+    host.thaw()
+    wait_until(lambda: len(console()) > len(frozen))
+    host.freeze()
+    host.power_off()
+    assert machine.endings == [HostEnd.POWER_OFF]
+
+
 def test_a_host_shuts_itself_down(machine: Machine) -> None:
     _, console = machine.start("#!/bin/sh\necho GOING\nshutdown -h now\nsleep 600\n")
     wait_until(lambda: machine.endings == [HostEnd.FROM_INSIDE])
