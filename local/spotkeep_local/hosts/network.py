@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from spotkeep_local.hosts import boot
+from spotkeep_local.hosts.forwarding import Forwarding
 from spotkeep_local.hosts.host import HostRefusedError
-from spotkeep_local.hosts.namespaces import Forwarding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

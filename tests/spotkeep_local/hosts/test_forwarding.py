@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spotkeep_local.hosts.namespaces import Forwarding
+from spotkeep_local.hosts.forwarding import Forwarding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
