@@ -272,6 +272,10 @@ class FleetControl:
         """End the cut of an instance. TCP sends lost packets again."""
         self._connection.call("CutOff", {"instance_id": instance_id, "instances": [], "aws": False})
 
+    def set_clock(self, seconds_ahead: int) -> None:
+        """Give instances that boot from now on a wall clock that is wrong by so much. 0 is for the machine's clock."""
+        self._connection.call("Clock", {"seconds_ahead": seconds_ahead})
+
     def freeze(self, instance_id: str) -> None:
         """Stop all processes of a running instance (SIGSTOP), until it is thawed."""
         self._connection.call("Freeze", {"instance_id": instance_id})

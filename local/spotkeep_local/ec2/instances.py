@@ -282,6 +282,7 @@ class Instances:
             programs=image.programs if image else {},
             agent_time_scale=self._cloud.agent_time_scale,
             address=instance.private_ip,
+            clock=self._cloud.clock,
         )
 
     def _metadata(self, instance_id: str) -> InstanceMetadata:

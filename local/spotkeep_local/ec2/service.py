@@ -31,6 +31,7 @@ from spotkeep_local.ec2.records import AttachmentState, InstanceFacts, InstanceS
 from spotkeep_local.ec2.surroundings import template_data
 from spotkeep_local.ec2.tags import Tags, is_ours
 from spotkeep_local.ec2.volumes import Snapshots, VolumeOperations
+from spotkeep_local.hosts.clock import wrong_clock
 from spotkeep_local.hosts.host import HostRefusedError
 from spotkeep_local.hosts.host_platform import host_platform
 from spotkeep_local.service_base.aws_service import AwsService, HttpRequest
@@ -314,6 +315,7 @@ class Ec2Control:
             "ChangePool": self._change_pool,
             "ScriptMarket": self._script_market,
             "Consistency": self._consistency,
+            "Clock": self._clock,
             "CutOff": self._cut_off,
             "Freeze": self._freeze,
             "Thaw": self._thaw,
@@ -357,6 +359,13 @@ class Ec2Control:
 
     def _consistency(self, request: dict[str, Any]) -> dict[str, Any]:
         self._cloud.unseen_seconds = _seconds(request.get("unseen_seconds", 0), "unseen_seconds")
+        return {}
+
+    def _clock(self, request: dict[str, Any]) -> dict[str, Any]:
+        ahead = request.get("seconds_ahead")
+        if type(ahead) is not int:
+            raise invalid(f"seconds_ahead must be a whole number of seconds, found {ahead!r}")
+        self._cloud.clock = wrong_clock(self._cloud.hosts_folder, seconds=ahead) if ahead else None
         return {}
 
     def _cut_off(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -331,6 +331,14 @@ def _replace_power_commands() -> None:
         command.chmod(0o755)
 
 
+def _preload(library: str) -> None:
+    """Load a library into all programs. It is copied, because users of the instance may not read the original."""
+    copy = Path("/usr/local/lib") / Path(library).name
+    copy.write_bytes(Path(library).read_bytes())
+    copy.chmod(0o755)
+    Path("/etc/ld.so.preload").write_text(f"{copy}\n")
+
+
 def _link(links: dict[str, str]) -> None:
     for path, target in links.items():
         link = Path("/") / path
@@ -578,6 +586,8 @@ def _be_process_one(control: socket.socket, configuration: dict[str, Any]) -> in
         _write_settings(configuration["environment"])
         _replace_power_commands()
         _link(configuration["links"])
+        if configuration["clock"] is not None:
+            _preload(configuration["clock"])
         _write_programs(configuration["programs"])
         _let_everybody_reach(configuration["reachable"])
     except OSError as error:

@@ -80,6 +80,7 @@ class RelocatedHost(InstanceHost):
                 "PATH": f"{commands}:{environment['PATH']}",
                 "HOME": str(home),
                 "SPOTKEEP_LOCAL_INSTANCE_ROOT": str(root),
+                **({} if specification.clock is None else {"LD_PRELOAD": str(specification.clock)}),
             },
             console=specification.console,
             on_command_end=self._note_user_data_end,

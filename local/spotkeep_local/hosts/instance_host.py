@@ -55,6 +55,7 @@ class HostSpecification:
         agent_time_scale: The factor by which its agent asks for notices more often than on AWS.
         address: Its private address.
         network: The network of its VPC. None where instances have no networks.
+        clock: A library of `clock`, with which its processes see a wrong wall clock. None for the machine's clock.
     """
 
     instance_id: str
@@ -67,6 +68,7 @@ class HostSpecification:
     agent_time_scale: float = 1.0
     address: str = ""
     network: HostsNetwork | None = None
+    clock: Path | None = None
 
     @property
     def console(self) -> Path:

@@ -136,6 +136,7 @@ class NamespaceHost(InstanceHost):
             "environment": specification.environment(metadata_endpoint=_METADATA_ENDPOINT),
             "links": dict(specification.links),
             "programs": dict(specification.programs),
+            "clock": None if specification.clock is None else str(specification.clock),
             "reachable": [sys.prefix, sys.base_prefix],
         }
         host = Host(

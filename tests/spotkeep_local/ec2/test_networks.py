@@ -1,10 +1,11 @@
-"""Instances of one VPC: they reach each other as their groups say, are replaced, cut off, healed, frozen and thawed."""
+"""Instances of one VPC: they reach each other as their groups say, are replaced, cut off and healed."""
 
 from __future__ import annotations
 
 import errno
 import ipaddress
 import json
+import shutil
 import socket
 import time
 import uuid
@@ -163,6 +164,16 @@ def test_an_instance_is_cut_off_from_the_local_aws_and_its_call_goes_on_when_it_
     assert "ANSWERED" not in networked.console(instance)
     networked.control.heal(instance)
     networked.wait_for_line(instance, "ANSWERED")
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="a wrong clock needs a C compiler")
+def test_instances_that_boot_from_now_on_have_a_wrong_clock(ec2: Ec2) -> None:
+    ec2.control.set_clock(-3600)
+    try:
+        instance = ec2.run(f'#!/bin/sh\n[ "$(date +%s)" -lt {time.time():.0f} ] && echo BEHIND; exec sleep 600\n')
+        ec2.wait_for_line(instance, "BEHIND")
+    finally:
+        ec2.control.set_clock(0)
 
 
 @pytest.fixture
