@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 KNOWN_DIFFERENCES: Final[Mapping[str, tuple[str, ...]]] = {
     "cloudformation DescribeChangeSet": ("ChangeSetType is not in the model",),
     "cloudformation DescribeStackEvents": ("StackEvents[].ResourceStatus is 'REVIEW_IN_PROGRESS'",),
+    "ec2 CreateSecurityGroup": ("return is not",),
     "ec2 DescribeImages": ("imagesSet[].platform is 'windows'",),
     "ec2 DescribeVpcEndpoints": ("vpcEndpointSet[].state is 'available'",),
     "ec2 DescribeVpcs": (

@@ -255,6 +255,35 @@ class FleetControl:
         """Hide fleets, instances and versions of launch templates from requests for so long after they are made."""
         self._connection.call("Consistency", {"unseen_seconds": seconds})
 
+    def cut_off(self, instance_id: str, *, instances: Sequence[str] | None = None, aws: bool = False) -> None:
+        """Cut a running instance off. Packets are lost without an answer, those of open connections too.
+
+        It replaces an earlier cut of the instance. Its metadata service answers as before.
+
+        Args:
+            instance_id: The instance's id.
+            instances: The ids of the instances that it is cut off from, in both directions. None for every instance.
+            aws: True where it is cut off from the local AWS as well.
+        """
+        given = None if instances is None else list(instances)
+        self._connection.call("CutOff", {"instance_id": instance_id, "instances": given, "aws": aws})
+
+    def heal(self, instance_id: str) -> None:
+        """End the cut of an instance. TCP sends lost packets again."""
+        self._connection.call("CutOff", {"instance_id": instance_id, "instances": [], "aws": False})
+
+    def set_clock(self, seconds_ahead: int) -> None:
+        """Give instances that boot from now on a wall clock that is wrong by so much. 0 is for the machine's clock."""
+        self._connection.call("Clock", {"seconds_ahead": seconds_ahead})
+
+    def freeze(self, instance_id: str) -> None:
+        """Stop all processes of a running instance (SIGSTOP), until it is thawed."""
+        self._connection.call("Freeze", {"instance_id": instance_id})
+
+    def thaw(self, instance_id: str) -> None:
+        """Let all processes of an instance go on (SIGCONT)."""
+        self._connection.call("Thaw", {"instance_id": instance_id})
+
     def instance_facts(self, instance_id: str) -> InstanceFacts:
         """Return the facts about an instance."""
         return InstanceFacts.from_document(self._connection.call("InstanceFacts", {"instance_id": instance_id}))

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     [
         (lambda local: LocalControl(local).job_facts("no-job"), r"refused JobFacts: Requested resource not found\."),
         (lambda local: FleetControl(local).interrupt("i-0"), "refused InterruptInstance: .* 'i-0' does not exist"),
+        (lambda local: FleetControl(local).freeze("i-0"), "refused Freeze: .* 'i-0' does not exist"),
+        (lambda local: FleetControl(local).set_clock(0.5), "seconds_ahead must be a whole number of seconds"),
         (lambda local: FleetControl(local).interrupt(""), "must contain the parameter instance_id"),
         (lambda local: FleetControl(local)._connection.call("Explode", {}), "has no Explode"),
     ],

@@ -31,7 +31,7 @@ from spotkeep_local.capacity import EventFaults
 from spotkeep_local.daemon.state_directory import CONTROL_TARGET
 from spotkeep_local.ec2 import records as ec2_records
 from spotkeep_local.ec2.catalog import PYTORCH
-from spotkeep_local.ec2.service import Ec2Service
+from spotkeep_local.ec2.service import Ec2Service, read_template_data, template_data_as_xml
 from spotkeep_local.ec2.surroundings import Surroundings
 from spotkeep_local.errors import LocalAwsError
 from spotkeep_local.fis.service import FisService
@@ -223,6 +223,7 @@ class LocalServices:
         ec2.add_public_image(
             PYTORCH.image_id, parameter=PYTORCH.parameter, name=PYTORCH.name, root_device=PYTORCH.root_device
         )
+        ec2.keep_whole_template_data(read=read_template_data, write=template_data_as_xml)
         sessions = LocalSessionManager(
             ministack.handler_of("ssm"),
             cloud=self._ec2.cloud,

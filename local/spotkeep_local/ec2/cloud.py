@@ -224,6 +224,8 @@ class Cloud:
         """The seconds for which requests get NotFound for a new fleet, instance or version of a launch template.
 
         EC2 is eventually consistent. Source: "Eventual consistency in the Amazon EC2 API", EC2 developer guide."""
+        self.clock: Path | None = None
+        """The library with which instances that boot from now on see a wrong wall clock. None for the machine's."""
         self.volumes = Table(
             LocalVolume,
             id_field="volume_id",

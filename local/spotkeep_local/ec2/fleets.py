@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT_STRATEGY = "lowest-price"
 _ON_DEMAND_OPTIONS = {"AllocationStrategy": ("lowest-price",)}
-_OVERRIDES = ("InstanceType", "SubnetId", "AvailabilityZone", "MaxPrice")
+_OVERRIDES = ("InstanceType", "SubnetId", "AvailabilityZone", "MaxPrice", "Placement")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,9 +19,10 @@ from spotkeep_local.hosts.metadata import InstanceMetadata
 from spotkeep_local.hosts.written_files import read_end
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from spotkeep_local.ec2.cloud import Cloud
+    from spotkeep_local.ec2.networks import Networks
 
 _LOG = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ class Instances:
 
     Args:
         cloud: The local EC2.
+        networks: The networks of their VPCs.
         on_notice: Called, with the lock held, when an interruption of an instance was announced.
         on_leaving: Called, with the lock held, when an instance begins to end.
         on_ended: Called, with the lock held, when an instance is terminated.
@@ -47,11 +49,13 @@ class Instances:
         self,
         cloud: Cloud,
         *,
+        networks: Networks,
         on_notice: Callable[[LocalInstance], None],
         on_leaving: Callable[[LocalInstance], None],
         on_ended: Callable[[LocalInstance], None],
     ) -> None:
         self._cloud = cloud
+        self._networks = networks
         self._on_notice = on_notice
         self._on_leaving = on_leaving
         self._on_ended = on_ended
@@ -71,11 +75,12 @@ class Instances:
         found = self._cloud.instances.described(
             request, ids="InstanceIds", values=_filter_values, made_before=self._cloud.shown_before
         )
+        names = {group.group_id: group.name for group in self._cloud.surroundings.security_groups().values()}
         reservations = [
             {
                 "ReservationId": _reservation_id(instance),
                 "OwnerId": self._cloud.account_id,
-                "Instances": [self._describe(instance)],
+                "Instances": [self._describe(instance, group_names=names)],
             }
             for instance in found
         ]
@@ -123,7 +128,7 @@ class Instances:
         cloud = self._cloud
         try:
             host = cloud.platform.start(
-                self._specification(instance),
+                replace(self._specification(instance), network=self._networks.of(instance)),
                 read_metadata=lambda: self._metadata(instance.instance_id),
                 on_end=lambda ending: self._host_ended(instance.instance_id, ending),
             )
@@ -276,6 +281,8 @@ class Instances:
             links=image.links if image else {},
             programs=image.programs if image else {},
             agent_time_scale=self._cloud.agent_time_scale,
+            address=instance.private_ip,
+            clock=self._cloud.clock,
         )
 
     def _metadata(self, instance_id: str) -> InstanceMetadata:
@@ -309,7 +316,10 @@ class Instances:
 
     # What describes them.
 
-    def _describe(self, instance: LocalInstance) -> dict[str, Any]:
+    def _describe(self, instance: LocalInstance, *, group_names: Mapping[str, str]) -> dict[str, Any]:
+        def groups(ids: tuple[str, ...]) -> list[dict[str, str]]:
+            return [{"GroupId": group_id, "GroupName": group_names.get(group_id, group_id)} for group_id in ids]
+
         settings = instance.settings
         return {
             "InstanceId": instance.instance_id,
@@ -317,11 +327,31 @@ class Instances:
             "State": {"Code": instance.state.code, "Name": instance.state.value},
             "InstanceType": instance.instance_type,
             "InstanceLifecycle": "spot" if instance.spot else None,
-            "Placement": {"AvailabilityZone": instance.zone, "AvailabilityZoneId": zone_id(instance.zone)},
+            "Placement": {
+                "AvailabilityZone": instance.zone,
+                "AvailabilityZoneId": zone_id(instance.zone),
+                "GroupName": instance.placement_group,
+            },
             "SubnetId": instance.subnet_id,
             "VpcId": instance.vpc_id,
             "PrivateIpAddress": instance.private_ip,
             "PrivateDnsName": f"{_hostname(instance)}.ec2.internal",
+            "SecurityGroups": groups(instance.security_groups),
+            "NetworkInterfaces": [
+                {
+                    "InterfaceType": interface.kind,
+                    "PrivateIpAddress": instance.private_ip if interface is instance.interfaces[0] else None,
+                    "SubnetId": instance.subnet_id,
+                    "VpcId": instance.vpc_id,
+                    "Groups": groups(interface.groups),
+                    "Attachment": {
+                        "DeviceIndex": interface.device_index,
+                        "NetworkCardIndex": interface.card_index,
+                        "Status": "attached",
+                    },
+                }
+                for interface in instance.interfaces
+            ],
             "LaunchTime": instance.launched_at,
             "Architecture": "x86_64",
             "RootDeviceType": "ebs",

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.ec2.cloud import new_id, requested_tags
 from spotkeep_local.ec2.errors import Ec2Error, invalid
-from spotkeep_local.ec2.records import InstanceState, LocalInstance
+from spotkeep_local.ec2.records import InstanceState, LocalInstance, LocalInterface
 from spotkeep_local.ec2.tags import check_tags
+from spotkeep_local.hosts.host import HostRefusedError
+from spotkeep_local.hosts.isolation import Isolation
 from spotkeep_local.hosts.metadata import MetadataSettings
 from spotkeep_local.ministack import ec2
 
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 _GZIP_MAGIC = b"\x1f\x8b"
 _RESERVED_ADDRESSES = 4
 """AWS keeps the first four addresses of a subnet and the last."""
+_OF_THIS_MACHINE = "127.64.0.0/10"
+"""Addresses of loopback that hardly anything else has. Each instance without a network of its own gets one of them."""
+_INTERFACE_KINDS = ("interface", "efa", "efa-only")
 
 
 def find_template(cloud: Cloud, specification: Mapping[str, Any]) -> LaunchTemplateVersion:
@@ -134,6 +139,9 @@ def new_instance(
     )
     tags = requested_tags(data, "instance")
     check_tags(tags, in_metadata=settings.tags)
+    placement_group = (data.get("Placement") or {}).get("GroupName")
+    if placement_group and not cloud.surroundings.has_placement_group(placement_group):
+        raise Ec2Error("InvalidPlacementGroup.Unknown", f"The Placement Group '{placement_group}' is unknown.")
     now = cloud.now()
     return LocalInstance(
         instance_id=new_id("i"),
@@ -152,6 +160,8 @@ def new_instance(
         settings=settings,
         user_data=decode_user_data(str(data.get("UserData") or "")),
         tags={**own_tags, **tags},
+        interfaces=_interfaces(cloud, data, subnet=subnet),
+        placement_group=placement_group,
     )
 
 
@@ -177,9 +187,45 @@ def _profile(cloud: Cloud, given: Mapping[str, str]) -> InstanceProfile | None:
     return profile
 
 
+def _interfaces(cloud: Cloud, data: Mapping[str, Any], *, subnet: LocalSubnet) -> tuple[LocalInterface, ...]:
+    """Return the network interfaces, the first one first. Without any in the data there is one."""
+    given = data.get("NetworkInterfaces")
+    if given and (data.get("SecurityGroupIds") or data.get("SecurityGroups")):
+        raise Ec2Error(
+            "InvalidParameterCombination",
+            "Network interfaces and an instance-level security groups may not be specified on the same request",
+        )
+    groups = [group for group in cloud.surroundings.security_groups().values() if group.vpc_id == subnet.vpc_id]
+    named = {group.name: group.group_id for group in groups}
+    ids = [named.get(name, name) for name in data.get("SecurityGroups") or ()]
+    interfaces = [
+        LocalInterface(
+            device_index=int(each.get("DeviceIndex", 0)),
+            card_index=int(each.get("NetworkCardIndex", 0)),
+            kind=each.get("InterfaceType", "interface"),
+            groups=tuple(each.get("Groups") or (named["default"],)),
+        )
+        for each in given or [{"Groups": [*(data.get("SecurityGroupIds") or ()), *ids]}]
+    ]
+    known = set(named.values())
+    for interface in interfaces:
+        if interface.kind not in _INTERFACE_KINDS:
+            raise invalid(f"Invalid interface type {interface.kind}. It must be one of {', '.join(_INTERFACE_KINDS)}")
+        if missing := [group for group in interface.groups if group not in known]:
+            raise Ec2Error(
+                "InvalidGroup.NotFound",
+                f"The security group '{missing[0]}' does not exist in VPC '{subnet.vpc_id}'",
+            )
+    return tuple(sorted(interfaces, key=lambda interface: (interface.card_index, interface.device_index)))
+
+
 def _free_address(cloud: Cloud, subnet: LocalSubnet) -> str:
-    network = ipaddress.ip_network(subnet.cidr)
-    taken = {instance.private_ip for instance in cloud.instances if instance.state.live}
+    try:
+        on_loopback = cloud.platform.isolation is Isolation.RELOCATED
+    except HostRefusedError as error:
+        raise Ec2Error("InternalError", str(error)) from error
+    network = ipaddress.ip_network(_OF_THIS_MACHINE if on_loopback else subnet.cidr)
+    taken = {instance.private_ip for instance in cloud.instances if instance.ended_at is None}
     while True:
         place = random.randrange(_RESERVED_ADDRESSES, network.num_addresses - 1)  # noqa: S311 - no secret
         if (address := str(network[place])) not in taken:

@@ -155,10 +155,27 @@ class InstanceProfile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LocalInterface:
+    """A network interface of an instance, as its launch template specifies it. The first one has the address.
+
+    Attributes:
+        kind: `interface`, `efa` or `efa-only`.
+        groups: The ids of its security groups.
+    """
+
+    device_index: int = 0
+    card_index: int = 0
+    kind: str = "interface"
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class LocalInstance:
     """An instance. Every instance is launched by a fleet.
 
     Attributes:
+        interfaces: Its network interfaces, the first one first.
+        placement_group: The name of the placement group in which it is.
         due_at: While pending: when it runs.
         reason_code: The reason why it ended, as `StateReason.Code`.
     """
@@ -186,6 +203,13 @@ class LocalInstance:
     reason_code: str = ""
     reason: str = ""
     user_data_exit_code: int | None = None
+    interfaces: tuple[LocalInterface, ...] = ()
+    placement_group: str | None = None
+
+    @property
+    def security_groups(self) -> tuple[str, ...]:
+        """The ids of the groups that decide about its address."""
+        return self.interfaces[0].groups if self.interfaces else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,10 +289,15 @@ class Platform(JsonDocument):
         isolation: `namespace` or `relocated`. Hosts with `namespace` have a network, processes and mounts of their own,
             and volumes that are loop devices. Hosts with `relocated` are process groups with directories for volumes.
         reason: The reason against namespaces. None with them.
+        network_refusal: The reason why instances have no network of their VPC here. None where they have one. With
+            `relocated`, each instance has an address of this machine's loopback instead. Then security groups hold
+            nothing back, no instance can be cut off, and the connections of one whose power is cut end at once. With
+            `namespace`, instances do not reach each other.
     """
 
     isolation: str
     reason: str | None
+    network_refusal: str | None
 
 
 Event = tuple[dict[str, Any], str, list[str]]

@@ -26,9 +26,12 @@ from spotkeep_local.ec2.fleets import FleetOperations
 from spotkeep_local.ec2.instances import INTERRUPTED, Instances
 from spotkeep_local.ec2.launch import delete_template_versions
 from spotkeep_local.ec2.market import Market, SpotPoolChange
+from spotkeep_local.ec2.networks import Networks
 from spotkeep_local.ec2.records import AttachmentState, InstanceFacts, InstanceState, Platform
+from spotkeep_local.ec2.surroundings import template_data
 from spotkeep_local.ec2.tags import Tags, is_ours
 from spotkeep_local.ec2.volumes import Snapshots, VolumeOperations
+from spotkeep_local.hosts.clock import wrong_clock
 from spotkeep_local.hosts.host import HostRefusedError
 from spotkeep_local.hosts.host_platform import host_platform
 from spotkeep_local.service_base.aws_service import AwsService, HttpRequest
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.ec2.records import LocalAttachment, LocalInstance, LocalVolume
     from spotkeep_local.ec2.surroundings import Surroundings
+    from spotkeep_local.hosts.instance_host import InstanceHost
     from spotkeep_local.options import ServerOptions
     from spotkeep_local.service_base.aws_service import Answer, Operation, ServiceError
 
@@ -78,7 +82,7 @@ class Ec2QueryProtocol:
         except UnreadableParameterError as error:
             raise invalid(str(error)) from error
         if unread:
-            raise Ec2Error("UnknownParameter", f"The parameter {', '.join(sorted(unread))} is not recognized")
+            raise _unknown_parameters(unread)
         if shape is None:
             return {}
         for name in shape.required_members:
@@ -116,6 +120,10 @@ def _model(operation: str) -> OperationModel:
     return service_model("ec2").operation_model(operation)
 
 
+def _unknown_parameters(names: set[str]) -> Ec2Error:
+    return Ec2Error("UnknownParameter", f"The parameter {', '.join(sorted(names))} is not recognized")
+
+
 def _members(value: Mapping[str, Any], shape: Shape) -> str:
     written = []
     for name, item in value.items():
@@ -131,13 +139,38 @@ def _write(value: Any, shape: Shape) -> str:
         return _members(value, shape)
     if shape.type_name == "list":
         member = shape.member  # type: ignore[attr-defined]
-        return "".join(f"<item>{_write(item, member)}</item>" for item in value)
+        tag = member.serialization.get("name", "item")
+        return "".join(f"<{tag}>{_write(item, member)}</{tag}>" for item in value)
     if shape.type_name == "boolean":
         return "true" if value else "false"
     if shape.type_name == "timestamp":
         moment = value if isinstance(value, datetime) else datetime.fromtimestamp(value, UTC)
         return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
     return escape(str(value))
+
+
+def read_template_data(form: Mapping[str, str]) -> dict[str, Any]:
+    """Read the data of a launch template as a request has it.
+
+    Args:
+        form: The parameters of LaunchTemplateData, with their names from there on.
+
+    Raises:
+        Ec2Error: A value is not of its type, or a parameter is unknown.
+    """
+    shape = service_model("ec2").shape_for("RequestLaunchTemplateData")
+    try:
+        data, unread = read_query_parameters(shape, form, ec2=True)
+    except UnreadableParameterError as error:
+        raise invalid(str(error)) from error
+    if unread:
+        raise _unknown_parameters(unread)
+    return data
+
+
+def template_data_as_xml(data: Mapping[str, Any]) -> str:
+    """Write the data of a launch template as an answer has it."""
+    return _members(template_data(data), service_model("ec2").shape_for("ResponseLaunchTemplateData"))
 
 
 _ON_OUR_RESOURCES = re.compile(r".*(Instance|Volume|Snapshot|Fleet|Spot|Console).*|DescribeTags")
@@ -186,14 +219,16 @@ class Ec2Service:
             send_event=self._events.send,
             clock=time.time,
         )
+        self._networks = Networks(self.cloud)
         self.instances = Instances(
             self.cloud,
+            networks=self._networks,
             on_notice=lambda instance: fleets.note_notice(instance),
             on_leaving=lambda instance: fleets.wait_before_replacing(instance),
             on_ended=lambda instance: fleets.note_ended(instance),
         )
         fleets = FleetOperations(self.cloud, self.instances)
-        self._background = Background(self.cloud, self.instances, fleets)
+        self._background = Background(self.cloud, self.instances, fleets, self._networks)
         operations: dict[str, Operation] = {
             **self.instances.operations(),
             **fleets.operations(),
@@ -205,7 +240,7 @@ class Ec2Service:
             "DeleteLaunchTemplateVersions": delete_template_versions,
         }
         self.api = AwsService(Ec2QueryProtocol(), self._locked(operations))
-        self.control_operations = self._locked(Ec2Control(self.cloud, self.instances).operations())
+        self.control_operations = self._locked(Ec2Control(self.cloud, self.instances, self._networks).operations())
 
     def start(self) -> None:
         """Start with the state that the last server saved. Volumes are free, and fleets launch instances again."""
@@ -216,6 +251,7 @@ class Ec2Service:
         """End every instance and save. The fleets launch others at the next start."""
         self._background.stop()
         self.instances.end_all()
+        self._networks.close()
         self._events.stop()
         with self.cloud.lock:
             self.cloud.save()
@@ -235,7 +271,13 @@ class Ec2Service:
         request = HttpRequest(method=method, path=path, headers=headers, body=body, query=query_params)
         if self._is_ours(request):
             return await self.api.handle_request(method, path, headers, body, query_params)
-        return await self._ministack(method, path, headers, body, query_params)
+        try:
+            answer = await self._ministack(method, path, headers, body, query_params)
+        except Ec2Error as error:
+            return self.api.protocol.error(error)
+        if "SecurityGroup" in self.api.protocol.operation(request):
+            self.cloud.wake()  # The networks follow the rules of the groups.
+        return answer
 
     def _is_ours(self, request: HttpRequest) -> bool:
         operation = self.api.protocol.operation(request)
@@ -265,11 +307,13 @@ class Ec2Control:
     Args:
         cloud: The local EC2.
         instances: Interrupts instances.
+        networks: Cuts instances off.
     """
 
-    def __init__(self, cloud: Cloud, instances: Instances) -> None:
+    def __init__(self, cloud: Cloud, instances: Instances, networks: Networks) -> None:
         self._cloud = cloud
         self._instances = instances
+        self._networks = networks
 
     def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
         """Return the operations by name."""
@@ -279,6 +323,10 @@ class Ec2Control:
             "ChangePool": self._change_pool,
             "ScriptMarket": self._script_market,
             "Consistency": self._consistency,
+            "Clock": self._clock,
+            "CutOff": self._cut_off,
+            "Freeze": self._freeze,
+            "Thaw": self._thaw,
             "InstanceFacts": self._instance_facts,
             "Platform": self._platform,
         }
@@ -321,6 +369,40 @@ class Ec2Control:
         self._cloud.unseen_seconds = _seconds(request.get("unseen_seconds", 0), "unseen_seconds")
         return {}
 
+    def _clock(self, request: dict[str, Any]) -> dict[str, Any]:
+        ahead = request.get("seconds_ahead")
+        if type(ahead) is not int:
+            raise invalid(f"seconds_ahead must be a whole number of seconds, found {ahead!r}")
+        self._cloud.clock = wrong_clock(self._cloud.hosts_folder, seconds=ahead) if ahead else None
+        return {}
+
+    def _cut_off(self, request: dict[str, Any]) -> dict[str, Any]:
+        instance_id, others, aws = _text(request, "instance_id"), request.get("instances"), request.get("aws")
+        host = self._host(instance_id)
+        if (refusal := self._cloud.platform.network_refusal) is not None:
+            raise Ec2Error("UnsupportedOperation", f"The instance {instance_id} cannot be cut off: {refusal}")
+        if not isinstance(aws, bool):
+            raise invalid(f"aws must be true or false, found {aws!r}")
+        if others is not None and not (isinstance(others, list) and all(isinstance(each, str) for each in others)):
+            raise invalid(f"instances must be a list of ids, or null for every instance, found {others!r}")
+        self._networks.cut(instance_id, others)
+        host.connect_to_aws(connected=not aws)
+        return {}
+
+    def _freeze(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._host(_text(request, "instance_id")).freeze()
+        return {}
+
+    def _thaw(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._host(_text(request, "instance_id")).thaw()
+        return {}
+
+    def _host(self, instance_id: str) -> InstanceHost:
+        instance = self._cloud.instances[instance_id]
+        if instance_id not in self._cloud.hosts:
+            raise Ec2Error("IncorrectState", f"The instance {instance_id} is {instance.state.value}")
+        return self._cloud.hosts[instance_id]
+
     def _instance_facts(self, request: dict[str, Any]) -> dict[str, Any]:
         instance = self._cloud.instances[_text(request, "instance_id")]
         host = self._cloud.hosts.get(instance.instance_id)
@@ -342,7 +424,9 @@ class Ec2Control:
 
     def _platform(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - every operation has one
         platform = self._cloud.platform
-        return Platform(isolation=platform.isolation.value, reason=platform.reason).to_document()
+        return Platform(
+            isolation=platform.isolation.value, reason=platform.reason, network_refusal=platform.network_refusal
+        ).to_document()
 
 
 def _text(request: dict[str, Any], name: str) -> str:
@@ -365,12 +449,14 @@ class Background:
         cloud: The local EC2.
         instances: Boots and ends instances.
         fleets: Keeps fleets.
+        networks: Let through what the groups allow.
     """
 
-    def __init__(self, cloud: Cloud, instances: Instances, fleets: FleetOperations) -> None:
+    def __init__(self, cloud: Cloud, instances: Instances, fleets: FleetOperations, networks: Networks) -> None:
         self._cloud = cloud
         self._instances = instances
         self._fleets = fleets
+        self._networks = networks
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="ec2-background", daemon=True)
 
@@ -392,6 +478,7 @@ class Background:
         Returns:
             The time when something is due next, in epoch seconds.
         """
+        self._networks.settle()
         for instance in self._cloud.instances:
             self._advance_instance(instance)
         for volume in self._cloud.volumes:

@@ -9,18 +9,20 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.ec2.records import InstanceProfile
+from spotkeep_local.ec2.security_groups import SecurityGroup, read_group
 from spotkeep_local.hosts.metadata import RoleCredentials
 from spotkeep_local.ministack import ec2, identities
-from spotkeep_local.service_base.clients import FROM_INSIDE
+from spotkeep_local.service_base.clients import FROM_INSIDE, service_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from botocore.model import Shape
 
     from spotkeep_local.principals import CredentialRegistry
     from spotkeep_local.service_base.clients import LocalSession
 
 _CREDENTIALS_SECONDS = 6 * 3600.0
-_DATA_LISTS = ("BlockDeviceMappings", "NetworkInterfaces", "TagSpecifications", "SecurityGroupIds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +76,18 @@ class Surroundings:
         defaults = [_subnet(subnet) for subnet in ec2.subnets() if subnet.get("DefaultForAz")]
         return sorted(defaults, key=lambda subnet: subnet.zone)
 
+    def vpc_addresses(self, vpc_id: str) -> str:
+        """Return the network of a VPC's addresses, for example `172.31.0.0/16`."""
+        return ec2.vpc_addresses(vpc_id)
+
+    def security_groups(self) -> dict[str, SecurityGroup]:
+        """Return the security groups of all VPCs, by id."""
+        return {group.group_id: group for group in map(read_group, ec2.security_groups())}
+
+    def has_placement_group(self, name: str) -> bool:
+        """Return whether there is a placement group of this name."""
+        return ec2.has_placement_group(name)
+
     def launch_template(
         self, *, template_id: str | None, name: str | None, version: str
     ) -> LaunchTemplateVersion | None:
@@ -92,7 +106,7 @@ class Surroundings:
                     template_id=template["LaunchTemplateId"],
                     version=number,
                     created_at=datetime.fromisoformat(candidate["CreateTime"]).timestamp(),
-                    data=_launch_template_data(candidate["LaunchTemplateData"]),
+                    data=template_data(candidate["LaunchTemplateData"]),
                 )
         return None
 
@@ -141,8 +155,22 @@ def _subnet(subnet: Mapping[str, Any]) -> LocalSubnet:
     )
 
 
-def _launch_template_data(data: Mapping[str, Any]) -> dict[str, Any]:
-    """CloudFormation may leave a property that is a list of one as an object of its own."""
-    return {
-        name: [value] if name in _DATA_LISTS and not isinstance(value, list) else value for name, value in data.items()
-    }
+def template_data(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data of a launch template in the types of EC2's model.
+
+    CloudFormation may leave a list of one as an object of its own, and a number or a truth value as a text.
+    """
+    typed: dict[str, Any] = _typed(data, service_model("ec2").shape_for("ResponseLaunchTemplateData"))
+    return typed
+
+
+def _typed(value: Any, shape: Shape) -> Any:
+    if shape.type_name == "structure":
+        members = shape.members  # type: ignore[attr-defined]
+        return {name: _typed(item, members[name]) for name, item in value.items() if name in members}
+    if shape.type_name == "list":
+        items = value if isinstance(value, list) else [value]
+        return [_typed(item, shape.member) for item in items]  # type: ignore[attr-defined]
+    if shape.type_name == "boolean":
+        return str(value).lower() == "true"
+    return int(value) if shape.type_name in ("integer", "long") else value

@@ -13,8 +13,8 @@ process 1 in them and does the following.
 - It listens on 169.254.169.254:80, for which its own routing rules are asked before its own addresses, as for an
   outside address.
 
-- It listens on the port of the local AWS on 127.0.0.1, and hands both sockets to the server. It brings up no other
-  network, so nothing else can be reached.
+- It listens on the port of the local AWS on 127.0.0.1, and hands both sockets to the server. The server may give it an
+  interface to the other instances (`network`). Nothing else can be reached.
 
 - It covers the machine's files with an empty writable layer. All changes of the user data are gone with the instance
   and never were on the machine.
@@ -142,13 +142,16 @@ def _say(control: socket.socket, *, descriptors: list[int] | None = None, **mess
 # A process group, with directories of its own.
 
 
-def kill_marked(mark: str) -> None:
-    """Kill every process but this one that carries a mark, where /proc shows it."""
+def signal_marked(mark: str, number: int) -> set[int]:
+    """Send a signal to every process but this one that carries a mark, where /proc shows it. Return their ids."""
     marked = f"{MARK}={mark}".encode()
+    reached = set()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if int(folder.name) != os.getpid() and marked in (folder / "environ").read_bytes().split(b"\0"):
-                os.kill(int(folder.name), signal.SIGKILL)
+                os.kill(int(folder.name), number)
+                reached.add(int(folder.name))
+    return reached
 
 
 def _unshare_mounts() -> None:
@@ -328,6 +331,14 @@ def _replace_power_commands() -> None:
         command.chmod(0o755)
 
 
+def _preload(library: str) -> None:
+    """Load a library into all programs. It is copied, because users of the instance may not read the original."""
+    copy = Path("/usr/local/lib") / Path(library).name
+    copy.write_bytes(Path(library).read_bytes())
+    copy.chmod(0o755)
+    Path("/etc/ld.so.preload").write_text(f"{copy}\n")
+
+
 def _link(links: dict[str, str]) -> None:
     for path, target in links.items():
         link = Path("/") / path
@@ -413,6 +424,9 @@ class _Supervisor:
                 for message in map(json.loads, said.splitlines()):
                     if "signal" in message and self._process is not None:
                         self._process.send_signal(message["signal"])
+                    if "signal_all" in message:
+                        self.signal_all(message["signal_all"])
+                        _say(self._control, signalled=True)
                     if "shutdown_seconds" in message:
                         return self._shut_down(message["shutdown_seconds"])
 
@@ -464,6 +478,13 @@ class _Supervisor:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.killpg(os.getpgrp(), signal.SIGTERM)
 
+    def signal_all(self, number: int) -> None:
+        """Send a signal to everything in the host but this process."""
+        reached: set[int] = set()
+        # A process may fork meanwhile. A stopped one does not.
+        while more := signal_marked(os.environ[MARK], number) - reached:
+            reached |= more
+
     def anything_left(self) -> bool:
         """Return whether the shutdown has to wait."""
         return self._process is not None and self._process.poll() is None
@@ -475,7 +496,7 @@ class _Supervisor:
     def end(self) -> None:
         """Kill everything in the host, this process last."""
         # Those that made a group of their own still carry the mark.
-        kill_marked(os.environ[MARK])
+        signal_marked(os.environ[MARK], signal.SIGKILL)
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
@@ -499,8 +520,12 @@ class _ProcessOne(_Supervisor):
 
     def terminate_all(self) -> None:
         """Send SIGTERM to everything in the namespace."""
+        self.signal_all(signal.SIGTERM)
+
+    def signal_all(self, number: int) -> None:
+        """Send a signal to everything in the namespace but this process."""
         with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGTERM)
+            os.kill(-1, number)
 
     def anything_left(self) -> bool:
         """Return whether a process is left."""
@@ -515,8 +540,7 @@ class _ProcessOne(_Supervisor):
 
     def end(self) -> None:
         """Kill the remaining processes, and let the file systems write their data."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGKILL)
+        self.signal_all(signal.SIGKILL)
         while self.anything_left():
             time.sleep(0.01)
         os.sync()
@@ -562,6 +586,8 @@ def _be_process_one(control: socket.socket, configuration: dict[str, Any]) -> in
         _write_settings(configuration["environment"])
         _replace_power_commands()
         _link(configuration["links"])
+        if configuration["clock"] is not None:
+            _preload(configuration["clock"])
         _write_programs(configuration["programs"])
         _let_everybody_reach(configuration["reachable"])
     except OSError as error:

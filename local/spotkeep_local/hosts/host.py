@@ -7,13 +7,14 @@ with directories of its own, or namespaces with an instance's machine in them. T
   `hostname`, `ends_with_command` and `shutdown_flag` are those of `process_group`.
 
 - With `namespaces` true, `folder`, `hostname`, `endpoint_port`, `user_data`, `console`, `environment`, `links` and
-  `programs` are the instance's. `reachable` are directories of this machine that its users may enter.
+  `programs` are the instance's. `reachable` are directories of this machine that its users may enter. `clock` is a
+  library of `clock`, or None.
 
 Both sides write one JSON object a line. The program sends `exit_code` at the end of the command, where a signal is
 negative. In namespaces it first sends `process_one`, its process id outside. Then it sends `booted`, or `refused` with
 the reason. With `booted` come the listening sockets of the metadata service and of the way to the local AWS, as
 descriptors. The server sends `{}` once both sockets are served, `signal` for the command's first process, and
-`shutdown_seconds` to shut down.
+`shutdown_seconds` to shut down. It sends `signal_all` for all processes, which the program answers with `signalled`.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _BOOT_SECONDS = 30.0
 _DRAIN_SECONDS = 5.0
+_SIGNAL_SECONDS = 10.0
 _MESSAGE_BYTES = 1 << 16
 _MOST_LINE_BYTES = 200_000
 """No message in CloudWatch Logs is longer."""
@@ -129,6 +131,7 @@ class Host:
         # Of this host alone, whatever else runs on this machine; a group's processes keep it in any group or session.
         self._mark = secrets.token_hex(16)
         self._gone = False
+        self._signalled = threading.Event()
         self._on_line, self._on_command_end, self._on_end = on_line, on_command_end, on_end
         self._process, self._control = _start_program(
             configuration, folder=folder, environment={**environment, boot.MARK: self._mark}, console=console
@@ -151,6 +154,17 @@ class Host:
     def terminate(self) -> None:
         """Send SIGTERM to the command's first process alone, as a container's runtime does."""
         self._say(signal=int(signal.SIGTERM))
+
+    def signal_all(self, number: signal.Signals) -> None:
+        """Send a signal to all processes of it, and return once they have it.
+
+        Raises:
+            HostRefusedError: The host did not answer, for example because it ended.
+        """
+        self._signalled.clear()
+        self._say(signal_all=int(number))
+        if not self._signalled.wait(_SIGNAL_SECONDS):
+            raise HostRefusedError(f"host {self.process_id} did not take {number.name} in {_SIGNAL_SECONDS:g} s")
 
     def shut_down(self, *, seconds: float) -> None:
         """Send SIGTERM to everything in it, and after these seconds SIGKILL. Return at once."""
@@ -208,8 +222,10 @@ class Host:
             while data := self._control.recv(_MESSAGE_BYTES):
                 said += data
                 *lines, said = said.split(b"\n")
-                for line in lines:
-                    if (code := json.loads(line).get("exit_code")) is not None:
+                for message in map(json.loads, lines):
+                    if "signalled" in message:
+                        self._signalled.set()
+                    if (code := message.get("exit_code")) is not None:
                         self._on_command_end(_as_shell(code))
 
     def _read(self) -> None:
@@ -228,7 +244,7 @@ class Host:
         code = self._process.wait()
         self.kill()
         self._gone = True
-        boot.kill_marked(self._mark)
+        boot.signal_marked(self._mark, signal.SIGKILL)
         self._reader.join(_DRAIN_SECONDS)
         if self._reader.is_alive():
             _LOG.warning("a process of host %d left its group and keeps its output open", self.process_id)

@@ -21,6 +21,7 @@ from spotkeep_local.hosts.instance_host import HostSpecification, InstanceHost, 
 from spotkeep_local.hosts.isolation import Isolation
 from spotkeep_local.hosts.metadata import InstanceMetadata, MetadataService
 from spotkeep_local.hosts.namespaces import LoopDevice, NamespaceHost
+from spotkeep_local.hosts.network import network_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,6 +80,7 @@ class RelocatedHost(InstanceHost):
                 "PATH": f"{commands}:{environment['PATH']}",
                 "HOME": str(home),
                 "SPOTKEEP_LOCAL_INSTANCE_ROOT": str(root),
+                **({} if specification.clock is None else {"LD_PRELOAD": str(specification.clock)}),
             },
             console=specification.console,
             on_command_end=self._note_user_data_end,
@@ -94,6 +96,15 @@ class RelocatedHost(InstanceHost):
         """Remove the link. A process that has the directory open goes on writing to it."""
         (self._by_id / by_id_name(volume_id)).unlink(missing_ok=True)
         return True
+
+    def connect_to_aws(self, *, connected: bool) -> None:
+        """Connect what is always connected. Refuse to cut it off, because it reaches the local AWS by itself.
+
+        Raises:
+            HostRefusedError: It is to be cut off.
+        """
+        if not connected:
+            raise HostRefusedError("instances share this machine's network, so none can be cut off")
 
     def _cut_power(self) -> None:
         """Do nothing, because the file system is the machine's."""
@@ -124,6 +135,13 @@ class HostPlatform:
     isolation: Isolation
     reason: str | None
     images: Images
+
+    @property
+    def network_refusal(self) -> str | None:
+        """The reason why an instance has no interface to the others of its VPC. None where it has one."""
+        if self.isolation is Isolation.NAMESPACE:
+            return network_refusal()
+        return "instances share this machine's network"
 
     def start(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import abc
 import os
 import shutil
+import signal
 import sys
 import threading
 from dataclasses import dataclass, field
@@ -15,12 +16,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spotkeep_local.hosts.host import HostRefusedError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from spotkeep_local.hosts.host import Host
     from spotkeep_local.hosts.images import Images
     from spotkeep_local.hosts.metadata import InstanceMetadata
+    from spotkeep_local.hosts.network import HostsNetwork
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _BY_ID_PREFIX = "nvme-Amazon_Elastic_Block_Store_"
@@ -49,6 +53,9 @@ class HostSpecification:
         links: The symbolic links of its image, from paths below `/` to directories of this machine.
         programs: The texts of commands of its image that this machine lacks or has in another form, by name.
         agent_time_scale: The factor by which its agent asks for notices more often than on AWS.
+        address: Its private address.
+        network: The network of its VPC. None where instances have no networks.
+        clock: A library of `clock`, with which its processes see a wrong wall clock. None for the machine's clock.
     """
 
     instance_id: str
@@ -59,6 +66,9 @@ class HostSpecification:
     links: Mapping[str, str] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)
     agent_time_scale: float = 1.0
+    address: str = ""
+    network: HostsNetwork | None = None
+    clock: Path | None = None
 
     @property
     def console(self) -> Path:
@@ -160,7 +170,33 @@ class InstanceHost(abc.ABC):
             self._host.kill()
             self._ended.wait()
 
+    def freeze(self) -> None:
+        """Stop all of its processes (SIGSTOP), until it is thawed. Its devices and the metadata service go on.
+
+        Raises:
+            HostRefusedError: The machine shows no processes by their environment, or the host does not answer.
+        """
+        if sys.platform != "linux":
+            raise HostRefusedError(f"hosts can be frozen on Linux only, and this is {sys.platform}")
+        self._host.signal_all(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let all of its processes go on (SIGCONT).
+
+        Raises:
+            HostRefusedError: The host does not answer.
+        """
+        self._host.signal_all(signal.SIGCONT)
+
     # What differs between machines. The lock is held, but while it starts.
+
+    @abc.abstractmethod
+    def connect_to_aws(self, *, connected: bool) -> None:
+        """Let its bytes to the local AWS pass, or hold them back until they may. Needs no lock.
+
+        Raises:
+            HostRefusedError: It has no network of its own.
+        """
 
     @abc.abstractmethod
     def _start(self, specification: HostSpecification, read_metadata: Callable[[], InstanceMetadata]) -> Host:

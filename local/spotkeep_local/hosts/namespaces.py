@@ -13,16 +13,15 @@ import errno
 import fcntl
 import logging
 import os
-import socket
 import stat
 import struct
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spotkeep_local.hosts.host import Host
+from spotkeep_local.hosts.forwarding import Forwarding
+from spotkeep_local.hosts.host import Host, HostRefusedError
 from spotkeep_local.hosts.instance_host import InstanceHost, by_id_name
 from spotkeep_local.hosts.metadata import MetadataService
 
@@ -38,9 +37,6 @@ _LO_FLAGS_AUTOCLEAR = 4
 _TRIES = 50
 _STATUS = struct.Struct("=5Q4I64s64s32s2Q")
 """struct loop_info64. Device, inode, rdevice, offset, size limit, number, encryption type and key size, flags, ..."""
-
-
-_CHUNK_BYTES = 1 << 16
 
 
 _LOG = logging.getLogger(__name__)
@@ -126,82 +122,6 @@ def _attach(image: Path) -> int:
         os.close(backing)
 
 
-class Forwarding:
-    """Takes connections on one socket and carries their bytes to a port of this machine's loopback.
-
-    Args:
-        listening: A listening socket in the network of an instance. Closed with this.
-        port: The port of the local AWS, on 127.0.0.1.
-    """
-
-    def __init__(self, listening: socket.socket, *, port: int) -> None:
-        self._listening = listening
-        self._port = port
-        self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
-        self._closed = False
-        self._thread = threading.Thread(target=self._accept, name="instance-forwarding", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """End it and every connection. Return when no new one can come."""
-        with self._lock:
-            self._closed = True
-            connections = list(self._open)
-        with contextlib.suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        for connection in connections:
-            _shut(connection)
-        self._thread.join()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listening.accept()
-            except OSError:
-                return
-            try:
-                server = socket.create_connection(("127.0.0.1", self._port))
-            except OSError:
-                client.close()
-                continue
-            with self._lock:
-                if self._closed:
-                    client.close()
-                    server.close()
-                    return
-                self._open |= {client, server}
-            for connection in (client, server):
-                # A client sends its headers and its body one after the other: over a connection that is kept open, the
-                # body would wait for the acknowledgement of the headers, 40 ms (RFC 896; tcp(7), TCP_QUICKACK).
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            threading.Thread(target=self._carry_both_ways, args=(client, server), daemon=True).start()
-
-    def _carry_both_ways(self, client: socket.socket, server: socket.socket) -> None:
-        back = threading.Thread(target=_carry, args=(server, client), daemon=True)
-        back.start()
-        _carry(client, server)
-        back.join()
-        with self._lock:
-            self._open -= {client, server}
-        client.close()
-        server.close()
-
-
-def _carry(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(_CHUNK_BYTES):
-            target.sendall(data)
-    with contextlib.suppress(OSError):
-        target.shutdown(socket.SHUT_WR)
-
-
-def _shut(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
-
-
 class NamespaceHost(InstanceHost):
     """A host with namespaces. The server answers on its two sockets."""
 
@@ -216,6 +136,7 @@ class NamespaceHost(InstanceHost):
             "environment": specification.environment(metadata_endpoint=_METADATA_ENDPOINT),
             "links": dict(specification.links),
             "programs": dict(specification.programs),
+            "clock": None if specification.clock is None else str(specification.clock),
             "reachable": [sys.prefix, sys.base_prefix],
         }
         host = Host(
@@ -226,6 +147,13 @@ class NamespaceHost(InstanceHost):
             on_command_end=self._note_user_data_end,
             on_end=self._end,
         )
+        self._network, self._address = specification.network, specification.address
+        if self._network is not None:
+            try:
+                self._network.join(f"/proc/{host.process_id}/ns/net", self._address)
+            except HostRefusedError:
+                host.kill()
+                raise
         metadata_socket, endpoint_socket = host.listening
         self._metadata = MetadataService(metadata_socket, read=read_metadata)
         self._forwarding = Forwarding(endpoint_socket, port=specification.endpoint_port)
@@ -268,8 +196,13 @@ class NamespaceHost(InstanceHost):
             device.wait_until_free(seconds=_SETTLE_SECONDS)
         return True
 
+    def connect_to_aws(self, *, connected: bool) -> None:
+        """Carry its bytes, or hold them back."""
+        self._forwarding.let_flow(flows=connected)
+
     def _cut_power(self) -> None:
-        """Cut the file systems on all of them."""
+        """Pull its plug, so that its sockets say no goodbye, and cut the file systems on all devices."""
+        self._leave()
         for device, _ in self._devices.values():
             _cut_power_of(self.process_id, device.number)
 
@@ -282,6 +215,11 @@ class NamespaceHost(InstanceHost):
         self._devices.clear()
         self._metadata.close()
         self._forwarding.close()
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._network is not None:
+            self._network.leave(self._address)
 
 
 def _mount_points(process_id: int, device_number: int) -> list[Path]:

@@ -1,4 +1,4 @@
-"""ministack's EC2, with subnets, security groups, placement groups, public images and launch templates."""
+"""ministack's EC2, with networks, security groups, placement groups, public images and launch templates."""
 
 from __future__ import annotations
 
@@ -8,15 +8,33 @@ from ministack.services import ec2 as _ec2  # type: ignore[import-untyped]
 from ministack.services import ssm as _ssm
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _AMAZON = "137112412989"
+_DATA = "LaunchTemplateData."
 
 
 def subnets() -> list[dict[str, Any]]:
     """Return the region's subnets, with SubnetId, VpcId, AvailabilityZone, CidrBlock and DefaultForAz."""
     _ec2._ensure_defaults_initialized()
     return list(_ec2._subnets.values())
+
+
+def vpc_addresses(vpc_id: str) -> str:
+    """Return the network of a VPC's addresses, for example `172.31.0.0/16`."""
+    addresses: str = _ec2._vpcs[vpc_id]["CidrBlock"]
+    return addresses
+
+
+def security_groups() -> list[dict[str, Any]]:
+    """Return the region's security groups, as DescribeSecurityGroups has them."""
+    _ec2._ensure_defaults_initialized()
+    return list(_ec2._security_groups.values())
+
+
+def has_placement_group(name: str) -> bool:
+    """Return whether the region has a placement group of this name."""
+    return name in _ec2._placement_groups
 
 
 def add_group_rule(rule: Mapping[str, Any], *, outbound: bool) -> str:
@@ -98,6 +116,24 @@ def add_public_image(image_id: str, *, parameter: str, name: str, root_device: s
     """
     _ec2._STUB_AMIS.append((image_id, name, name, "", root_device, _AMAZON, "amazon"))
     _ssm._PUBLIC_AMI_PARAMETERS[parameter] = image_id
+
+
+def keep_whole_template_data(
+    *, read: Callable[[Mapping[str, str]], dict[str, Any]], write: Callable[[Mapping[str, Any]], str]
+) -> None:
+    """Let versions of launch templates keep all of their data. ministack alone forgets placement and EFA.
+
+    Args:
+        read: Takes the parameters of LaunchTemplateData in a form. Returns the data.
+        write: Returns the XML of data.
+    """
+
+    def read_data(parameters: Mapping[str, Any]) -> dict[str, Any]:
+        below = {name: value for name, value in parameters.items() if name.startswith(_DATA)}
+        return read({name.removeprefix(_DATA): str(_ec2._p(below, name)) for name in below})
+
+    _ec2._parse_lt_data = read_data
+    _ec2._lt_data_xml = write
 
 
 def launch_template(*, template_id: str | None, name: str | None) -> dict[str, Any] | None:

@@ -16,15 +16,20 @@ from __future__ import annotations
 import contextlib
 import socket
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from spotkeep_local.hosts.host import HostRefusedError
 from spotkeep_local.hosts.isolation import Isolation
-from spotkeep_local.hosts.network import INTERFACE, HostsNetwork, network_refusal
+from spotkeep_local.hosts.network import INTERFACE, HostsNetwork, join_hosts, network_refusal
 from spotkeep_local.training.errors import JobFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 CONTAINER_HOST_NAME = "aws"
 """The name that a container of several has for itself. An issue of AWS's training toolkit found this one in 2019."""
 _LOOPBACK = "lo"
+_ADDRESSES = "198.18.0.0/24"
 _TRIES = 100
 
 
@@ -85,9 +90,10 @@ class JobNetwork:
         addresses = [f"127.0.0.{number + 1}" if refused else f"198.18.0.{number}" for number in range(1, count + 1)]
         names = tuple(map(host_name, range(1, count + 1))) if named else tuple(addresses)
         table = "".join(f"{address} {name}\n" for address, name in zip(addresses, names, strict=True))
+        networks: Sequence[str | None] = [None] * count
         if refused is None:
             try:
-                self._hosts = HostsNetwork(addresses, endpoint_port=endpoint_port)
+                self._hosts, networks = join_hosts(_ADDRESSES, hosts=addresses, endpoint_port=endpoint_port)
             except HostRefusedError as error:
                 raise JobFailedError(f"InternalServerError: {error}") from error
         # Jobs that share a network cannot all meet at one port.
@@ -98,10 +104,10 @@ class JobNetwork:
                 names=names,
                 interface=_LOOPBACK if refused else INTERFACE,
                 table=f"127.0.0.1 localhost\n{table}" if named else None,
-                network=None if self._hosts is None else self._hosts.namespaces[number - 1],
+                network=network,
                 variables=variables,
             )
-            for number in range(1, count + 1)
+            for number, network in enumerate(networks, start=1)
         ]
 
     def close(self) -> None:

@@ -41,6 +41,43 @@ def test_a_fleet_of_type_maintain_launches_and_replaces(ec2: Ec2, events: Events
     ec2.running(fleet, other_than=[first, second])
 
 
+def test_a_fleet_of_several_launches_them_all_and_replaces_one_by_one(ec2: Ec2) -> None:
+    fleet = ec2.fleet(ec2.template(), zones=ec2.zones[:1], target=3)
+    ec2.wait_until(lambda: len(ec2.active(fleet)) == 3)
+    first = ec2.active(fleet)
+    described = ec2.client.describe_fleets(FleetIds=[fleet])["Fleets"][0]
+    assert (described["FulfilledCapacity"], described["ActivityStatus"]) == (3.0, "fulfilled")
+    assert described["TargetCapacitySpecification"]["TotalTargetCapacity"] == 3
+    assert len({ec2.instance(instance)["PrivateIpAddress"] for instance in first}) == 3
+    for instance in first:
+        ec2.wait_for_state(instance, "running")
+    taken, *stay = first
+    ec2.control.interrupt(taken, notice_seconds=0.1)
+    replacement = ec2.running(fleet, other_than=first)
+    assert sorted(ec2.active(fleet)) == sorted([*stay, replacement])
+    assert ec2.state(taken) == "terminated"
+    assert [ec2.state(instance) for instance in stay] == ["running", "running"]
+    assert ec2.history(fleet).count("launched") == 4
+    assert ec2.history(fleet).count("termination_notified") == 1
+
+
+def test_a_fleet_of_several_has_what_its_zone_has_room_for(ec2: Ec2) -> None:
+    zone = ec2.zones[0]
+    ec2.control.change_pool(SpotPoolChange(zone=zone, capacity=2))
+    fleet = ec2.fleet(ec2.template(), zones=[zone], target=3)
+    ec2.wait_until(lambda: "allLaunchSpecsTemporarilyBlacklisted" in ec2.history(fleet))
+    assert len(ec2.active(fleet)) == 2
+    described = ec2.client.describe_fleets(FleetIds=[fleet])["Fleets"][0]
+    assert (described["FulfilledCapacity"], described["ActivityStatus"]) == (2.0, "error")
+    ec2.control.change_pool(SpotPoolChange(zone=zone, capacity=3))
+    ec2.wait_until(lambda: len(ec2.active(fleet)) == 3)
+    # Less room takes those away that have no place any more, and no other.
+    all_of_them = ec2.active(fleet)
+    ec2.control.change_pool(SpotPoolChange(zone=zone, capacity=1, notice=False))
+    ec2.wait_until(lambda: len(ec2.active(fleet)) == 1)
+    assert ec2.active(fleet)[0] in all_of_them
+
+
 def test_a_deleted_fleet_ends_its_instances_and_launches_no_more(ec2: Ec2, events: Events) -> None:
     fleet = ec2.fleet(ec2.template())
     instance = ec2.running(fleet)

@@ -120,7 +120,7 @@ def test_a_host_reaches_the_local_aws_in_its_role_and_what_it_does_stays_in_it(h
     iam.add_role_to_instance_profile(InstanceProfileName="trainer-profile", RoleName="trainer")
     body = "metadata iam/security-credentials/; echo; export AWS_DEFAULT_REGION=$(metadata placement/region)\n"
     body += "aws sts get-caller-identity --query Account --output text\n"
-    body += "curl -s -m 1 http://192.0.2.1/ || echo UNREACHABLE; ip route | wc -l\n"
+    body += "curl -s -m 1 http://192.0.2.1/ || echo UNREACHABLE; ip route show default | wc -l\n"
     body += "useradd user-in-a-host && touch /etc/of-a-host /of-a-host && ps ax | wc -l && hostname\n"
     # A user without privileges has the Python of a host too.
     asks = "import sys, getpass, botocore; print(getpass.getuser(), sys.prefix)"

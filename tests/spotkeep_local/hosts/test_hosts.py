@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import os
+import shutil
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ import pytest
 
 from spotkeep_local.hosts import host_platform as platforms
 from spotkeep_local.hosts import process_identity
+from spotkeep_local.hosts.clock import wrong_clock
 from spotkeep_local.hosts.host import Host, HostRefusedError, process_group
 from spotkeep_local.hosts.host_platform import HostPlatform, host_platform
 from spotkeep_local.hosts.instance_host import HostEnd, HostSpecification, InstanceHost
@@ -45,13 +47,14 @@ class Machine:
         self.folder = folder
         self._port = port
 
-    def start(self, user_data: str) -> tuple[InstanceHost, Callable[[], list[str]]]:
+    def start(self, user_data: str, *, clock: Path | None = None) -> tuple[InstanceHost, Callable[[], list[str]]]:
         specification = HostSpecification(
             instance_id=f"i-{len(self.hosts)}",
             folder=self.folder / f"host-{len(self.hosts)}",
             hostname="ip-10-0-0-7",
             user_data=user_data,
             endpoint_port=self._port,
+            clock=clock,
         )
         host = self.platform.start(specification, read_metadata=lambda: INSTANCE, on_end=self.endings.append)
         self.hosts.append(host)
@@ -114,6 +117,49 @@ def test_a_power_cut_ends_everything_at_once(machine: Machine) -> None:
     assert console() == ["READY"]
     assert not process_identity.is_same_process(host.process_id, started)
     wait_until(lambda: not _left_in(machine.folder))
+
+
+def test_a_frozen_host_does_nothing_until_it_is_thawed(machine: Machine) -> None:
+    count = "while :; do echo COUNT; sleep 0.02; done"
+    host, console = machine.start(f"#!/bin/sh\nsetsid sh -c '{count}' &\necho READY\n{count}\n")
+    wait_until(lambda: "COUNT" in console())
+    host.freeze()
+    frozen = console()
+    time.sleep(0.3)
+    assert console() == frozen
+    host.thaw()
+    wait_until(lambda: len(console()) > len(frozen))
+    host.freeze()
+    host.power_off()
+    assert machine.endings == [HostEnd.POWER_OFF]
+
+
+CLOCK = """
+import datetime, multiprocessing, threading, time
+print("CLOCK", int(time.time()), int(datetime.datetime.now().timestamp()))
+begun = time.monotonic()
+for waits in (multiprocessing.Semaphore(0).acquire, threading.Event().wait):
+    waits(timeout=0.2)
+condition = threading.Condition()
+with condition:
+    condition.wait(0.2)
+print("WAITED", 0.5 < time.monotonic() - begun < 600)
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="a wrong clock needs a C compiler")
+@pytest.mark.parametrize("seconds", [3600, -3600])
+def test_the_wall_clock_of_a_host_is_an_hour_wrong_and_its_waits_are_as_long_as_ever(
+    machine: Machine, seconds: int
+) -> None:
+    clock = wrong_clock(machine.folder / "clocks", seconds=seconds)
+    before = int(time.time())
+    _, console = machine.start(f"#!/bin/sh\ndate +%s\npython3 -c '{CLOCK}'\necho READY\n", clock=clock)
+    wait_until(lambda: "READY" in console())
+    date, clocks, waited, _ = console()
+    for seen in (date, *clocks.split()[1:]):
+        assert before <= int(seen) - seconds <= time.time() + 1
+    assert waited == "WAITED True"
 
 
 def test_a_host_shuts_itself_down(machine: Machine) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from spotkeep_local.capacity import CapacityScript, Interruption
 from spotkeep_local.hosts.isolation import Isolation
-from spotkeep_local.hosts.network import HostsNetwork, network_refusal
+from spotkeep_local.hosts.network import join_hosts, network_refusal
 from spotkeep_local.training import job_network, runner
 from spotkeep_local.training.job_host import resolve_isolation
 from spotkeep_local.training.job_network import JobNetwork
@@ -167,8 +167,9 @@ def test_where_networks_are_refused_each_host_has_an_address_of_the_machine(make
 def test_a_network_goes_with_its_hosts():
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
-    network = HostsNetwork(("198.18.0.1", "198.18.0.2", "198.18.0.3"), endpoint_port=port)
-    made = {os.stat(file).st_ino for file in network.namespaces}  # noqa: PTH116 - of the namespace, not of the link
+    hosts = ("198.18.0.1", "198.18.0.2", "198.18.0.3")
+    network, namespaces = join_hosts("198.18.0.0/24", hosts=hosts, endpoint_port=port)
+    made = {os.stat(file).st_ino for file in namespaces}  # noqa: PTH116 - of the namespace, not of the link
     assert len(made) == 3
     assert made <= set(open_files())
     network.close()
@@ -386,12 +387,12 @@ def test_a_network_that_is_refused_later_fails_the_job(training, monkeypatch):
     from spotkeep_local.hosts.host import HostRefusedError
 
     def refuse(*_arguments, **_options):
-        raise HostRefusedError("no bridge today")
+        raise HostRefusedError("no router today")
 
-    monkeypatch.setattr(job_network, "HostsNetwork", refuse)
+    monkeypatch.setattr(job_network, "join_hosts", refuse)
     training.create("unwired", TRAIN, **two())
     ended = training.wait_ended("unwired")
-    assert ended["FailureReason"] == "InternalServerError: no bridge today"
+    assert ended["FailureReason"] == "InternalServerError: no router today"
 
 
 def test_one_host_has_the_machines_network():

@@ -134,6 +134,12 @@ def _create_interface(call: Asking) -> Asked:
         yield _existing(call, "CreateNetworkInterface", "security-group", name)
 
 
+def _create_group(call: Asking) -> Asked:
+    yield _new(call, "CreateSecurityGroup", "security-group")
+    if (vpc := call.get("VpcId")) is not None:
+        yield _existing(call, "CreateSecurityGroup", "vpc", str(vpc))
+
+
 def _create_tags(call: Asking) -> Asked:
     tags = tags_of(call.needed("Tags"))
     for name in call.needed("Resources"):
@@ -319,6 +325,8 @@ _RULES: Final[Rules] = {
     "CreateLaunchTemplate": _create_template,
     "CreateLaunchTemplateVersion": _on_template("CreateLaunchTemplateVersion"),
     "CreateNetworkInterface": _create_interface,
+    "CreatePlacementGroup": lambda call: (_new(call, "CreatePlacementGroup", "placement-group"),),
+    "CreateSecurityGroup": _create_group,
     "CreateSnapshot": _create_snapshot,
     "CreateTags": _create_tags,
     "CreateVolume": _create_volume,
@@ -333,6 +341,7 @@ _RULES: Final[Rules] = {
     "DescribeFleetInstances": _each("DescribeFleetInstances", "fleet", "FleetId"),
     "DetachVolume": _detach_volume,
     "GetConsoleOutput": _each("GetConsoleOutput", "instance", "InstanceId"),
+    "RevokeSecurityGroupIngress": _each("RevokeSecurityGroupIngress", "security-group", "GroupId"),
     "RebootInstances": _each("RebootInstances", "instance", "InstanceIds"),
     "StopInstances": _each("StopInstances", "instance", "InstanceIds"),
     "TerminateInstances": _each("TerminateInstances", "instance", "InstanceIds"),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from typing import TYPE_CHECKING
 
 import pytest
 
-from spotkeep_local.hosts.namespaces import Forwarding
+from spotkeep_local.hosts.forwarding import Forwarding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +18,8 @@ pytestmark = pytest.mark.enable_socket
 
 class Listening(socket.socket):
     """Remembers the connections that it accepted."""
+
+    forwarding: Forwarding
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,9 +42,9 @@ def aws() -> Iterator[socket.socket]:
 @pytest.fixture
 def instance(aws: socket.socket) -> Iterator[Listening]:
     listening = Listening()
-    forwarding = Forwarding(listening, port=aws.getsockname()[1])
+    listening.forwarding = Forwarding(listening, port=aws.getsockname()[1])
     yield listening
-    forwarding.close()
+    listening.forwarding.close()
 
 
 def test_bytes_are_carried_both_ways_until_either_side_ends(instance: Listening, aws: socket.socket) -> None:
@@ -57,6 +60,30 @@ def test_bytes_are_carried_both_ways_until_either_side_ends(instance: Listening,
             server.sendall(b"late")
         assert client.recv(100) == b"late"
         assert client.recv(100) == b""
+
+
+def test_bytes_that_are_held_back_arrive_later(instance: Listening, aws: socket.socket) -> None:
+    with socket.create_connection(instance.getsockname()) as client:
+        server, _ = aws.accept()
+        with server:
+            instance.forwarding.let_flow(flows=False)
+            client.sendall(b"held")
+            client.shutdown(socket.SHUT_WR)
+            server.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                server.recv(100)
+            instance.forwarding.let_flow(flows=True)
+            server.settimeout(None)
+            assert [server.recv(100), server.recv(100)] == [b"held", b""]
+
+
+def test_what_is_held_back_ends_with_the_host(instance: Listening, aws: socket.socket) -> None:
+    instance.forwarding.let_flow(flows=False)
+    with socket.create_connection(instance.getsockname()) as client:
+        instance.forwarding.close()
+        with contextlib.suppress(ConnectionResetError):
+            assert client.recv(100) == b""
+    assert aws.fileno() > 0
 
 
 def test_no_piece_waits_for_the_acknowledgement_of_the_one_before(
