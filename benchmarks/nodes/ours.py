@@ -13,6 +13,7 @@ from spotkeep_fleet.ranks import Ranks
 from spotkeep_fleet.tags import RUN_TAG
 from spotkeep_fleet.training_spec import TrainingSpec
 from spotkeep_local.hosts.written_files import read_end
+from tests.models.fleet_site import ZONES
 
 if TYPE_CHECKING:
     from tests.models.fleet_site import Site
@@ -44,15 +45,16 @@ class LostNodes:
         return self._lose(self._site.record.world[0])
 
     def close(self) -> None:
-        """End the fleet with its instances."""
+        """End the fleet with its instances, and give the zone its room back."""
+        self._site.fill(ZONES[0], room=-1)
         self._site.close()
 
     def _lose(self, instance_id: str) -> float:
-        # No other one comes meanwhile, so the world has one node.
         zone = self._site.control.instance_facts(instance_id).zone
-        self._site.fill(zone, room=1)
         lost_at = time.time()
         self._site.control.interrupt(instance_id, notice=False)
+        # No other one comes meanwhile, so the world has one node.
+        self._site.fill(zone, room=1)
         return self._step_after(lost_at, ranks=RANKS_OF_NODE) - lost_at
 
     def _step_after(self, moment: float, *, ranks: int) -> float:
