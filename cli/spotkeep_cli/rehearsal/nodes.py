@@ -218,7 +218,9 @@ def take_nodes(rehearsal: Rehearsal, nodes: NodesOnEc2, untouched: NodesOnEc2) -
     def stage(name: Stage, act: Callable[[], bool], goes_on: Callable[[], object]) -> bool:
         with rehearsal.view.stage(name) as outcome:
             came = act() and comes_to(goes_on)
-            outcome.append(_standing(nodes) if came else "the run ended before that")
+            waits = name is Stage.FEWER and least == most
+            standing = "the others wait for another node" if waits else _standing(nodes)
+            outcome.append(standing if came else "the run ended before that")
             return came
 
     def launch() -> bool:
