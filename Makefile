@@ -83,6 +83,9 @@ rehearse-pool: setup ## A warm pool on a local AWS: reused, extended, reminded o
 rehearse-fleet: setup ## A run on a local spot fleet: interrupted, moved to another zone, interrupted again; a verdict
 	@$(BIN)/spotkeep rehearse-fleet examples/digits/fleet.yaml
 
+rehearse-nodes: setup-torch ## A run on several local instances: nodes lost after a notice and without, one fewer, all again; a verdict
+	@$(BIN)/spotkeep rehearse examples/nodes/job.yaml
+
 rehearse-sweep: setup ## A search of 27 trials in a queue of a local AWS: spot, places and controller taken away; each curve as when left alone
 	@$(BIN)/spotkeep rehearse-sweep examples/digits/sweep.yaml --set queue=cpu --set share=research
 
@@ -240,6 +243,9 @@ mutate: setup ## Mutate what decides, and list the mutants that no near test not
 
 bench-fleet: setup ## Measure recoveries on local EC2 instances: each phase against the floor, AWS calls, notice to durable
 	$(BIN)/python -m benchmarks.fleet $(BENCH)
+
+bench-nodes: setup-torch ## Measure the loss of a node beside torchrun's own restart, and a save by eight ranks beside one
+	$(BIN)/python -m benchmarks.nodes $(BENCH)
 
 bench-policy: setup ## Judge the planner on real capacity traces; says how to get them where they are absent
 	$(BIN)/python -m benchmarks.policy

@@ -154,6 +154,25 @@ def test_two_hosts_are_taken_together_and_end_as_two_hosts_that_were_left_alone(
     assert report["cost"]["training_seconds"] > 0
 
 
+@pytest.mark.torch
+def test_nodes_are_lost_and_won_back_and_end_as_nodes_that_were_left_alone(
+    own_app: DeployedApp, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    done, report = rehearse(own_app, PROJECT / "examples" / "nodes" / "job.yaml", tmp_path, DEPLOYED)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert report["verdict"] == "pass"
+    assert report["identical_to_uninterrupted"] is True
+    assert {2, 4} == set(report["world_sizes"])
+    assert report["world_sizes"][-1] == 4
+    assert [each["notice"] for each in report["nodes_taken"]] == [True, False, True]
+    assert (report["samples_doubled"], report["samples_missed"]) == (0, 0)
+    assert report["checkpoints_compared"]["steps"]
+    (unannounced,) = [loss for loss in report["interruptions"] if not loss["notice"]]
+    assert report["steps_repeated"] <= unannounced["steps_repeated"] + len(report["interruptions"]) - 1
+    assert report["equal_on_any_world"] is True
+
+
 def test_on_a_fleet_the_volume_follows_the_run_to_another_zone_and_to_the_next_instance(
     own_app: DeployedApp, tmp_path: Path
 ) -> None:

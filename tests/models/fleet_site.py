@@ -84,6 +84,8 @@ class Site:
     def launch(self, job: InstanceJob, *, ami: str = "ami-00000000000000001") -> str:
         """Open the run's record, create its fleet, and return the fleet's id.
 
+        The nodes of a job are in one zone, and in a security group of their own.
+
         Args:
             job: What its instances do.
             ami: What they start from.
@@ -106,18 +108,28 @@ class Site:
                 "MetadataOptions": {"HttpTokens": "required", "InstanceMetadataTags": "enabled"},
                 "IamInstanceProfile": {"Name": self.run},
                 "TagSpecifications": [{"ResourceType": "instance", "Tags": tags}],
+                **({} if job.nodes is None else {"SecurityGroupIds": [self._group_of_nodes()]}),
             },
         )
         template = {"LaunchTemplateId": made["LaunchTemplate"]["LaunchTemplateId"], "Version": "$Latest"}
-        overrides = [{"InstanceType": "m5.large", "AvailabilityZone": zone} for zone in ZONES]
+        zones, count = (ZONES, 1) if job.nodes is None else (ZONES[:1], job.nodes.at_most)
+        overrides = [{"InstanceType": "m5.large", "AvailabilityZone": zone} for zone in zones]
         found = self.ec2.create_fleet(
             Type="maintain",
             SpotOptions={"AllocationStrategy": "price-capacity-optimized"},
             LaunchTemplateConfigs=[{"LaunchTemplateSpecification": template, "Overrides": overrides}],
-            TargetCapacitySpecification={"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "spot"},
+            TargetCapacitySpecification={"TotalTargetCapacity": count, "DefaultTargetCapacityType": "spot"},
         )
         self._fleets.append(found["FleetId"])
         return str(found["FleetId"])
+
+    def _group_of_nodes(self) -> str:
+        """Make a security group whose members reach each other, and return its id."""
+        vpc = self.ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"][0]["VpcId"]
+        made = self.ec2.create_security_group(GroupName=self.run, Description="nodes", VpcId=vpc)["GroupId"]
+        within = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": made}]}
+        self.ec2.authorize_security_group_ingress(GroupId=made, IpPermissions=[within])
+        return str(made)
 
     @property
     def record(self) -> FleetRecord:

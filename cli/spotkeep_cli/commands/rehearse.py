@@ -59,21 +59,35 @@ def rehearse(
     overrides: Overrides = None,
     interrupt_at: InterruptAt = None,
     notice: Notice = True,
+    instances: Isolated = Isolation.AUTO,
     timeout: Annotated[float, _timeout("the training")] = 900,
     deploy: Deploy = True,
     python: Python = None,
     keep_running: KeepRunning = False,
-    report_path: Annotated[Path | None, _report("report.json")] = None,
+    report_path: Annotated[Path | None, _report("report.json, or nodes-report.json")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Deploy to a local AWS, train, take the capacity away, and judge the result."""
+    """Deploy to a local AWS, train, take the capacity away, and judge the result.
+
+    A job with `nodes` trains on several EC2 instances and loses three of them, so `--interrupt-at` is not for it.
+    """
+    from spotkeep_cli.errors import UsageError
+    from spotkeep_cli.launching.job_file import read_job_file
     from spotkeep_cli.rehearsal.command import rehearse_job
     from spotkeep_cli.rehearsal.interruption_points import read_interruptions
+    from spotkeep_cli.rehearsal.nodes import nodes_scenario, trains_on_nodes
     from spotkeep_cli.rehearsal.spot import spot_scenario
 
+    interruptions = read_interruptions(interrupt_at or (), notice=notice)
+    on_nodes = trains_on_nodes(read_job_file(job_file, overrides=overrides or ()).fields)
+    if on_nodes and (interrupt_at or not notice):
+        raise UsageError(
+            "a rehearsal of several nodes has one plan: a node goes after a notice, one without, and one for good",
+            hint="leave --interrupt-at and --no-notice out",
+        )
     rehearse_job(
         job_file,
-        spot_scenario(read_interruptions(interrupt_at or (), notice=notice)),
+        nodes_scenario(isolation=instances) if on_nodes else spot_scenario(interruptions),
         overrides=overrides or (),
         timeout_seconds=timeout,
         deploy=deploy,
@@ -125,9 +139,17 @@ def rehearse_fleet(
     as_json: AsJson = False,
 ) -> None:
     """Deploy to a local AWS, train on a spot fleet, take two instances away, and judge."""
+    from spotkeep_cli.errors import UsageError
+    from spotkeep_cli.launching.job_file import read_job_file
     from spotkeep_cli.rehearsal.command import rehearse_job
     from spotkeep_cli.rehearsal.fleet import fleet_scenario
+    from spotkeep_cli.rehearsal.nodes import trains_on_nodes
 
+    if trains_on_nodes(read_job_file(job_file, overrides=overrides or ()).fields):
+        raise UsageError(
+            f"{job_file} is of a job on several nodes, which have no volume to follow them",
+            hint=f"spotkeep rehearse {job_file}",
+        )
     rehearse_job(
         job_file,
         fleet_scenario(isolation=instances),

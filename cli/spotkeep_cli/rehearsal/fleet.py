@@ -241,12 +241,12 @@ def _perform(rehearsal: Rehearsal) -> FleetReport:
     with fleet.market_as_it_was():
         with rehearsal.view.stage(Stage.LEFT_ALONE) as outcome:
             rehearsal.deployment.launch(run=untouched.run)
-            ended = _follow(rehearsal, untouched)
+            ended = follow(rehearsal, untouched)
             outcome.append(f"{untouched.run}: {ended.state.value.lower()}")
         fleet.seconds_alone = untouched.seconds_without_steps()
         before = fleet.resources()
         trained = _taken_twice(rehearsal, fleet)
-        _complete(rehearsal, fleet)
+        complete(rehearsal, fleet)
         rehearsal.collect_endings(Stage.NOTIFICATIONS)
     evidence = FleetEvidence(
         lives=fleet.lives(),
@@ -297,7 +297,7 @@ def _taken_twice(rehearsal: Rehearsal, fleet: FleetOnEc2) -> ResourcesOfRun:
 
 def _comes_to(rehearsal: Rehearsal, fleet: FleetOnEc2, happens: Callable[[], object]) -> bool:
     """Wait for an event of a run, and return True if it came. The run may end before the event."""
-    return not _follow(rehearsal, fleet, happens).state.ended
+    return not follow(rehearsal, fleet, happens).state.ended
 
 
 def _went_on(fleet: FleetOnEc2, *, number: int) -> str:
@@ -305,9 +305,10 @@ def _went_on(fleet: FleetOnEc2, *, number: int) -> str:
     return f"goes on in {fleet.zone(number)}" + ("" if step is None else f", from step {step}")
 
 
-def _complete(rehearsal: Rehearsal, fleet: FleetOnEc2) -> None:
+def complete(rehearsal: Rehearsal, fleet: FleetOnEc2) -> None:
+    """Wait for the end of a run, and until its fleet and its instances are gone."""
     with rehearsal.view.stage(Stage.COMPLETION) as outcome:
-        ended = _follow(rehearsal, fleet)
+        ended = follow(rehearsal, fleet)
         deadline = time.monotonic() + _GONE_SECONDS
         while fleet.resources().fleets or fleet.resources().instances:
             if time.monotonic() > deadline:
@@ -317,7 +318,7 @@ def _complete(rehearsal: Rehearsal, fleet: FleetOnEc2) -> None:
         outcome.append(f"{ended.state.value.lower()}; the fleet is {'still there' if fleets else 'gone'}")
 
 
-def _follow(rehearsal: Rehearsal, fleet: FleetOnEc2, until: Callable[[], object] = lambda: False) -> Run:
+def follow(rehearsal: Rehearsal, fleet: FleetOnEc2, until: Callable[[], object] = lambda: False) -> Run:
     """Wait until the run has ended, or something else has happened, and show its steps meanwhile."""
 
     def show(runs: Mapping[str, Run]) -> None:

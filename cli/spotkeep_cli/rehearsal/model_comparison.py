@@ -103,6 +103,21 @@ def compare_models(
         )
 
 
+def read_model_file(output_uri: str | None, name: str, s3: S3Client) -> bytes | None:
+    """Return the content of one file of a run's model archive. None where it has no such file.
+
+    Args:
+        output_uri: The address of the archive.
+        name: The path of the file in the archive.
+        s3: A client of the S3 that holds the archive.
+    """
+    if output_uri is None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="spotkeep-model-") as folder:
+        found = _extract(output_uri, [name], Path(folder) / "model", s3)
+        return found[name].read_bytes() if name in found else None
+
+
 def interpreter_of(command: Sequence[str] | str, *, path: str | None = None) -> str:
     """Return the Python that a job's command runs with.
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from spotkeep_cli.rehearsal import view
 from spotkeep_cli.rehearsal.evidence import ENDINGS
 from spotkeep_cli.rehearsal.permissions import denials, permission_tables, summary_document
-from spotkeep_cli.rehearsal.report import FleetReport, InterruptionReport, PoolReport, SweepReport
+from spotkeep_cli.rehearsal.report import FleetReport, InterruptionReport, NodesReport, PoolReport, SweepReport
 from spotkeep_cli.rehearsal.sweep_page import rehearsed_sweep_sections
 from spotkeep_cli.rehearsal.sweep_verdict import interruptions_of
 from spotkeep_cli.rendering import quantities
@@ -110,8 +110,8 @@ def _lead(report: Report, circumstances: Circumstances, *, denied: Sequence[str]
     yield paragraph(report.headline)
     if report.reasons:
         yield notice(bullets(map(_sentence, report.reasons)), tone="bad")
-    if isinstance(report, FleetReport) and report.headline_of_fleet is not None:
-        yield paragraph(report.headline_of_fleet)
+    if isinstance(report, InterruptionReport) and report.headline_of_instances is not None:
+        yield paragraph(report.headline_of_instances)
     if report.failed_checks:
         failed = (f"{_sentence(check.expected)}. Found: {check.found}" for check in report.failed_checks)
         yield notice(bullets(failed), tone="bad")
@@ -195,6 +195,9 @@ def _of_run(report: InterruptionReport) -> Iterator[Section]:
             view.recoveries(report.evidence.lives), caption="From boot to the first step, in seconds", corner="phase"
         )
         yield Section("Instances", [phases])
+    if isinstance(report, NodesReport) and report.evidence.worlds:
+        caption = "The worlds of the run, one after the other"
+        yield Section("Worlds", [_table(view.worlds(report.evidence.worlds), caption=caption, corner="fence")])
     if report.metrics is not None and report.metrics.metrics:
         steps = [loss.resumed_from_step for loss in report.verdict.interruptions if loss.resumed_from_step]
         yield metrics_section(report.metrics, steps=steps)

@@ -12,6 +12,7 @@ from typing import Any
 from spotkeep_cli.rehearsal.evidence import ReceivedNotification, RehearsalCheck, RunEvidence
 from spotkeep_cli.rehearsal.fleet_verdict import FleetEvidence, RehearsedInstance
 from spotkeep_cli.rehearsal.model_comparison import hash_of_hashes
+from spotkeep_cli.rehearsal.nodes_verdict import NodesEvidence
 from spotkeep_cli.rehearsal.permissions import summary_document
 from spotkeep_cli.rehearsal.pool_verdict import PoolEvidence
 from spotkeep_cli.rehearsal.sweep_verdict import (
@@ -176,6 +177,11 @@ class InterruptionReport(Report):
             return "This job goes on after an interruption, and ends with another model than one left alone:"
         return "This job would not survive on spot capacity:"
 
+    @property
+    def headline_of_instances(self) -> str | None:
+        """The verdict on the instances in a sentence. None where nothing is to be said of them."""
+        return None
+
     def findings(self) -> dict[str, Any]:
         """Return the losses, the models, the notifications and the bill."""
         return {
@@ -212,7 +218,7 @@ class FleetReport(InterruptionReport):
     evidence: FleetEvidence
 
     @property
-    def headline_of_fleet(self) -> str | None:
+    def headline_of_instances(self) -> str | None:
         """The verdict on the fleet in a sentence. None where the run failed and the fleet did not."""
         if self.failed_checks:
             return f"{len(self.failed_checks)} of {len(self.checks)} things that a fleet is for did not hold."
@@ -245,6 +251,32 @@ def _instance_document(life: RehearsedInstance) -> dict[str, Any]:
         "resumed_from_step": life.process.resumed_from_step,
         "last_step": life.process.last_step,
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodesReport(InterruptionReport):
+    """The findings of a rehearsal on several instances, beside those of any run.
+
+    Attributes:
+        evidence: The evidence of its checks.
+    """
+
+    evidence: NodesEvidence
+
+    @property
+    def headline_of_instances(self) -> str | None:
+        """The verdict on the worlds in a sentence. None where the run failed and the worlds did not."""
+        if self.failed_checks:
+            return f"{len(self.failed_checks)} of {len(self.checks)} things that several nodes are for did not hold."
+        if not self.passed:
+            return None
+        sizes = ", ".join(str(len(world.nodes)) for world in self.evidence.worlds)
+        return f"Three nodes were lost, and the run went on in worlds of {sizes} nodes."
+
+    def findings(self) -> dict[str, Any]:
+        """Return the findings of any run, and the worlds."""
+        repeated = [loss.steps_repeated or 0 for loss in self.verdict.interruptions]
+        return {**super().findings(), **self.evidence.to_document(), "steps_repeated": sum(repeated)}
 
 
 @dataclass(frozen=True, kw_only=True)

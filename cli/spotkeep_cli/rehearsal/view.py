@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from spotkeep_cli.rehearsal.report import FleetReport, InterruptionReport, PoolReport, SweepReport
+from spotkeep_cli.rehearsal.report import FleetReport, InterruptionReport, NodesReport, PoolReport, SweepReport
 from spotkeep_cli.rendering.printable import printable_line
 from spotkeep_cli.rendering.quantities import counted
 from spotkeep_cli.rendering.run_description import bill
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from spotkeep_cli.rehearsal.evidence import CapacityLoss, ReceivedNotification, RehearsalCheck
     from spotkeep_cli.rehearsal.fleet_verdict import RehearsedInstance
+    from spotkeep_cli.rehearsal.nodes_verdict import RehearsedWorld
     from spotkeep_cli.rehearsal.report import Report
     from spotkeep_cli.rehearsal.sweep_verdict import SweepEvidence
     from spotkeep_local.access.call_rates import CallCounts
@@ -52,6 +53,10 @@ class Stage(enum.StrEnum):
     REMINDER = "reminder"
     EXPIRY = "expiry"
     LEFT_ALONE = "left alone"
+    NODE_NOTICED = "notice"
+    NODE_LOST = "no notice"
+    FEWER = "one fewer"
+    WHOLE_AGAIN = "all again"
     MOVE = "other zone"
     RETURN = "same zone"
     COMPLETION = "completion"
@@ -199,14 +204,11 @@ def drawn(report: Report, *, before_verdict: Sequence[RenderableType] = ()) -> I
         before_verdict: Parts to draw before the verdict, such as the place of the file.
     """
     match report:
-        case FleetReport():
-            yield from _of_fleet(report)
-            yield from ("", *before_verdict, "", *_verdict(report))
-            yield from _verdict_on_fleet(report)
         case InterruptionReport():
             if not report.missing_module:
-                yield from _findings(report)
+                yield from _of_run(report)
             yield from ("", *before_verdict, "", *_verdict(report))
+            yield from _verdict_on_instances(report)
         case PoolReport():
             yield from _checks(report, heading="What a warm pool is for")
             yield from ("", *before_verdict, "", _judged(report))
@@ -215,18 +217,24 @@ def drawn(report: Report, *, before_verdict: Sequence[RenderableType] = ()) -> I
             yield from ("", *before_verdict, "", _judged(report))
 
 
-def _of_fleet(report: FleetReport) -> Iterator[RenderableType]:
-    if report.missing_module:
-        return
+def _of_run(report: InterruptionReport) -> Iterator[RenderableType]:
     yield from _findings(report)
-    if report.passed:
-        yield _heading("\nFrom boot to the first step, in seconds")
-        yield recoveries(report.evidence.lives)
-    yield from _checks(report, heading="What a fleet is for")
+    match report:
+        case FleetReport():
+            if report.passed:
+                yield _heading("\nFrom boot to the first step, in seconds")
+                yield recoveries(report.evidence.lives)
+            yield from _checks(report, heading="What a fleet is for")
+        case NodesReport():
+            yield _heading("\nThe worlds, one after the other")
+            yield worlds(report.evidence.worlds)
+            yield from _checks(report, heading="What several nodes are for")
+        case _:
+            pass
 
 
-def _verdict_on_fleet(report: FleetReport) -> Iterator[RenderableType]:
-    if (headline := report.headline_of_fleet) is not None:
+def _verdict_on_instances(report: InterruptionReport) -> Iterator[RenderableType]:
+    if (headline := report.headline_of_instances) is not None:
         yield _failed(headline) if report.failed_checks else _passed(headline)
 
 
@@ -293,7 +301,7 @@ def losses(report: InterruptionReport) -> Table | None:
     """Return the table of the losses of a run, by its steps or by its files. None where nothing was taken."""
     interruptions = report.verdict.interruptions
     on_fleet = isinstance(report, FleetReport)
-    announced = "EC2" if on_fleet else "SIGTERM"
+    announced = "EC2" if isinstance(report, FleetReport | NodesReport) else "SIGTERM"
     if not interruptions:
         return None
     if report.run.reports_steps or all(loss.read_files is None for loss in interruptions):
@@ -353,6 +361,24 @@ def recoveries(lives: Sequence[RehearsedInstance]) -> Table:
         table.add_row(phase, *(f"{life.phases_s[phase]:.1f}" if phase in life.phases_s else "" for life in lives))
     table.add_row("all", *(f"{sum(life.phases_s.values()):.1f}" for life in lives))
     table.add_row("AWS calls", *(str(sum(life.calls.values())) for life in lives))
+    return table
+
+
+def worlds(found: Sequence[RehearsedWorld]) -> Table:
+    """Return the table of the worlds of a run."""
+    table = _figures("nodes", "ranks", "from step", "to step", "first step after", of="fence")
+    table.add_column("ended by")
+    for world in found:
+        process = world.process
+        table.add_row(
+            str(world.fence),
+            str(len(world.nodes)),
+            "?" if world.ranks is None else str(world.ranks),
+            str(process.resumed_from_step),
+            str(process.last_step),
+            f"{process.started_at - world.began_at:.1f} s",
+            world.ending.value.replace("-", " "),
+        )
     return table
 
 
