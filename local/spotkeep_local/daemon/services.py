@@ -258,6 +258,7 @@ class LocalServices:
             cloudformation.add_resource_type(
                 name, create=resource.create, update=resource.update, delete=resource.delete
             )
+        cloudformation.delete_networks_after_instances(self._ec2.has_instances_in)
 
     def _service_may(self, call: ServiceCall) -> bool:
         return is_allowed(call, judge=self._judge, account=self._account)

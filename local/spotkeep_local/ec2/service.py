@@ -220,6 +220,14 @@ class Ec2Service:
         with self.cloud.lock:
             self.cloud.save()
 
+    def has_instances_in(self, network_id: str) -> bool:
+        """Return whether an instance that is not terminated yet is in a subnet, by its id."""
+        return any(
+            network_id == instance.subnet_id
+            for instance in self.cloud.instances
+            if instance.state is not InstanceState.TERMINATED
+        )
+
     async def handle_request(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes, query_params: Mapping[str, list[str]]
     ) -> Answer:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Final
 
 from ministack.core import responses as _responses  # type: ignore[import-untyped]
 from ministack.services import iam as _iam  # type: ignore[import-untyped]
@@ -12,6 +13,9 @@ from spotkeep_local.ministack.functions import FUNCTION_URL_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+_HAD_BY_INSTANCES: Final = ("AWS::EC2::PlacementGroup", "AWS::EC2::SecurityGroup", "AWS::EC2::Subnet")
+_DELETED_WITHIN_SECONDS: Final = 60.0
 
 
 def add_resource_type(
@@ -33,11 +37,46 @@ def add_resource_type(
         delete: Takes a physical id and its properties. Does nothing when the resource does not exist.
     """
     # Late: this module of ministack's imports every service, which takes longer than all of the start.
-    from ministack.services.cloudformation import provisioners, stacks  # type: ignore[import-untyped]
+    from ministack.services.cloudformation import provisioners  # type: ignore[import-untyped]
+
+    _let_block(resource_type)
+    provisioners._RESOURCE_HANDLERS[resource_type] = {"create": create, "update": update, "delete": delete}
+
+
+def _let_block(resource_type: str) -> None:
+    from ministack.services.cloudformation import stacks
 
     blocks, ours = stacks._runs_on_worker_thread, resource_type
     stacks._runs_on_worker_thread = lambda resource_type: resource_type == ours or blocks(resource_type)
-    provisioners._RESOURCE_HANDLERS[resource_type] = {"create": create, "update": update, "delete": delete}
+
+
+def delete_networks_after_instances(has_instances: Callable[[str], bool]) -> None:
+    """Make CloudFormation delete no subnet, security group or placement group that an instance has.
+
+    EC2 refuses it until the instance is terminated. CloudFormation tries again, for a while that AWS does not document.
+    Here it is a minute.
+
+    Args:
+        has_instances: Decides, from the physical id.
+    """
+    from ministack.services.cloudformation import provisioners
+
+    for resource_type in _HAD_BY_INSTANCES:
+        _let_block(resource_type)
+        handlers = provisioners._RESOURCE_HANDLERS[resource_type]
+        handlers["delete"] = _once_free(handlers["delete"], has_instances=has_instances)
+
+
+def _once_free(delete: Callable[..., Any], *, has_instances: Callable[[str], bool]) -> Callable[..., Any]:
+    def delete_once_free(physical_id: str, *further: Any) -> Any:
+        until = time.monotonic() + _DELETED_WITHIN_SECONDS
+        while has_instances(physical_id):
+            if time.monotonic() > until:
+                raise ValueError(f"DependencyViolation: {physical_id} has an instance, and cannot be deleted")
+            time.sleep(0.2)
+        return delete(physical_id, *further)
+
+    return delete_once_free
 
 
 def judge_custom_resources(may_invoke: Callable[[str, str], bool]) -> None:

@@ -1,4 +1,4 @@
-"""A stack has a security group with rules that are resources of their own, and placement groups."""
+"""A stack has security groups with rules that are resources of their own, placement groups, and a network in use."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from .conftest import wait_until
 
 if TYPE_CHECKING:
     from spotkeep_local.lifecycle import LocalAws
+
+    from .conftest import Ec2
 
 ITSELF = {"Fn::GetAtt": ["Group", "GroupId"]}
 ALL_TRAFFIC = {"GroupId": ITSELF, "IpProtocol": "-1"}
@@ -97,3 +101,42 @@ def test_rules_and_placement_groups_come_change_and_go_with_their_stack(local_aw
             ]
         )
     )
+
+
+NETWORK: dict[str, Any] = {
+    "Resources": {
+        "Vpc": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.9.0.0/16"}},
+        "Subnet": {
+            "Type": "AWS::EC2::Subnet",
+            "Properties": {"VpcId": {"Ref": "Vpc"}, "CidrBlock": "10.9.0.0/24", "AvailabilityZone": "us-east-1a"},
+        },
+    },
+    "Outputs": {"Subnet": {"Value": {"Ref": "Subnet"}}},
+}
+
+
+@pytest.mark.long
+def test_a_network_is_deleted_when_no_instance_is_in_it(local_aws: LocalAws, ec2: Ec2) -> None:
+    cloudformation = local_aws.session().client("cloudformation")
+    stack = f"network-{uuid.uuid4().hex[:8]}"
+
+    def described() -> dict[str, Any]:
+        found: dict[str, Any] = cloudformation.describe_stacks(StackName=stack_id)["Stacks"][0]
+        return found
+
+    stack_id = cloudformation.create_stack(StackName=stack, TemplateBody=json.dumps(NETWORK))["StackId"]
+    wait_until(lambda: described()["StackStatus"] == "CREATE_COMPLETE")
+    subnet = described()["Outputs"][0]["OutputValue"]
+    override = {"InstanceType": "m5.large", "SubnetId": subnet}
+    specification = {"LaunchTemplateId": ec2.template(), "Version": "$Latest"}
+    fleet = ec2.client.create_fleet(
+        Type="maintain",
+        LaunchTemplateConfigs=[{"LaunchTemplateSpecification": specification, "Overrides": [override]}],
+        TargetCapacitySpecification={"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "spot"},
+    )["FleetId"]
+    [instance] = wait_until(lambda: ec2.active(fleet))
+    cloudformation.delete_stack(StackName=stack)
+    assert wait_until(lambda: described()["StackStatus"]) == "DELETE_IN_PROGRESS"
+    ec2.client.delete_fleets(FleetIds=[fleet], TerminateInstances=True)
+    wait_until(lambda: described()["StackStatus"] == "DELETE_COMPLETE")
+    assert ec2.state(instance) == "terminated"
