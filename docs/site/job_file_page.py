@@ -24,7 +24,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "script_retries", "keep_alive",
     ),
     "EC2 fleets": (
-        "backend", "nodes", "nodes_wait", "network", "volume", "max_price", "runs", "on_demand_base", "rebalance", "instance_metadata",
+        "backend", "nodes", "nodes_wait", "network", "volume", "max_price", "runs", "on_demand_base", "rebalance",
+        "instance_metadata",
     ),
     "Queues": ("queue", "share", "priority"),
     "Many launches": ("sweep", "schedule"),

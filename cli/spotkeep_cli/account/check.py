@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from spotkeep_cli.account.vcpu_quotas import NodesQuota, read_nodes_quotas
 from spotkeep_cli.aws.calls import translated_aws_errors
 from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLES
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
@@ -144,6 +145,7 @@ class AccountCheck:
         findings: The findings, the dearest first.
         unreadable: The resources that could not be read, with the reason.
         quotas: The quotas of the instance types that matter.
+        nodes_quotas: The quotas of EC2 that runs with several nodes use.
         quotas_unreadable: The reason that quotas could not be read.
         service_roles: Those that the deployment's fleets and drills need.
         wanted: Number of instances that runs and queues need at the same time, by type and usage.
@@ -154,6 +156,7 @@ class AccountCheck:
     findings: tuple[Finding, ...]
     unreadable: dict[str, str]
     quotas: tuple[Quota, ...] = ()
+    nodes_quotas: tuple[NodesQuota, ...] = ()
     quotas_unreadable: str | None = None
     service_roles: tuple[ServiceRole, ...] = ()
     wanted: Mapping[tuple[str, Usage], int] = field(default_factory=dict)
@@ -187,6 +190,7 @@ class AccountCheck:
             "unreadable": self.unreadable,
             "quotas": [quota.as_document() for quota in self.quotas],
             "missing_quotas": [quota.as_document() | {"needed": needed} for quota, needed in self.missing_quotas],
+            "nodes_quotas": [quota.as_document() for quota in self.nodes_quotas],
             "quotas_unreadable": self.quotas_unreadable,
             "service_roles": [role.as_document() for role in self.service_roles],
             "surprises": {run: [*said] for run, said in self.surprises.items()},
@@ -276,11 +280,13 @@ def _checked(
             unreadable[name] = problem
     runs = table.runs.list(limit=MOST_RUNS, unreadable=unreadable)
     wanted = wanted_quotas(runs, queue_instances=connection.instances_of_queues())
-    quotas, why_not = _quotas(client("service-quotas"), types={instance_type for instance_type, _ in wanted})
+    types = {instance_type for instance_type, _ in wanted}
+    quotas, of_nodes, why_not = _quotas(client("service-quotas"), types=types, runs=runs)
     return AccountCheck(
         findings=in_order(found),
         unreadable=unreadable,
         quotas=quotas,
+        nodes_quotas=of_nodes,
         quotas_unreadable=why_not,
         service_roles=read_service_roles(client("iam"), _needed_roles(connection)),
         wanted=wanted,
@@ -333,13 +339,15 @@ def _needed_roles(connection: Connection) -> dict[str, str]:
     return fleets | (DRILL_SERVICE_ROLES if connection.drill_template_id else {})
 
 
-def _quotas(client: Any, *, types: set[str]) -> tuple[tuple[Quota, ...], str | None]:
-    if not types:
-        return (), None
+def _quotas(
+    client: Any, *, types: set[str], runs: Collection[Run]
+) -> tuple[tuple[Quota, ...], tuple[NodesQuota, ...], str | None]:
+    quotas: tuple[Quota, ...] = ()
     try:
-        return read_quotas(client, types=types), None
+        quotas = read_quotas(client, types=types) if types else ()
+        return quotas, read_nodes_quotas(client, runs=runs), None
     except (BotoCoreError, ClientError) as error:
-        return (), str(error)
+        return quotas, (), str(error)
 
 
 class OwnTrainingJobs(SageMakerTrainingJobs):

@@ -51,6 +51,10 @@ def account_report(check: AccountCheck, *, now: datetime, width: int) -> list[Re
             Text(f"{may_have}, and {needed} may be needed at a time", style="yellow"),
             _to_copy(quota.request(needed)),
         ]
+    for each in check.nodes_quotas:
+        if each.is_missing:
+            room = f"! {each.name}: the account may have {each.vcpus} vCPUs, and {each.nodes} have {each.needed}"
+            parts += [Text(room, style="yellow"), _to_copy(each.request)]
     for role in check.service_roles:
         if role.exists is False:
             parts += [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 from rich.console import Group
@@ -82,6 +82,9 @@ def no_bill(run: Run) -> str:
     return "nothing was billed" if run.state.ended else "not known before the attempt ends"
 
 
+WAITED: Final = "for capacity, not billed"
+
+
 def bill_facts(run: Run, cost: Cost, *, prices: str | None = None) -> list[Fact]:
     """Return the bill of a run as facts, a line each.
 
@@ -92,14 +95,18 @@ def bill_facts(run: Run, cost: Cost, *, prices: str | None = None) -> list[Fact]
     """
     at_most = "at most " if cost.redone_seconds is None else ""
     billed_seconds = cost.training_seconds if run.place.backend == "ec2" else cost.billed_seconds
+    of_work, waited = "", WAITED
+    if run.node_range is not None:
+        # A node that waits for others is billed, and does no work.
+        of_work, waited = ", with the waits of nodes for others", "for nodes"
     rows: list[Fact] = [
-        ("billed", _amount(billed_seconds, cost.billed_usd)),
+        ("billed", _amount(billed_seconds, cost.billed_usd) + (of_work if cost.billed_usd is not None else "")),
         *_idle_pool(cost),
         ("on demand, clean", at_most + _amount(cost.clean_on_demand_seconds, cost.clean_on_demand_usd)),
         *_storage(cost),
         ("saved", _saved(cost)),
         ("repeated", _redone(cost)),
-        ("waited", f"{quantities.duration(cost.waited_seconds)} for capacity, not billed"),
+        ("waited", f"{quantities.duration(cost.waited_seconds)} {waited}"),
     ]
     aws, ours = cost.aws_saved_percent, cost.saved_percent
     if aws is not None and (ours is None or round(aws) != round(ours)):

@@ -13,6 +13,7 @@ from spotkeep_cli.rendering.lists import reason_text, where
 from spotkeep_cli.rendering.metric_list import metric_columns
 from spotkeep_cli.rendering.pictures import can_draw
 from spotkeep_cli.rendering.run_description import (
+    WAITED,
     attempt_columns,
     bill_facts,
     counted_facts,
@@ -159,7 +160,8 @@ def _tiles(run: Run) -> Iterator[tuple[str, str, str]]:
         yield from saved_figures(cost)
         twice = "not known" if cost.redone_steps is None else quantities.counted(cost.redone_steps, "step")
         yield "Repeated", twice, "" if cost.redone_seconds is None else quantities.duration(cost.redone_seconds)
-        yield "Waited", quantities.duration(cost.waited_seconds), "for capacity, not billed"
+        waited = WAITED if run.node_range is None else "for nodes"
+        yield "Waited", quantities.duration(cost.waited_seconds), waited
     yield "Interruptions", f"{run.interruptions:,}", ""
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
 
+from spotkeep_fleet.instance_job import MOST_NODES
 from spotkeep_fleet.ranks import TORCHRUN
 from spotkeep_jobs.document.reading import DocumentModel, Rule, WholeNumber, excluded, outlined, rule, shown, wrong
 from spotkeep_jobs.document.times import DAY_SECONDS, DurationOf, format_duration
@@ -20,10 +21,8 @@ if TYPE_CHECKING:
     from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
     from spotkeep_jobs.document.request import JobRequest
 
-MAX_NODES: Final = 64
 DEFAULT_NODES_WAIT_SECONDS: Final = 600
-NodesWait = Annotated[int, DurationOf(lowest=300, highest=DAY_SECONDS)]
-"""The controller reconciles every five minutes, so it could not keep a shorter wait."""
+NodesWait = Annotated[int, DurationOf(lowest=60, highest=DAY_SECONDS)]
 
 
 def hosts_of(document: Mapping[str, Any]) -> int:
@@ -42,10 +41,10 @@ def read_nodes(value: object) -> object:
     """Turn a number alone into a range of that number."""
     if isinstance(value, Mapping | DocumentModel):
         return value
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_NODES:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_NODES:
         return {"min": value, "max": value}
     raise wrong(
-        f"is neither a whole number of 1 to {MAX_NODES} nor a range",
+        f"is neither a whole number of 1 to {MOST_NODES} nor a range",
         "Write a number, as 2, or a range, as {min: 2, max: 8}",
     )
 
@@ -53,9 +52,9 @@ def read_nodes(value: object) -> object:
 class NodesRange(DocumentModel):
     """The number of nodes that train together."""
 
-    min: WholeNumber = Field(ge=1, le=MAX_NODES, examples=[2])
+    min: WholeNumber = Field(ge=1, le=MOST_NODES, examples=[2])
     """The fewest nodes that train, 1 to 64. With fewer the others wait, saved."""
-    max: WholeNumber = Field(ge=1, le=MAX_NODES, examples=[8])
+    max: WholeNumber = Field(ge=1, le=MOST_NODES, examples=[8])
     """The nodes that the fleet asks for, 1 to 64."""
 
     def __str__(self) -> str:

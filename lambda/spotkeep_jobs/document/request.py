@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema
 
+from spotkeep_fleet.instance_job import MOST_NODES
 from spotkeep_jobs.document import (
     capacity,
     command,
@@ -57,7 +58,6 @@ from spotkeep_jobs.document.metrics import (
 )
 from spotkeep_jobs.document.nodes import (
     DEFAULT_NODES_WAIT_SECONDS,
-    MAX_NODES,
     NetworkRequest,
     NodesRange,
     NodesWait,
@@ -195,13 +195,13 @@ class JobRequest(DocumentModel):
         NodesRange | None,
         BeforeValidator(
             read_nodes,
-            json_schema_input_type=Annotated[int, Field(ge=1, le=MAX_NODES)] | NodesRange | None,
+            json_schema_input_type=Annotated[int, Field(ge=1, le=MOST_NODES)] | NodesRange | None,
         ),
     ] = Field(default=None, examples=[2, {"min": 2, "max": 8}])
     """The instances that train together, for backend ec2 only, 1 to 64. With a range the run goes on with fewer when a
     node is lost, and with more when one comes. Several need distributed: torchrun. Default: one, with its volume."""
     nodes_wait: NodesWait | None = Field(default=None, examples=["10m"])
-    """The longest time that nodes wait, on the bill, for the fewest that train, 5m to 1d. Then another zone or instance
+    """The longest time that nodes wait, on the bill, for the fewest that train, 1m to 1d. Then another zone or instance
     type is tried with all nodes. Default: 10m."""
     network: NetworkRequest | None = Field(default=None, examples=[{"placement": "cluster", "efa": True}])
     """The network between several nodes. Default: any place of the zone, without an Elastic Fabric Adapter."""

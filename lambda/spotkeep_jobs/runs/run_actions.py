@@ -156,6 +156,7 @@ class RunActions:
         problems = [
             *self._not_over(run),
             *_paused_there(run, request),
+            *_on_other_disks(run, request),
             *fields_that_stay(changes),
             *validation.problems,
         ]
@@ -259,6 +260,21 @@ def _paused_there(run: Run, request: JobRequest | None) -> Iterator[Problem]:
         problem=f"is not after step {run.paused_at_step:,}, where the run is paused: it would pause at once",
         fix=f"Go on to a later step: spotkeep resume {run.run} --set pause_at_step={run.next_pause_at_step}. "
         f"Or to the end: spotkeep resume {run.run} --set pause_at_step=",
+    )
+
+
+def _on_other_disks(run: Run, request: JobRequest | None) -> Iterator[Problem]:
+    """Yield that a run on one instance, with its volume, would go on as nodes with root disks, or the other way."""
+    if request is None or (run.node_range is None) == (request.several_nodes is None):
+        return
+    others = (
+        "its volume has files that are not in S3" if run.node_range is None else "nodes have no volume to go on with"
+    )
+    yield Problem(
+        field="nodes",
+        found="1" if request.nodes is None else str(request.nodes),
+        problem=f"is not changed by a resume between one instance and several: {others}",
+        fix="Remove it; or launch a new run, with checkpoint_prefix to go on from this one's checkpoints.",
     )
 
 

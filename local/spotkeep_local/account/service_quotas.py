@@ -58,7 +58,9 @@ def list_service_quotas(request: Mapping[str, Any], *, training: int, warm_pools
     Raises:
         ServiceError: It asks for another service's quotas.
     """
-    if (service := request["ServiceCode"]) != SERVICE:
+    if (service := request["ServiceCode"]) == "ec2":
+        return page_of([], request, member="Quotas", longest=_LONGEST_PAGE)  # Its EC2 counts no vCPUs.
+    if service != SERVICE:
         said = f"the local AWS knows the quotas of {SERVICE} alone, not of {service}"
         raise ServiceError(said, code="NoSuchResourceException")
     limits = dict.fromkeys(TRAINING, training) | {WARM_POOLS: warm_pools}

@@ -24,6 +24,7 @@ from spotkeep_cli.account.check import (
     surprises_of_runs,
     wanted_quotas,
 )
+from spotkeep_cli.account.vcpu_quotas import NodesQuota
 from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.record.deployment_records import RULES, Finding, Handled, OrphanKind, OrphanOutcome, OrphanReport
 from spotkeep_jobs.record.record import QueuePlace
@@ -278,6 +279,21 @@ def test_json_says_the_same(found: AccountCheck, spotkeep: Any) -> None:
     assert [(each["quota_code"], each["needed"]) for each in document["missing_quotas"]] == [("L-C2E8A5F1", 2)]
     assert [each["exists"] for each in document["service_roles"]] == [False, True, None]
     assert document["unreadable"] == {"warm pools": "AccessDenied: no"}
+
+
+def test_a_quota_without_room_for_all_nodes_is_named_with_the_command(
+    found: AccountCheck, deployment: Any, spotkeep: Any
+) -> None:
+    quota = NodesQuota(
+        name="All G and VT Spot Instance Requests", vcpus=64, needed=192, nodes="4 x g5.12xlarge", quota_code="L-1"
+    )
+    deployment.account = replace(found, nodes_quotas=(quota, replace(quota, vcpus=192, nodes="of another run")))
+    said = spotkeep("doctor", "--account", columns=200).output
+    assert "All G and VT Spot Instance Requests: the account may have 64 vCPUs, and 4 x g5.12xlarge have 192" in said
+    assert "--service-code ec2 --quota-code L-1 --desired-value 192" in said
+    assert "of another run" not in said
+    document = json.loads(spotkeep("doctor", "--account", "--json").stdout)
+    assert [each["vcpus"] for each in document["nodes_quotas"]] == [64, 192]
 
 
 def test_an_account_in_order_is_reported_so(deployment: Any, spotkeep: Any) -> None:

@@ -108,6 +108,13 @@ def test_the_next_command_is_the_same_plan_with_a_comparison_and_the_forecast_is
     assert drawn == [(Path("plan.png"), "digits")]
 
 
+def test_a_plan_counts_all_nodes(plan: Plan, traces: Path, deployment: Any) -> None:
+    nodes = {"backend": "ec2", "instance_type": None, "instance_types": ["m5.xlarge"], "nodes": {"min": 2, "max": 4}}
+    deployment.answers["validate"]["request"] |= nodes
+    answer = json.loads(plan("--deadline", "6h", "--traces", "traces", "--json").stdout)
+    assert (answer["instance_count"], answer["cost_is_of"]) == (4, "one instance")
+
+
 @pytest.mark.long
 def test_a_plan_is_written_as_a_page(plan: Plan, traces: Path) -> None:
     given = "--deadline 6h --work 3h --traces traces --compare"

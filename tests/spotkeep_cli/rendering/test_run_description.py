@@ -89,6 +89,15 @@ def test_the_nodes_of_a_run_are_shown_while_it_lives(make: Any, nodes: Nodes | N
         assert said not in ended
 
 
+def test_the_bill_of_nodes_does_not_say_that_their_waits_are_free(make: Any) -> None:
+    request = {"name": "digits", "backend": "ec2", "nodes": {"min": 2, "max": 4}}
+    run = make.completed(backend="ec2", instance_count=4, request=request, cost=make.cost(waited_seconds=60.0))
+    text = " ".join(printed(run).split())
+    assert ", with the waits of nodes for others" in text
+    assert "waited 1m for nodes" in text
+    assert "not billed" not in text
+
+
 def test_a_run_at_work_with_a_max_cost_shows_its_cost_so_far(make: Any) -> None:
     run = make.run("digits-1", request={"max_cost": 3.0})
     counted = CountedCost(usd=2.41, at=NOON, remark="without io2 storage, as no price is known")

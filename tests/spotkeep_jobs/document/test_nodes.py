@@ -92,7 +92,7 @@ def test_the_wait_and_the_network_have_defaults() -> None:
         ({"volume": {"snapshot": "snap-0123456789abcdef0"}}, "volume.snapshot", "copy its data to S3"),
         ({"volume": {"type": "io2", "iops": 3000}}, "volume.iops", "only size_gb counts"),
         ({"volume": {"when_done": "delete"}}, "volume.when_done", "only size_gb counts"),
-        ({"nodes_wait": "1m"}, "nodes_wait", "5m to 1d"),
+        ({"nodes_wait": "30s"}, "nodes_wait", "1m to 1d"),
         ({"nodes": 1, "nodes_wait": "10m"}, "nodes_wait", "found 10m). Write nodes: 2 or more"),
         ({"nodes": None, "network": {"efa": True}}, "network", "Write nodes: 2 or more"),
         ({"network": {"placement": "spread"}}, "network.placement", "Choose cluster"),

@@ -197,6 +197,12 @@ class TestTheWords:
         run = ended_run(make, EndReason.COMPLETED, output_uri=MODEL, cost=cost, **nodes_of_a_run(2))
         assert as_mail(of_ending(run, make)) == snapshot
 
+    def test_nodes_that_only_waited_are_billed(self, make: Any) -> None:
+        cost = NEVER_RAN.model_copy(update={"billed_usd": 0.2})
+        said = of_ending(ended_run(make, EndReason.MAX_WAIT_EXCEEDED, cost=cost, **nodes_of_a_run(2)), make).body
+        assert "never: it had too few nodes (2 to 4 x g5.xlarge, spot)" in said
+        assert "$0.20 for" in said
+
     @pytest.mark.parametrize("least", [1, 2, 4])
     def test_a_wait_for_nodes_is_not_said_to_be_free(self, make: Any, least: int) -> None:
         run = make.run(**nodes_of_a_run(least))

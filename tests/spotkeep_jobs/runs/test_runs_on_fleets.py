@@ -118,6 +118,18 @@ def test_a_fleet_is_ended_with_a_save_before_it_exceeds_its_max_cost_and_is_warn
     assert story.instances.runs["first"].resumed_at == [0, 17]
 
 
+def test_a_resume_makes_no_nodes_of_one_instance(story: Story) -> None:
+    """The volume of one instance has files that no node would see."""
+    story.launched()
+    story.has_instance()
+    story.passes(minutes=10)
+    RunActions(story.plane.launcher).stop("first")
+    story.passes(minutes=10)
+    with pytest.raises(RequestRefusedError, match="its volume has files that are not in S3"):
+        story.resume(nodes=2, distributed="torchrun")
+    story.resume(nodes=1)
+
+
 def test_the_cost_counts_over_replaced_instances_attempts_and_storage(story: Story) -> None:
     story.launched(**MAX_COST)
     for zone in ("us-east-1a", "us-east-1b"):

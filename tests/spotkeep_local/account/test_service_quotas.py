@@ -44,7 +44,8 @@ def test_pages_cover_everything_once() -> None:
 
 def test_what_it_does_not_know_is_refused(local_aws: Any) -> None:
     client = local_aws.session().client("service-quotas")
+    assert client.list_service_quotas(ServiceCode="ec2")["Quotas"] == []
     with pytest.raises(ClientError, match="NoSuchResourceException"):
-        client.list_service_quotas(ServiceCode="ec2")
+        client.list_service_quotas(ServiceCode="s3")
     with pytest.raises(ClientError, match="ListServices"):
         client.list_services()

@@ -47,12 +47,13 @@ def facts_of(run: Run) -> list[str]:
         attempts = "" if run.attempt == 1 else f", in {run.attempt} attempts"
         lines += fact_line("Ran", f"{trained} on {machines}{attempts}")
     else:
-        lines += fact_line("Ran", f"never: it had no instances ({machines})")
+        had = "it had no instances" if run.node_range is None else "it had too few nodes"
+        lines += fact_line("Ran", f"never: {had} ({machines})")
     if cost.waited_seconds >= 1:
         lines += fact_line("Waited", f"{spoken_duration(cost.waited_seconds)} for capacity and start-up")
     lines += fact_line("Interrupted", _interruptions(run, cost))
     unit = "" if run.place.instance_count == 1 else " of instance time"
-    lines += fact_line("Cost", _paid_on_ec2(cost) if run.place.backend == "ec2" else paid_for(cost, unit=unit))
+    lines += fact_line("Cost", _paid_on_ec2(run, cost) if run.place.backend == "ec2" else paid_for(cost, unit=unit))
     if cost.storage_gb_hours or cost.root_volume_gb_hours:
         lines += fact_line("Storage", _storage(cost))
     if cost.training_seconds and (run.place.capacity == "spot" or cost.saved_seconds):
@@ -86,11 +87,14 @@ def paid_for(cost: Cost, *, unit: str) -> str:
     return f"{spoken_usd(cost.billed_usd)} for {billed} billed"
 
 
-def _paid_on_ec2(cost: Cost) -> str:
+def _paid_on_ec2(run: Run, cost: Cost) -> str:
     """Return the bill in the time of instances, because seconds on demand mean little for a market's price."""
-    if not cost.training_seconds:
+    if not cost.training_seconds and (run.node_range is None or not cost.billed_usd):
         return "nothing"
     time = f"{spoken_duration(cost.training_seconds)} of instances"
+    if run.node_range is not None:
+        # A node that waits for others is billed, and does no work.
+        time = f"{spoken_duration(cost.training_seconds)} of work, and the waits of nodes for others"
     if cost.billed_usd is None:
         return f"{time}; not known here: the price of {', '.join(cost.unknown_prices)}"
     return f"{spoken_usd(cost.billed_usd)} for {time}"
