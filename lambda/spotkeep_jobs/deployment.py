@@ -24,7 +24,7 @@ from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans, VolumeRetention
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.ec2.jobs import FleetJobs, FleetOwners, NoFleets
-from spotkeep_jobs.backends.ec2.launch import FleetPlatform
+from spotkeep_jobs.backends.ec2.launch import FleetLaunch, FleetPlatform, launch_of
 from spotkeep_jobs.backends.file_system_checks import FileSystemChecks
 from spotkeep_jobs.backends.job_files import SpecStore, TrainingBundleStore
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs, client_config
@@ -298,9 +298,14 @@ class Deployment(Generic[SettingsT_co]):
             records=self._fleet_table,
             deployment=self.name,
             prices=self.prices,
+            launches=self._launch_of,
             storage_prices=lambda: self.prices.storage,
             now=self.now,
         )
+
+    def _launch_of(self, run: str, attempt: int) -> FleetLaunch | None:
+        recorded = self.table.runs.attempt(run, attempt)
+        return None if recorded is None or recorded.job_request is None else launch_of(recorded.job_request)
 
     @cached_property
     def fleet_checks(self) -> FleetChecks | None:

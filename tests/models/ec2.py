@@ -56,6 +56,8 @@ class ModelFleet:
     request: Mapping[str, Any]
     created: datetime
     deleted: bool = False
+    terminating: bool = False
+    """Whether it was deleted with its instances."""
     history: list[Entry] = field(default_factory=list)
     """What DescribeFleetHistory says."""
 
@@ -199,7 +201,7 @@ class Ec2:
             zone=zone,
             spot=capacity == "spot",
             launched=self.time(),
-            tags=_tags_for("instance", template),
+            tags=_tags_for("instance", template) | {"aws:ec2:fleet-id": fleet_id},
         )
         self.instances[instance_id] = instance
         return instance
@@ -404,7 +406,8 @@ class Ec2:
         if not self.fleets[fleet_id].deleted:
             return "active"
         lives = any(instance.live for instance in self.instances.values() if instance.fleet == fleet_id)
-        return "deleted_running" if lives else "deleted"
+        going = "deleted_terminating" if self.fleets[fleet_id].terminating else "deleted_running"
+        return going if lives else "deleted"
 
     def _describe_history(self, fleet_id: str, since: datetime, query: Mapping[str, Any]) -> Entry:
         if fleet_id not in self.fleets:
@@ -413,11 +416,13 @@ class Ec2:
         return self._page("HistoryRecords", records, query)
 
     def _delete_fleets(self, fleet_ids: Sequence[str], *, terminate: bool) -> Entry:
-        assert not terminate, "the instance of a fleet saves before it goes"
         failed = []
         for fleet_id in fleet_ids:
             if fleet_id in self.fleets and not self.unseen:
-                self.fleets[fleet_id].deleted = True
+                fleet = self.fleets[fleet_id]
+                fleet.deleted, fleet.terminating = True, fleet.terminating or terminate
+                if terminate:
+                    self._terminate([i.id for i in self.instances.values() if i.fleet == fleet_id and i.live])
             else:
                 failed.append({"FleetId": fleet_id, "Error": {"Code": "fleetIdDoesNotExist", "Message": fleet_id}})
         return {"UnsuccessfulFleetDeletions": failed}
@@ -455,7 +460,9 @@ class Ec2:
         number = int(self._made.get(("version", request["ClientToken"]), 0))
         if number not in self.versions:
             number = next(self._version_numbers)
-            source = self.versions[int(request["SourceVersion"])]["LaunchTemplateData"]
+            source = (
+                self.versions[int(request["SourceVersion"])]["LaunchTemplateData"] if "SourceVersion" in request else {}
+            )
             self._made["version", request["ClientToken"]] = str(number)
             self.versions[number] = {
                 "VersionNumber": number,

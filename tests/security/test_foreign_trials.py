@@ -58,8 +58,9 @@ class Lab(Deployment):
         ec2: Any = Ec2(time=self.sagemaker.time)
         records = FleetTable(dynamodb, table_name="runs", retention_days=90)
         fleets = FleetJobs(
-            ec2=Ec2Api(lambda: ec2), records=records, deployment="spotkeep", prices={}, now=self.sagemaker.now
-        )
+            ec2=Ec2Api(lambda: ec2), records=records, deployment="spotkeep", prices={}, now=self.sagemaker.now,
+            launches=lambda *_: None,
+        )  # fmt: skip
         self.launcher = launcher_on(
             self.table,
             self.sagemaker,

@@ -108,6 +108,8 @@ class Site:
             "queues": QUEUES,
             "launch_template_id": TEMPLATE,
             "fleet_subnets": {"subnet-a": "us-east-1a"},
+            "fleet_nodes_security_group_id": "sg-nodes",
+            "fleet_placement_groups": {"subnet-a": "cluster-a"},
             "fleet_instance_types": ("g5.xlarge",),
         }
         on: dict[str, Any] = {"clients": clients, "now": self.account.now, "prices": _PRICES}

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from spotkeep_fleet.record import CurrentVolume, Lease
+from spotkeep_fleet.record import CurrentVolume, Departure, Lease, Node
 from spotkeep_jobs.backends.sagemaker.training_job import DEPLOYMENT_TAG
 from spotkeep_jobs.record.states import (
     EndReason,
@@ -582,6 +582,73 @@ def _group_on_ec2_goes_on(site: Site) -> None:
 # Another client's
 
 
+def _world(site: Site, run: str, *names: str, **training: object) -> None:
+    """Let nodes train together, the first of them as the leader."""
+    record = site.fleets.record(run)
+    assert record is not None
+    now = site.account.now()
+    lease = Lease(names[0], record.fence + 1, now.timestamp() + 30, "10.0.0.1") if names else None
+    nodes = tuple(Node(name, f"10.0.0.{number}") for number, name in enumerate(names, start=1))
+    following = replace(record, lease=lease, fence=record.fence + 1, nodes=nodes, world=names)
+    site.fleets.write_record(following, now=now)
+    _reports(site, run, **training)
+
+
+def _nodes_on_ec2(site: Site) -> None:
+    """Let three nodes leave a first place, train at the next one, lose one after a notice, and have one missing."""
+    _launches(
+        site, "nodes", backend="ec2", instance_types=["g5.xlarge"], metrics={}, max_cost=None, max_wait="5d",
+        nodes={"min": 2, "max": 3}, nodes_wait="15m", distributed="torchrun", volume={"size_gb": 80},
+        network={"placement": "cluster"},
+    )  # fmt: skip
+    _instance(site, "fleet-1", "i-alone")
+    for _ in range(2):
+        site.time_passes(minutes=10)
+        site.passes()
+    for name in ("i-1", "i-2", "i-3", "i-4"):
+        _instance(site, "fleet-2", name)
+    site.time_passes(minutes=4)
+    if site.makes:
+        _world(site, "nodes", "i-1", "i-2", "i-3", "i-4", state="training", step=70, uploaded_step=60)
+    site.passes()
+    site.time_passes(minutes=4)
+    if site.makes:
+        left = Departure("i-3", site.account.now().timestamp())
+        _world(site, "nodes", "i-1", "i-2", state="training", noticed=(left,), interruptions=1)
+    site.ec2.ends("i-3", reason="Server.SpotInstanceTermination")
+    site.passes()
+
+
+def _nodes_on_ec2_goes_on(site: Site) -> None:
+    run = site.run("nodes")
+    assert (run.state, run.job_id, run.interruptions) == (RunState.TRAINING, "fleet-2", 1)
+    assert site.ec2.instances["i-alone"].ended is not None
+    site.ec2.ends("i-2", reason="Server.SpotInstanceTermination")
+    site.ec2.ends("i-4", reason="Server.SpotInstanceTermination")
+    _world(site, "nodes", "i-1", state="waiting")
+    for _ in range(2):
+        site.time_passes(minutes=8)
+        site.passes()
+    assert site.run("nodes").job_id == "fleet-3"
+    assert site.run("nodes").interruptions == 3
+    site.asks({"action": "stop", "run": "nodes"})
+    for _ in range(3):
+        site.time_passes(minutes=10)
+        site.passes()
+    assert site.run("nodes").end_reason is EndReason.STOPPED_BY_USER
+    _is_resumed(site, "nodes")
+    for name in ("i-5", "i-6"):
+        _instance(site, "fleet-4", name)
+    site.time_passes(minutes=5)
+    site.passes()
+    _world(site, "nodes", "i-5", "i-6", state="finished", exit_code=0)
+    for _ in range(3):
+        site.time_passes(minutes=10)
+        site.passes()
+    _has_completed(site, "nodes")
+    assert {each.id for each in site.ec2.fleets.values() if not each.deleted} == set()
+
+
 def _adopted(site: Site) -> None:
     site.account.is_made_by_hand(_ADOPTED, tags={DEPLOYMENT_TAG: "spotkeep"})
     site.passes()
@@ -807,6 +874,7 @@ STORIES: Final[dict[str, Story]] = {
     "leaves-spot-on-ec2": Story(begin=_leaves_spot_on_ec2, go_on=_leaves_spot_on_ec2_goes_on),
     "taken-often": Story(begin=_taken_often, go_on=_taken_often_goes_on),
     "on-ec2": Story(begin=_on_ec2, go_on=_on_ec2_goes_on),
+    "nodes-on-ec2": Story(begin=_nodes_on_ec2, go_on=_nodes_on_ec2_goes_on),
     "group-on-ec2": Story(begin=_group_on_ec2, go_on=_group_on_ec2_goes_on),
     "adopted": Story(begin=_adopted, go_on=_adopted_goes_on),
     "sweep": Story(begin=_swept, go_on=_swept_goes_on),

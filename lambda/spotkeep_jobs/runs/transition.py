@@ -213,7 +213,8 @@ def _launched(facts: JobFacts) -> tuple[JobFacts, list[TimelineEntry]]:
     """Return the facts with the job's ARN in the attempt, and a timeline entry if the ARN is new."""
     job, attempt = facts.job, facts.attempt
     if attempt.job_id is not None:
-        return facts, []
+        # Another fleet of the same launch, where the nodes are looked for now.
+        return replace(facts, attempt=with_changes(attempt, job_id=job.job_id)), []
     # The function that created the job has not recorded it yet, or was cut short: its ARN is recorded here.
     launched = with_changes(attempt, job_id=job.job_id, launched_at=job.created_at)
     return replace(facts, attempt=launched), [attempt.job_created_entry(job_id=job.job_id, at=job.created_at)]
@@ -264,9 +265,10 @@ def _without_job(facts: RunFacts) -> list[RunChange]:
 
 
 def _is_of(attempt: Attempt, job: JobView) -> bool:
-    if attempt.job_id is not None:
+    if attempt.job_id is not None and (attempt.place.backend != "ec2" or job.job_id == attempt.job_id):
         return job.job_id == attempt.job_id
-    # Not confirmed yet. The name alone says little: a run id may have been used before, by a run long forgotten.
+    # Not confirmed yet, or another fleet of its nodes. The name alone says little: a run id may have been used before,
+    # by a run long forgotten.
     return attempt.job_request is not None and is_same_launch(
         environment=job.environment, parameters=attempt.job_request
     )

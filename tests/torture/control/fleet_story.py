@@ -2,8 +2,11 @@
 
 What must hold of runs holds of these (`story`). Beside that:
 
-- I1: A run has one active fleet at most, which is its current attempt's, and two instances never train it at a time.
-- A fleet that is asked to end lets its instance save. The controller terminates only an instance that does not leave.
+- I1: A run has one active fleet at most, which is its current attempt's, and two instances never train it at a time,
+  unless they are nodes of one world.
+- A fleet that is asked to end lets its instance save. The controller terminates only an instance that does not leave,
+  and nodes that wait in vain for others.
+- Nodes that wait for others longer than nodes_wait are not there any more, and no node outlives its fleet by a pass.
 - I8: An ended run was billed what its instances cost in EC2's prices.
 - No run costs more than its max_cost, storage included.
 - A run that waits for spot capacity leaves it while on-demand capacity still keeps its deadline.
@@ -42,12 +45,16 @@ _WORK_HOURS: Final = 2
 _RESTART_SECONDS: Final = 600
 _TERMINATED: Final = "Client.UserInitiatedShutdown"
 _TAKEN_FREE_SECONDS: Final = 3_600
+TOGETHER: Final[dict[str, Any]] = {"distributed": "torchrun"}
+_FUNCTION_COMES_SECONDS: Final = BETWEEN_PASSES_SECONDS + 2 * _MOMENT_SECONDS
 FLEETS: Final[dict[str, dict[str, Any]]] = {
     "cheap": {"max_cost": 1.0},
     "dear": {"max_cost": 1.5, "capacity": "on-demand"},
     "either": {"capacity": "auto", "longest_wait": "30m", "max_price": 0.4, "max_cost": 2.0},
     "due": {"deadline": "5h", "work": f"{_WORK_HOURS}h", "restart": _RESTART_SECONDS, "max_run": "4h"},
     "patient": {"capacity": "auto", "longest_wait": "1h", "max_run": "3h", "max_wait": "8h"},
+    "nodes": {"nodes": {"min": 2, "max": 3}, "max_cost": 3.0, **TOGETHER},
+    "all or none": {"nodes": 2, "nodes_wait": "15m", "capacity": "auto", "longest_wait": "2h", **TOGETHER},
 }
 names = st.sampled_from(sorted(FLEETS))
 
@@ -74,22 +81,22 @@ class FleetStory(ControlPlaneStory):
 
     @rule(name=names, how=circumstances)
     def a_user_launches_a_fleet(self, name: str, how: Circumstances = QUIET) -> None:
-        run = f"fleet-{name}"
+        run = f"fleet-{name.replace(' ', '-')}"
         document = {"name": run, "run": run, "token": run, "command": "x", "backend": "ec2", "notify": EVERYTHING}
         self._invoke("launcher", functools.partial(self._answer, document | FLEETS[name]), how=how)
 
     @rule(name=names, how=circumstances, action=st.sampled_from(["stop", "resume", "resume"]))
     def a_user_asks_of_a_fleet(self, name: str, action: str, how: Circumstances = QUIET) -> None:
-        document = {"action": action, "run": f"fleet-{name}"}
+        document = {"action": action, "run": f"fleet-{name.replace(' ', '-')}"}
         self._invoke("launcher", functools.partial(self._answer, document), how=how)
 
     # What happens to fleets
 
-    @precondition(lambda self: self.instances.fleets_without_one)
+    @precondition(lambda self: self.instances.looked_for)
     @rule(which=st.integers(0, 20), zone=st.sampled_from(["us-east-1a", "us-east-1b"]), stubborn=st.integers(0, 5))
     def a_fleet_gets_capacity(self, which: int, zone: str, stubborn: int) -> None:
         """Let a fleet launch an instance. Some never leave by themselves."""
-        fleets = self.instances.fleets_without_one
+        fleets = self.instances.looked_for
         instance = self.instances.get_capacity(fleets[which % len(fleets)], zone=zone)
         self.happenings["instances on demand after spot"] += (
             not instance.spot and self.instances.attempt_of(instance) > 1
@@ -115,8 +122,8 @@ class FleetStory(ControlPlaneStory):
 
     @rule(hours=st.sampled_from([1, 3, 6]))
     def trainings_go_on_for_hours(self, hours: int) -> None:
-        """Let all fleets have an instance, and time go by."""
-        for fleet in self.instances.fleets_without_one:
+        """Let all fleets have their instances, and time go by."""
+        for fleet in self.instances.looked_for:
             self.instances.get_capacity(fleet)
         self._let_pass(3_600.0 * hours)
 
@@ -139,13 +146,28 @@ class FleetStory(ControlPlaneStory):
     def fleets_are_ended_in_time_and_gently(self) -> None:
         self._keep_pace()
         for instance in self.ec2.instances.values():
-            gently = instance.reason != _TERMINATED or instance.id in self.stubborn
+            waited = self.ec2.fleets[instance.fleet].terminating
+            gently = instance.reason != _TERMINATED or instance.id in self.stubborn or waited
             assert gently, f"{instance.id} of {instance.tags[RUN_TAG]} was terminated before it could leave"
         for run in self._on_fleets():
             limit = run.request.get("max_cost")
             cost = self._instances_usd(run) + self._storage_usd(run)
             assert limit is None or cost <= limit + _ROUNDED_USD, f"{run.run} may cost {limit} USD, and cost {cost:.4f}"
             self._leaves_spot_in_time(run)
+
+    @invariant()
+    def nodes_wait_no_longer_than_they_may(self) -> None:
+        for run in self._on_fleets():
+            wanted, there = self.instances.nodes_wanted(run.run), self.instances.nodes_of(run.run)
+            if not wanted or run.state.ended or run.asked_to_end is not None:
+                continue
+            fleets = {each.fleet for each in there}
+            assert len(fleets) <= 1, f"{run.run} has nodes of {fleets}"
+            if 0 < len(there) < wanted:
+                short_since = max(each.ended or each.launched for each in self._instances_of(run))
+                waited = (self.service.now() - short_since).total_seconds()
+                longest = run.request["nodes_wait"] if "nodes_wait" in run.request else 600
+                assert waited <= longest + _FUNCTION_COMES_SECONDS, f"{there[0].id} of {run.run} waits for {waited} s"
 
     def _leaves_spot_in_time(self, run: Run) -> None:
         """Check a run that waited for spot capacity at the last pass, and had its fleet by then."""
@@ -218,10 +240,12 @@ class FleetStory(ControlPlaneStory):
             return  # This very pass ended its fleet, for its wait, its deadline or one of its limits.
         assert active is not None, f"{run.run} is {run.state} without a fleet"
         assert run.job_id == active.id
-        live = [each for each in self.instances.live if each.fleet == active.id]
+        live, moved = [each for each in self.instances.live if each.fleet == active.id], len(self._fleets_of(run)) > 1
+        self.happenings["places left by nodes"] += moved
         if self._is_now(active.created):
-            assert run.state in (RunState.LAUNCHING, RunState.WAITING)  # This very pass created it.
-        elif live:
+            # This very pass created it.
+            assert run.state in (RunState.LAUNCHING, RunState.WAITING, *([RunState.INTERRUPTED] if moved else []))
+        elif len(live) >= (self.instances.nodes_wanted(run.run) or 1):
             assert run.state is RunState.TRAINING, f"{run.run} is {run.state}, and {live[0].id} trains"
         else:
             assert run.state in (RunState.WAITING, RunState.INTERRUPTED), f"{run.run} is {run.state}, and waits"
@@ -267,6 +291,11 @@ class FleetStory(ControlPlaneStory):
     def _active(self) -> dict[str, ModelFleet]:
         return {each.tags[RUN_TAG]: each for each in self.ec2.fleets.values() if not each.deleted}
 
+    def _fleets_of(self, run: Run) -> list[ModelFleet]:
+        """Return the fleets of a run's current attempt."""
+        own = {RUN_TAG: run.run, ATTEMPT_TAG: str(run.attempt)}
+        return [each for each in self.ec2.fleets.values() if each.tags.items() >= own.items()]
+
     def _instances_of(self, run: Run) -> list[ModelInstance]:
         return [each for each in self.ec2.instances.values() if each.tags[RUN_TAG] == run.run]
 
@@ -283,5 +312,5 @@ class FleetStory(ControlPlaneStory):
     def _storage_usd(self, run: Run) -> float:
         """Return the least cost of a run's volume and root volumes until now."""
         lasted = [(each.ended or self.service.now()) - each.launched for each in self._instances_of(run)]
-        gigabytes = float(ROOT_VOLUME["VolumeSize"]) + _VOLUME_GB
+        gigabytes = float(ROOT_VOLUME["VolumeSize"]) + (0 if self.instances.nodes_wanted(run.run) else _VOLUME_GB)
         return sum(lasted, timedelta(0)).total_seconds() / 3_600 * gigabytes * (FLEET_STORAGE.ebs_gp3 or 0.0) / 730

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from spotkeep_fleet.record import FINISHED, FleetRecord
-from spotkeep_jobs.backends.backend import JobPhase, JobView, PhaseChange, with_phases
+from spotkeep_jobs.backends.backend import ON_INSTANCES_PHASES, JobPhase, JobView, PhaseChange, with_phases
 from spotkeep_jobs.backends.ec2.charges import billed
 from spotkeep_jobs.backends.ec2.facts import SpotPrice
 from spotkeep_jobs.backends.ec2.history import (
@@ -28,11 +28,12 @@ from spotkeep_jobs.backends.ec2.history import (
     finished_or_paused,
     futile_instances,
     futile_lives,
+    futile_so_far,
     time_trained,
     time_worked,
 )
 from spotkeep_jobs.record.fields import with_changes
-from spotkeep_jobs.record.record import Volume
+from spotkeep_jobs.record.record import Nodes, Volume
 from spotkeep_jobs.record.states import EndReason
 
 
@@ -47,15 +48,20 @@ def as_job_view(history: FleetHistory, record: FleetRecord | None) -> JobView:
     over = history.over_at is not None
     last = history.lives[-1] if history.lives else None
     until, earlier = history.over_at, history.earlier_instances
-    used = None
-    if until is not None and history.lives:
+    used, together = None, None
+    if until is not None and history.lives and history.nodes is None:
         used = time_worked(history.lives, until=until) + (timedelta(0) if earlier is None else earlier.worked)
+    elif until is not None and history.lives:
+        phases = phase_changes(history.transitions)
+        lasted = with_phases(history.earlier_phases, phases, until=until).time
+        used = sum((lasted.get(phase, timedelta(0)) for phase in ON_INSTANCES_PHASES), timedelta(0))
+        together = time_worked_together(history.lives, phases, until=until) + history.worked_before
     phase = history.transitions[-1].phase
     if history.ending is not None and not over:
         phase = JobPhase.STOPPING
     return JobView(
         name=history.job_name,
-        job_id=history.fleet_id or "",
+        job_id=history.job_id,
         phase=phase,
         end_reason=_END_REASONS[outcome] if over else None,
         created_at=history.created_at,
@@ -69,12 +75,44 @@ def as_job_view(history: FleetHistory, record: FleetRecord | None) -> JobView:
         failure_reason=_failure_reason(history, outcome, record) if over else None,
         waits_because=None if over else history.waits_because,
         instance_type=None if last is None else last.instance_type,
+        instance_count=history.at_once,
+        instance_seconds=None if together is None else together.total_seconds(),
+        nodes=_nodes(history, record),
         model_uri=None if record is None else _own_output(history, record),
         transitions=phase_changes(history.transitions),
         earlier_phases=history.earlier_phases,
         environment=history.marks,
         volume=_volume(record),
     )
+
+
+def _nodes(history: FleetHistory, record: FleetRecord | None) -> Nodes | None:
+    if history.nodes is None or record is None or not record.nodes:
+        return None
+    return Nodes(connected=len(record.nodes), in_world=len(record.world))
+
+
+def time_worked_together(lives: Sequence[InstanceLife], phases: Sequence[PhaseChange], *, until: datetime) -> timedelta:
+    """Return for how long nodes prepared or trained, all together.
+
+    A node that waits for the others, or for its first world, does not work. An uninterrupted run would not pay for
+    that.
+
+    Args:
+        lives: The nodes.
+        phases: The phases of the attempt that count.
+        until: The assumed end of nodes and phases without an end.
+    """
+    worked = timedelta(0)
+    for phase in phases:
+        if phase.phase not in ON_INSTANCES_PHASES:
+            continue
+        for life in lives:
+            since = life.launched_at if phase.phase is JobPhase.LOADING else life.training_at
+            if since is not None:
+                began, ended = max(phase.started_at, since), min(phase.ended_at or until, life.worked_until or until)
+                worked += max(timedelta(0), ended - began)
+    return worked
 
 
 def _volume(record: FleetRecord | None) -> Volume | None:
@@ -136,11 +174,9 @@ def _failure_reason(history: FleetHistory, outcome: FleetEnding, record: FleetRe
 
 def _why_futile(history: FleetHistory) -> str:
     """Name the cause that ended the last instance, and its last message. The runbook lists the usual reasons."""
-    futile = futile_lives(history.lives)
+    futile = futile_lives(history.lives, at_once=history.at_once)
     last = futile[-1] if futile else None
-    earlier = history.earlier_instances
-    count = futile_instances(history.lives, before=0 if earlier is None else earlier.futile)
-    text = f"ClientError: {count} instances, one after the other, went before they trained"
+    text = f"ClientError: {futile_so_far(history)} instances, one after the other, went before they trained"
     if last is not None:
         text += f". The last one: {last.instance_id}, ended by {last.ended_by or 'an unknown cause'}"
     if history.problem:
@@ -219,7 +255,8 @@ def folded(
         history = with_changes(
             history,
             lives=tuple(life for life in history.lives if life.instance_id not in gone),
-            earlier_instances=_with_instances(history.earlier_instances, lives, spot_prices, now),
+            earlier_instances=_with_instances(history, lives, spot_prices, now),
+            worked_before=_worked_before(history, lives, phase_changes(history.transitions), now),
         )
     spare = history.transitions[:-KEPT_PHASES]
     if spare:
@@ -229,16 +266,24 @@ def folded(
             history,
             transitions=listed,
             earlier_phases=with_phases(history.earlier_phases, earlier, until=listed[0].at),
+            worked_before=_worked_before(history, history.lives, earlier, now),
         )
     return history
 
 
+def _worked_before(
+    history: FleetHistory, lives: Sequence[InstanceLife], phases: Sequence[PhaseChange], now: datetime
+) -> timedelta:
+    """Add the work of nodes in phases. Each pair of both counts once, when the first of them is no longer listed."""
+    if history.nodes is None:
+        return history.worked_before
+    return history.worked_before + time_worked_together(lives, phases, until=now)
+
+
 def _with_instances(
-    earlier: EarlierInstances | None,
-    lives: Sequence[InstanceLife],
-    spot_prices: Sequence[SpotPrice],
-    now: datetime,
+    history: FleetHistory, lives: Sequence[InstanceLife], spot_prices: Sequence[SpotPrice], now: datetime
 ) -> EarlierInstances:
+    earlier = history.earlier_instances
     first, last = lives[0].launched_at, max(life.launched_at for life in lives)
     ended = max(life.ended_at or now for life in lives)
     return EarlierInstances(
@@ -248,6 +293,6 @@ def _with_instances(
         last_ended_at=ended if earlier is None else max(ended, earlier.last_ended_at),
         worked=time_worked(lives, until=now) + (timedelta(0) if earlier is None else earlier.worked),
         trained=time_trained(lives, now=now) + (timedelta(0) if earlier is None else earlier.trained),
-        futile=futile_instances(lives, before=0 if earlier is None else earlier.futile),
+        futile=futile_instances(lives, before=0 if earlier is None else earlier.futile, at_once=history.at_once),
         billed=billed(lives, spot_prices=spot_prices, until=now, earlier=None if earlier is None else earlier.billed),
     )

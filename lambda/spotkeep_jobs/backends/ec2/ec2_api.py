@@ -22,6 +22,7 @@ from spotkeep_jobs.backends.ec2.facts import (
     FleetEventKind,
     Instance,
     InstanceTypeFacts,
+    NodesTemplate,
     PlacedSubnet,
     ProvisionedVolume,
     SecurityGroup,
@@ -83,9 +84,19 @@ class Ec2Api:
         self._client: EC2Client | None = None
 
     def make_template_version(
-        self, template_id: str, /, *, run: str, token: str, tags: Mapping[str, str]
+        self,
+        template_id: str,
+        /,
+        *,
+        run: str,
+        token: str,
+        tags: Mapping[str, str],
+        nodes: NodesTemplate | None = None,
+        instance_types: Sequence[str] = (),
     ) -> TemplateVersion:
         """Make the version of the deployed launch template that tags instances with their run, and their root volumes.
+
+        With nodes it has their security group beside the deployed ones, their root volumes and their adapters.
 
         Nothing else is tagged. EC2 replaces an instance of a fleet with a service-linked role. That role may tag no
         network interface, so no replacement would launch. A launch that tags a spot request fails where it makes none.
@@ -112,14 +123,18 @@ class Ec2Api:
         of_root = {key: value for key, value in tags.items() if key not in OF_INSTANCES_ALONE}
         name = tags.get("Name", run)[: _LONGEST_TAG_VALUE - len(_ROOT)]
         template = source.get("LaunchTemplateData", {})
-        root = root_volume(template, image=self._image(template.get("ImageId")))
+        nodes = nodes or NodesTemplate()
+        root = root_volume(template, image=self._image(template.get("ImageId")), at_least_gb=nodes.root_gb or 0)
+        adapters = _fewest_adapters(self.instance_types(instance_types)) if nodes.efa else 0
         made = self._call(
             "create_launch_template_version",
             LaunchTemplateId=template_id,
-            SourceVersion=str(source["VersionNumber"]),
+            # EC2 takes security groups for the instance or for its interfaces, and a version keeps those of its source.
+            **({} if adapters else {"SourceVersion": str(source["VersionNumber"])}),
             ClientToken=token,
             VersionDescription=own,
             LaunchTemplateData={
+                **nodes_network(template, security_group_id=nodes.security_group_id, adapters=adapters),
                 **root,
                 "TagSpecifications": [
                     {"ResourceType": "instance", "Tags": tag_list(tags)},
@@ -199,9 +214,9 @@ class Ec2Api:
                 return tuple(sorted(found, key=lambda event: event.at))
             query["NextToken"] = page["NextToken"]
 
-    def delete_fleet(self, fleet_id: str, /) -> None:
-        """Delete a fleet and leave its instance running. One that is gone is fine."""
-        answer = self._call("delete_fleets", FleetIds=[fleet_id], TerminateInstances=False)
+    def delete_fleet(self, fleet_id: str, /, *, with_instances: bool = False) -> None:
+        """Delete a fleet, and let its instances run unless they are to end with it. One that is gone is fine."""
+        answer = self._call("delete_fleets", FleetIds=[fleet_id], TerminateInstances=with_instances)
         for failed in answer.get("UnsuccessfulFleetDeletions", ()):
             code, message = failed["Error"].get("Code", ""), failed["Error"].get("Message", "")
             if code in ("fleetIdDoesNotExist", "fleetNotInDeletableState"):
@@ -270,6 +285,7 @@ class Ec2Api:
                 accelerators=_accelerators(found),
                 efa=found.get("NetworkInfo", {}).get("EfaSupported"),
                 in_clusters=_in_clusters(found.get("PlacementGroupInfo", {}).get("SupportedStrategies")),
+                fabric_adapters=found.get("NetworkInfo", {}).get("EfaInfo", {}).get("MaximumEfaInterfaces", 0),
             )
             for found in self._pages("describe_instance_types", "InstanceTypes", Filters=wanted)
         )
@@ -413,7 +429,7 @@ def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
-def root_volume(template: Mapping[str, Any], *, image: Mapping[str, Any]) -> dict[str, Any]:
+def root_volume(template: Mapping[str, Any], *, image: Mapping[str, Any], at_least_gb: int = 0) -> dict[str, Any]:
     """Return the deployed template's volume as the image's root volume, under its device name and no smaller than it.
 
     Families of images differ in both. Under another name it would be a second volume, beside an unencrypted root
@@ -423,6 +439,7 @@ def root_volume(template: Mapping[str, Any], *, image: Mapping[str, Any]) -> dic
     Args:
         template: Launch template data. Its one mapping holds the deployment's settings of the root volume.
         image: EC2's description of the image. Empty where EC2 gives none.
+        at_least_gb: The least size of the volume, in GiB.
     """
     device, mappings = image.get("RootDeviceName"), template.get("BlockDeviceMappings", ())
     if device is None or len(mappings) != 1:
@@ -432,7 +449,55 @@ def root_volume(template: Mapping[str, Any], *, image: Mapping[str, Any]) -> dic
         for mapping in (*mappings, *image.get("BlockDeviceMappings", ()))
         if mapping is mappings[0] or mapping.get("DeviceName") == device
     ]
-    return {"BlockDeviceMappings": [{"DeviceName": device, "Ebs": {**mappings[0]["Ebs"], "VolumeSize": max(sizes)}}]}
+    return {
+        "BlockDeviceMappings": [
+            {"DeviceName": device, "Ebs": {**mappings[0]["Ebs"], "VolumeSize": max(at_least_gb, *sizes)}}
+        ]
+    }
+
+
+def nodes_network(template: Mapping[str, Any], *, security_group_id: str | None, adapters: int) -> dict[str, Any]:
+    """Return the part of the launch template data that makes instances the nodes of a run. Empty for one instance.
+
+    Each Elastic Fabric Adapter is on a network card of its own. The first one is an IP interface, too.
+
+    Args:
+        template: The data of the deployed version.
+        security_group_id: The security group in which the nodes reach each other. None for one instance.
+        adapters: The number of Elastic Fabric Adapters. With any, this is all of the deployed data as well, because a
+            version with a source could not be without the source's security groups.
+
+    Source: "Get started with EFA and MPI" and "Network interfaces of EFA-enabled instances", EC2 user guide.
+    """
+    if security_group_id is None and not adapters:
+        return {}
+    groups = [*template.get("SecurityGroupIds", ()), *([security_group_id] if security_group_id else [])]
+    if not adapters:
+        return {"SecurityGroupIds": groups}
+    rest = {name: value for name, value in template.items() if name not in ("SecurityGroupIds", "MetadataOptions")}
+    metadata = {name: value for name, value in template.get("MetadataOptions", {}).items() if name != "State"}
+    return {
+        **rest,
+        **({"MetadataOptions": metadata} if metadata else {}),
+        "NetworkInterfaces": [
+            {
+                "NetworkCardIndex": card,
+                "DeviceIndex": min(card, 1),
+                "InterfaceType": "efa-only" if card else "efa",
+                "Groups": groups,
+                "DeleteOnTermination": True,
+            }
+            for card in range(adapters)
+        ],
+    }
+
+
+def _fewest_adapters(types: Sequence[InstanceTypeFacts]) -> int:
+    """Return the number of Elastic Fabric Adapters that each of these types takes, and one at least.
+
+    EC2 refuses a type that takes none. Its reason says so, and checks of requests name the type.
+    """
+    return max(1, min((each.fabric_adapters for each in types), default=1))
 
 
 def _template_version(entry: Mapping[str, Any], data: Mapping[str, Any]) -> TemplateVersion:

@@ -17,6 +17,8 @@ Source: "Instance lifecycle", EC2 guide.
 """
 
 _ACTIVE_FLEET_STATES: Final = frozenset({"submitted", "active", "modifying"})
+_FLEET_TAG: Final = "aws:ec2:fleet-id"
+"""The tag that EC2 gives each instance that a fleet launches."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,11 @@ class Instance:
     def ended(self) -> bool:
         """True once it is over, or as good as that."""
         return self.state in ENDED_STATES
+
+    @property
+    def fleet(self) -> str | None:
+        """The id of the fleet that launched it. None for an instance of no fleet."""
+        return self.tags.get(_FLEET_TAG)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +167,17 @@ class ProvisionedVolume(Record):
     """The provisioned throughput in MiB/s. None for the type's own."""
 
 
+class NodesTemplate(Record):
+    """The settings of the nodes of a run beside those of the deployed launch template."""
+
+    security_group_id: Id | None = None
+    """The security group in which they reach each other."""
+    root_gb: int | None = None
+    """The least size of their root volumes in GiB. None for the deployment's."""
+    efa: bool = False
+    """True for Elastic Fabric Adapters."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TemplateVersion:
     """The version of the launch template that was made for one attempt.
@@ -219,6 +237,7 @@ class InstanceTypeFacts:
         accelerators: Its other devices that need a driver, in words, such as `NVIDIA GPUs` or `AWS Neuron devices`.
         efa: True where it may have an Elastic Fabric Adapter. None where EC2 does not say it.
         in_clusters: True where a cluster placement group takes it. None where EC2 does not say it.
+        fabric_adapters: The most Elastic Fabric Adapters that it takes.
     """
 
     name: str
@@ -228,6 +247,7 @@ class InstanceTypeFacts:
     accelerators: tuple[str, ...] = ()
     efa: bool | None = None
     in_clusters: bool | None = None
+    fabric_adapters: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

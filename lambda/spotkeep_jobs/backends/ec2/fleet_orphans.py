@@ -120,7 +120,7 @@ class FleetOrphans:
             except Exception as error:  # noqa: BLE001 - reported by the caller
                 failed(fleet.id, error)
                 continue
-            if is_orphaned(fleet, item, now=self.now()):
+            if is_orphaned(fleet, item, now=self.now(), present=self._present_fleet(item)):
                 yield Orphan(thing=fleet, run=run, since=_over_since(item) or fleet.created_at)
 
     def remove(self, orphan: Orphan) -> None:
@@ -128,10 +128,14 @@ class FleetOrphans:
         if not isinstance(orphan.thing, Fleet):
             self.ec2.delete_stored(orphan.thing)
             return
-        self.ec2.delete_fleet(orphan.thing.id)
-        attempt = orphan.thing.tags.get(ATTEMPT_TAG)
-        instances = self.ec2.instances(deployment=self.deployment, run=orphan.run)
-        self.ec2.terminate([each.id for each in instances if not each.ended and each.tags.get(ATTEMPT_TAG) == attempt])
+        self.ec2.delete_fleet(orphan.thing.id, with_instances=True)
+
+    def _present_fleet(self, item: Run | None) -> str | None:
+        """Return the fleet at the present place of a live run's attempt. None where there is none."""
+        if item is None or item.state.ended:
+            return None
+        history = self.records.history(item.run, item.attempt)
+        return None if history is None else history.fleet_id
 
     def _storage(self, run: str, resources: list[TaggedStorage]) -> Iterator[Orphan]:
         # Read after the resources were listed: what is recorded in between is never taken for an orphan.
@@ -171,19 +175,21 @@ def keeps_volume(record: FleetRecord, item: Run | None, *, retention: VolumeRete
     return retention.volumes is None or now < (item.ended_at or item.updated_at) + retention.volumes
 
 
-def is_orphaned(fleet: Fleet, item: Run | None, *, now: datetime) -> bool:
-    """Return True if a fleet that may launch instances belongs to no live run.
+def is_orphaned(fleet: Fleet, item: Run | None, *, now: datetime, present: str | None = None) -> bool:
+    """Return True if a fleet that may launch instances belongs to no live run, or is at a place that its run has left.
 
     Args:
         fleet: The fleet.
         item: Its run item. None when there is none (any more).
         now: The time.
+        present: The one fleet that the run's present attempt has. None where that is not known.
     """
+    old = fleet.created_at is not None and now - fleet.created_at >= UNKNOWN_AFTER
     if item is None:
-        return fleet.created_at is not None and now - fleet.created_at >= UNKNOWN_AFTER
+        return old
     attempt = fleet.tags.get(ATTEMPT_TAG, "")
     earlier = attempt.isascii() and attempt.isdigit() and int(attempt) < item.attempt
-    return item.state.ended or earlier
+    return item.state.ended or earlier or (old and present not in (None, fleet.id))
 
 
 def _asked_to_delete(request: Mapping[str, object]) -> bool:

@@ -1,4 +1,4 @@
-"""The history of one attempt's fleet, with its instances in order and the reason for its end. Pure.
+"""The history of one attempt's fleets, with its instances in order and the reason for its end. Pure.
 
 EC2 forgets an instance after an hour, and a fleet's events after 48 hours. So each answer of EC2 is absorbed into a
 history that the run table keeps. The history only grows. A recorded fact of an instance never changes later, however
@@ -21,7 +21,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from spotkeep_fleet.record import FAILED, FINISHED, INPUT_ERROR, TRAINING, FleetRecord
-from spotkeep_jobs.backends.backend import JobPhase
+from spotkeep_jobs.backends.backend import WAITING_PHASES, JobPhase
 from spotkeep_jobs.backends.ec2.facts import FleetEventKind, FleetReading, Instance, ProvisionedVolume
 from spotkeep_jobs.record.fields import LONGEST_WORDS, Address, AtMost, Id, Label, Line, PriceNames, Words, with_changes
 from spotkeep_jobs.record.record import Capacity, Charges, EarlierPhases, Record, UtcTime
@@ -44,7 +44,8 @@ class Billed(Record):
 MAX_FUTILE_INSTANCES: Final = 5
 """The number of instances that may go in sequence before they train. After these, a next one would go too.
 
-Instances that EC2 took back, or that left on its notice, do not count."""
+Instances that EC2 took back, or that left on its notice, do not count. Several nodes are launched at a time. So of an
+attempt with nodes it is the number of rounds, with all nodes in each."""
 
 PREPARES_WITHIN: Final = timedelta(hours=6)
 """The longest time for which an instance works on volume and data before it counts as training.
@@ -65,6 +66,8 @@ _NOT_BY_EC2: Final = "Client."
 _SHUT_DOWN: Final = re.compile(rf"InitiatedShutdown$|^{_INTERRUPTED_BY_EC2}")
 """Codes of an end that implies nothing about the next instance. It came from inside, by a call or by EC2."""
 _OUR_LINES: Final = "spotkeep: "
+PLACE_LEFT: Final = "Spotkeep.PlaceLeft"
+"""The code of the end of a node that went with its fleet, because not enough nodes came to its place."""
 LONGEST_REASON: Final = LONGEST_WORDS
 
 
@@ -113,7 +116,8 @@ class Recorded(StrEnum):
 class InstanceLife(Record):
     """One instance of the fleet.
 
-    Its attributes come from EC2, but `heard_at`, `training_at` and `noticed_at` come from the fleet record.
+    Its attributes come from EC2, but `heard_at`, `missing_since`, `training_at` and `noticed_at` come from the fleet
+    record.
     """
 
     instance_id: Id
@@ -121,8 +125,12 @@ class InstanceLife(Record):
     zone: Id
     spot: bool
     launched_at: UtcTime
+    fleet: Label | None = None
+    """The fleet that launched a node. None for an instance that trains alone."""
     heard_at: UtcTime | None = None
-    """The time at which its agent first held the run's lease. None while it never did."""
+    """The time at which its agent first held the run's lease, or was a node of the run. None while it never was."""
+    missing_since: UtcTime | None = None
+    """The time since when the leader has no connection with a node that it had. None while it has."""
     training_at: UtcTime | None = None
     ended_at: UtcTime | None = None
     ended_by: Line | None = None
@@ -143,6 +151,26 @@ class InstanceLife(Record):
     def worked_until(self) -> datetime | None:
         """The time at which its work ended. After a notice it may have waited for EC2. None while it goes on."""
         return self.ended_at and max(self.launched_at, min(self.noticed_at or self.ended_at, self.ended_at))
+
+
+class NodesWanted(Record):
+    """The nodes that an attempt needs."""
+
+    at_least: int
+    """The fewest that train."""
+    at_most: int
+    """The most that train, which is the number that a fleet asks for."""
+    wait_seconds: int
+    """The longest time in seconds that nodes wait for the fewest."""
+
+
+class EarlierFleet(Record):
+    """A fleet at a place that the attempt has left."""
+
+    id: Label
+    left_at: UtcTime
+    deleted: bool = False
+    """True once EC2 was asked to delete it with its instances."""
 
 
 class Transition(Record):
@@ -171,7 +199,7 @@ class EarlierInstances(Record):
 
 
 class FleetHistory(Record):
-    """One attempt on a fleet, as the run table keeps it.
+    """One attempt on fleets, as the run table keeps it.
 
     `version` counts the writes. Every write names the version on which the decision rests.
     """
@@ -190,7 +218,16 @@ class FleetHistory(Record):
     """True where the run has a max_cost, from the launch. Each reading then counts the cost so far."""
     had_volume: bool = False
     """True where an earlier attempt left the run its volume. EBS bills it before the first instance."""
+    nodes: NodesWanted | None = None
+    """The nodes that train together. None for an attempt of one instance."""
     fleet_id: Label | None = None
+    """The fleet at the present place. None before EC2 has made it."""
+    place: int = 0
+    """The number of the place in which an attempt with nodes looks for them, from 0. The places follow each other."""
+    short_since: UtcTime | None = None
+    """The time since when the present place has fewer nodes than train. None while it has enough."""
+    earlier_fleets: Annotated[tuple[EarlierFleet, ...], AtMost(20)] = ()
+    """The fleets of places before it, which may still have instances."""
     template_id: Id
     template_version: Id | None = None
     """The version of the launch template that was made for this attempt."""
@@ -204,6 +241,8 @@ class FleetHistory(Record):
     """Its instances by their launch, either all of them or the last ones."""
     earlier_instances: EarlierInstances | None = None
     """The sums over the instances before them. None while all are listed."""
+    worked_before: timedelta = timedelta(0)
+    """The sum of the work of nodes, of the nodes or the phases that are not listed any more."""
     transitions: Annotated[tuple[Transition, ...], AtMost(153)] = ()
     """Its phases in their order, either all of them or the last ones."""
     earlier_phases: EarlierPhases = EarlierPhases()
@@ -225,6 +264,16 @@ class FleetHistory(Record):
         """Returns the instances that have not ended."""
         return tuple(life for life in self.lives if life.ended_at is None)
 
+    @property
+    def job_id(self) -> str:
+        """The id of its newest fleet. Empty before EC2 has made one."""
+        return self.fleet_id or next((fleet.id for fleet in reversed(self.earlier_fleets)), "")
+
+    @property
+    def at_once(self) -> int:
+        """The most instances that it has at a time, beside those of places that it has left."""
+        return 1 if self.nodes is None else self.nodes.at_most
+
 
 def opened(
     *,
@@ -237,6 +286,7 @@ def opened(
     max_run_seconds: int,
     max_wait_seconds: int | None,
     now: datetime,
+    nodes: NodesWanted | None = None,
     output_uri: str | None = None,
     has_max_cost: bool = False,
     had_volume: bool = False,
@@ -253,6 +303,7 @@ def opened(
         max_wait_seconds=max_wait_seconds,
         has_max_cost=has_max_cost,
         had_volume=had_volume,
+        nodes=nodes,
         template_id=template_id,
         output_uri=output_uri,
         transitions=(Transition(phase=JobPhase.WAITING, at=now),),
@@ -283,6 +334,8 @@ def absorb(
         # As if no instance had said anything: what follows from EC2 alone is decided all the same.
         record = FleetRecord(run=history.run, problem=unreadable)
     lives = _with_training(_heard(_merged(history, seen, now), record, now), record, now)
+    if history.nodes is not None:
+        history = with_changes(history, short_since=_short_since(history, lives, seen, now))
     ending = history.ending or _ending(with_changes(history, lives=lives), seen, record, now)
     if ending is not None and ending.training_goes_on and record.training.state == FINISHED:
         ending = finished_or_paused(record)  # It was done before it heard that it should stop.
@@ -291,7 +344,10 @@ def absorb(
         over_since = _reported_at(record, now)
     elif ending is not None:
         over_since = history.ending_at or now
-    lives, transitions = _recorded(lives, history.transitions, over_since=over_since)
+    if history.nodes is None:
+        lives, transitions = _recorded(lives, history.transitions, over_since=over_since)
+    else:
+        lives, transitions = _with_worlds(history, lives, record, over_since=over_since, now=now)
     return with_changes(
         history,
         lives=lives,
@@ -321,13 +377,15 @@ def _merged(history: FleetHistory, seen: FleetReading, now: datetime) -> tuple[I
     lives, earlier = history.lives, history.earlier_instances
     known = {life.instance_id: life for life in lives}
     ended_at = {event.instance_id: event.at for event in seen.events if event.says_ended}
+    left = {fleet.id: fleet.left_at for fleet in history.earlier_fleets}
     for instance in seen.instances:
         if instance.id not in known and _is_added_up(instance, earlier):
             continue  # EC2 still describes it.
-        life = known.get(instance.id) or _life_of(instance)
+        life = known.get(instance.id) or _life_of(instance, fleet=instance.fleet if history.nodes else None)
         if instance.ended and life.ended_at is None:
-            at = ended_at.get(instance.id) or instance.ended_at or now
-            life = with_changes(life, ended_at=max(at, life.launched_at), ended_by=instance.reason)
+            at = max(ended_at.get(instance.id) or instance.ended_at or now, life.launched_at)
+            with_fleet = life.fleet in left and at >= left[life.fleet]
+            life = with_changes(life, ended_at=at, ended_by=PLACE_LEFT if with_fleet else instance.reason)
         known[instance.id] = life
     described = {instance.id for instance in seen.instances}
     for life in lives:
@@ -346,7 +404,8 @@ def _is_added_up(instance: Instance, earlier: EarlierInstances | None) -> bool:
 
 def _waits_because(history: FleetHistory, lives: Sequence[InstanceLife], seen: FleetReading) -> str | None:
     """Return EC2's reason for launching nothing, such as capacity, a quota, a price, a key or a bad specification."""
-    if any(life.ended_at is None for life in lives):
+    live = [life for life in lives if life.ended_at is None]
+    if len(live) >= (1 if history.nodes is None else history.nodes.at_least):
         return None
     since = max((life.launched_at for life in lives), default=history.created_at)
     kinds = (FleetEventKind.ERROR, FleetEventKind.INFORMATION)
@@ -362,9 +421,22 @@ def _waits_because(history: FleetHistory, lives: Sequence[InstanceLife], seen: F
     return f"{failed.ended_by}: {failed.instance_id} went before it trained"
 
 
-def _life_of(instance: Instance) -> InstanceLife:
+def _short_since(
+    history: FleetHistory, lives: Sequence[InstanceLife], seen: FleetReading, now: datetime
+) -> datetime | None:
+    """Return the time since when fewer nodes than train live at the present place. None while enough do."""
+    here = [life for life in lives if life.fleet == history.fleet_id]
+    if sum(life.ended_at is None for life in here) >= (1 if history.nodes is None else history.nodes.at_least):
+        return None
+    made = history.made_at or history.created_at if seen.fleet is None else seen.fleet.created_at
+    ends = [life.ended_at for life in here if life.ended_at is not None]
+    return history.short_since or min(now, max([made or history.created_at, *ends]))
+
+
+def _life_of(instance: Instance, *, fleet: str | None) -> InstanceLife:
     return InstanceLife(
         instance_id=instance.id,
+        fleet=fleet,
         instance_type=instance.type,
         zone=instance.zone,
         spot=instance.spot,
@@ -373,16 +445,20 @@ def _life_of(instance: Instance) -> InstanceLife:
 
 
 def _heard(lives: Sequence[InstanceLife], record: FleetRecord, now: datetime) -> tuple[InstanceLife, ...]:
-    """Record the time of each instance's last report, and its notice.
+    """Record the time of each instance's first report, the loss of its connection, and its notice.
 
-    The holder of the lease has an agent that works. It is not silent, however long it waits for a volume.
+    The holder of the lease has an agent that works. It is not silent, however long it waits for a volume. So has each
+    node that is connected with it.
     """
     holder = None if record.lease is None else record.lease.holder
+    present = {holder, *(node.instance for node in record.nodes)}
+    has_leader = record.lease is not None and record.lease.expires_at > now.timestamp()
     noticed = {each.instance: datetime.fromtimestamp(each.at, tz=UTC) for each in record.training.noticed}
     return tuple(
         with_changes(
             life,
-            heard_at=life.heard_at or (now if life.instance_id == holder else None),
+            heard_at=life.heard_at or (now if life.instance_id in present else None),
+            missing_since=_missing_since(life, record, now, present=life.instance_id in present, has_leader=has_leader),
             # EC2 announces to spot instances alone that it takes them.
             noticed_at=life.noticed_at or (noticed.get(life.instance_id) if life.spot else None),
         )
@@ -390,23 +466,40 @@ def _heard(lives: Sequence[InstanceLife], record: FleetRecord, now: datetime) ->
     )
 
 
+def _missing_since(
+    life: InstanceLife, record: FleetRecord, now: datetime, *, present: bool, has_leader: bool
+) -> datetime | None:
+    """Return the time since when a node is missing. Only a leader knows of a node that it is."""
+    if present or life.heard_at is None or not record.nodes or not has_leader:
+        return None if present else life.missing_since
+    return life.missing_since or now
+
+
 def _with_training(lives: Sequence[InstanceLife], record: FleetRecord, now: datetime) -> tuple[InstanceLife, ...]:
-    """Record the instance that trains, which holds the lease. Those alive at the end of the training have trained."""
+    """Record the instances that train, which are the world, or the holder of the lease where it trains alone.
+
+    Those alive at the end of the training have trained.
+    """
     at = _reported_at(record, now)
+    world = frozenset(record.world)
     if record.training.state == INPUT_ERROR and record.training.exit_code is None:
         return tuple(lives)  # No command has ended: none of them has come to train.
     if record.training.over:
         return tuple(
             with_changes(life, training_at=at)
-            if life.training_at is None and life.launched_at <= at and (life.ended_at is None or life.ended_at >= at)
+            if life.training_at is None
+            and life.launched_at <= at
+            and (life.ended_at is None or life.ended_at >= at)
+            and (not world or life.instance_id in world)
             else life
             for life in lives
         )
     if record.training.state != TRAINING or record.lease is None:
         return tuple(lives)
+    trainers = world if record.nodes else {record.lease.holder}
     return tuple(
         with_changes(life, training_at=max(at, life.launched_at))
-        if life.instance_id == record.lease.holder and life.training_at is None and at >= life.launched_at
+        if life.instance_id in trainers and life.training_at is None and at >= life.launched_at
         else life
         for life in lives
     )
@@ -426,16 +519,14 @@ def _recorded(
     following = list(lives)
 
     def record(phase: JobPhase, at: datetime, life: InstanceLife, *, also: str = "") -> None:
-        where = f"{life.instance_id}, {life.instance_type} in {life.zone}{also}"
-        entries.append(Transition(phase=phase, at=_in_order(entries, at), message=where))
+        entries.append(Transition(phase=phase, at=_in_order(entries, at), message=f"{_where(life)}{also}"))
 
     def record_end(life: InstanceLife, at: datetime) -> None:
         if _gave_up(life):
             # Nothing was interrupted, and no notification says so: the fleet tries to launch an instance again.
             record(JobPhase.WAITING, at, life, also=", went before it trained")
         else:
-            by_whom = "" if _interrupted(life) or life.ended_by is None else f", ended by {life.ended_by}"
-            record(JobPhase.INTERRUPTED, at, life, also=by_whom)
+            record(JobPhase.INTERRUPTED, at, life, also=_by_whom(life))
 
     for place, life in enumerate(following):
         if life.recorded is Recorded.NOTHING:
@@ -454,6 +545,98 @@ def _recorded(
             life = with_changes(life, recorded=Recorded.ENDED)
         following[place] = life
     return tuple(following), tuple(entries)
+
+
+def _where(life: InstanceLife) -> str:
+    return f"{life.instance_id}, {life.instance_type} in {life.zone}"
+
+
+def _by_whom(life: InstanceLife) -> str:
+    return "" if _interrupted(life) or life.ended_by is None else f", ended by {life.ended_by}"
+
+
+def _with_worlds(
+    history: FleetHistory,
+    lives: Sequence[InstanceLife],
+    record: FleetRecord,
+    *,
+    over_since: datetime | None,
+    now: datetime,
+) -> tuple[tuple[InstanceLife, ...], tuple[Transition, ...]]:
+    """Record new facts about nodes. They load once enough are there, and train in worlds.
+
+    Each lost node of a world is an interruption. The loss of a node that waited for one is none, and neither is the end
+    of the nodes at a place that the attempt leaves.
+    """
+    entries = list(history.transitions)
+    at_least = 1 if history.nodes is None else history.nodes.at_least
+    here = [life for life in lives if life.fleet == history.fleet_id]
+    there = sum(life.recorded in (Recorded.LAUNCHED, Recorded.TRAINING) for life in here)
+
+    def enter(phase: JobPhase, at: datetime, message: str) -> None:
+        entries.append(Transition(phase=phase, at=_in_order(entries, at), message=message))
+
+    def load(at: datetime) -> None:
+        if entries[-1].phase in WAITING_PHASES:
+            enter(JobPhase.LOADING, at, f"{there} nodes, {_kind(here)}")
+
+    def train(at: datetime, count: int) -> None:
+        if entries[-1].phase is not JobPhase.TRAINING:
+            load(at)
+            enter(JobPhase.TRAINING, at, f"{count} nodes, {_kind(here)}")
+
+    for at, what, life in _happened(lives):
+        own = life.fleet == history.fleet_id
+        there += own * (1 if what is Recorded.LAUNCHED else -1 if what is Recorded.ENDED else 0)
+        goes_on = over_since is None or at < over_since
+        if what is Recorded.LAUNCHED and own and there >= at_least:
+            load(at)
+        elif what is Recorded.TRAINING:
+            train(at, sum(each.training_at is not None and (each.ended_at or at) >= at for each in here))
+        elif what is Recorded.ENDED and goes_on and life.ended_by != PLACE_LEFT:
+            if life.training_at is not None and life.training_at <= at:
+                enter(JobPhase.INTERRUPTED, at, f"{_where(life)}{_by_whom(life)}")
+                if own and there >= at_least:
+                    load(at)
+            elif entries[-1].phase not in WAITING_PHASES and there < at_least:
+                enter(JobPhase.WAITING, at, f"{_where(life)}, went before it trained")
+    live, at = {life.instance_id for life in here if life.ended_at is None}, _reported_at(record, now)
+    trains = record.training.state == TRAINING and record.world and live.issuperset(record.world)
+    if trains and over_since is None and at >= entries[-1].at:
+        train(at, len(record.world))
+    return tuple(with_changes(life, recorded=_last_fact(life)) for life in lives), tuple(entries)
+
+
+def _happened(lives: Sequence[InstanceLife]) -> list[tuple[datetime, Recorded, InstanceLife]]:
+    """Return the facts of nodes that are not recorded yet, in the order in which they happened."""
+    order = list(Recorded)
+    found = []
+    for life in lives:
+        times = {
+            Recorded.LAUNCHED: life.launched_at,
+            Recorded.TRAINING: life.training_at,
+            Recorded.ENDED: _left_at(life),
+        }
+        new = [(at, what) for what, at in times.items() if order.index(what) > order.index(life.recorded)]
+        found += [(at, what, life) for at, what in new if at is not None]
+    return sorted(found, key=lambda fact: (fact[0], order.index(fact[1]), fact[2].instance_id))
+
+
+def _left_at(life: InstanceLife) -> datetime | None:
+    """Return the time at which a node left the others. After a notice EC2 takes it later."""
+    if life.ended_at is None and life.noticed_at is not None:
+        return max(life.launched_at, life.noticed_at)
+    return life.worked_until
+
+
+def _last_fact(life: InstanceLife) -> Recorded:
+    if _left_at(life) is not None:
+        return Recorded.ENDED
+    return Recorded.LAUNCHED if life.training_at is None else Recorded.TRAINING
+
+
+def _kind(lives: Sequence[InstanceLife]) -> str:
+    return f"{lives[-1].instance_type} in {lives[-1].zone}" if lives else "of a place that was left"
 
 
 def _in_order(entries: Sequence[Transition], at: datetime) -> datetime:
@@ -486,11 +669,11 @@ def _ending(history: FleetHistory, seen: FleetReading, record: FleetRecord, now:
         return FleetEnding.MAX_RUN
     if history.max_wait_seconds is not None and (now - history.created_at).total_seconds() > history.max_wait_seconds:
         return FleetEnding.MAX_WAIT
-    earlier = history.earlier_instances
-    if futile_instances(history.lives, before=0 if earlier is None else earlier.futile) >= MAX_FUTILE_INSTANCES:
+    if futile_so_far(history) >= MAX_FUTILE_INSTANCES * history.at_once:
         return FleetEnding.FUTILE
     # The last: where an end could not be recorded, the fleet was deleted all the same.
-    return None if may_launch(history, seen, now) else FleetEnding.FLEET_GONE
+    goes_on = history.fleet_id is None or may_launch(history, seen, now)
+    return None if goes_on else FleetEnding.FLEET_GONE
 
 
 def finished_or_paused(record: FleetRecord) -> FleetEnding:
@@ -499,10 +682,24 @@ def finished_or_paused(record: FleetRecord) -> FleetEnding:
 
 
 def trained_seconds(history: FleetHistory, *, now: datetime) -> float:
-    """Return the time that its instances trained, in wall-clock seconds."""
+    """Return the time that it trained, in wall-clock seconds. Nodes that train together train once."""
+    if history.nodes is not None:
+        return _trained_together(history, now=now).total_seconds()
     earlier = history.earlier_instances
     trained = time_trained(history.lives, now=now) + (timedelta(0) if earlier is None else earlier.trained)
     return trained.total_seconds()
+
+
+def _trained_together(history: FleetHistory, *, now: datetime) -> timedelta:
+    """Return the time in which worlds trained, and the time beyond PREPARES_WITHIN in which nodes prepared."""
+    trained = history.earlier_phases.time.get(JobPhase.TRAINING, timedelta(0))
+    for entry, after in zip(history.transitions, [*history.transitions[1:], None], strict=True):
+        lasted = max(timedelta(0), (now if after is None else after.at) - entry.at)
+        if entry.phase is JobPhase.TRAINING:
+            trained += lasted
+        elif entry.phase is JobPhase.LOADING:
+            trained += max(timedelta(0), lasted - PREPARES_WITHIN)
+    return trained
 
 
 def time_trained(lives: Sequence[InstanceLife], *, now: datetime) -> timedelta:
@@ -521,26 +718,49 @@ def time_worked(lives: Sequence[InstanceLife], *, until: datetime) -> timedelta:
     return sum(((life.worked_until or until) - life.launched_at for life in lives), timedelta(0))
 
 
-def futile_instances(lives: Sequence[InstanceLife], *, before: int = 0) -> int:
+def futile_so_far(history: FleetHistory) -> int:
+    """Return how many instances of an attempt, since one last trained, went before they did."""
+    earlier = history.earlier_instances
+    before = 0 if earlier is None else earlier.futile
+    return futile_instances(history.lives, before=before, at_once=history.at_once)
+
+
+def futile_instances(lives: Sequence[InstanceLife], *, before: int = 0, at_once: int = 1) -> int:
     """Return how many instances since one last trained went before they did.
 
     Args:
         lives: The instances by their launch.
         before: The number of such instances before them.
+        at_once: The most instances at a time.
     """
-    trained = any(life.training_at is not None for life in lives if life.ended_at is not None)
-    return len(futile_lives(lives)) + (0 if trained else before)
+    trained = any(life.training_at is not None for life in lives if life.ended_at is not None or at_once > 1)
+    return len(futile_lives(lives, at_once=at_once)) + (0 if trained else before)
 
 
-def futile_lives(lives: Sequence[InstanceLife]) -> tuple[InstanceLife, ...]:
+def futile_lives(lives: Sequence[InstanceLife], *, at_once: int = 1) -> tuple[InstanceLife, ...]:
     """Return the instances that went before they trained, since one last trained. Oldest first.
 
     Instances that EC2 took back, or gave notice to, are left out. No run can prevent that, and it implies nothing about
-    the next instance.
+    the next instance. Of nodes, those are left out that went with their place, and all that were launched while another
+    one still trained.
+
+    Args:
+        lives: The instances by their launch.
+        at_once: The most instances at a time.
     """
     ended = [life for life in lives if life.ended_at is not None]
-    trained = max((place for place, life in enumerate(ended) if life.training_at is not None), default=-1)
-    return tuple(life for life in ended[trained + 1 :] if not _interrupted(life))
+    if at_once == 1:
+        trained = max((place for place, life in enumerate(ended) if life.training_at is not None), default=-1)
+        return tuple(life for life in ended[trained + 1 :] if not _interrupted(life))
+    worked = [life.worked_until for life in lives if life.training_at is not None]
+    return tuple(
+        life
+        for life in ended
+        if life.training_at is None
+        and not _interrupted(life)
+        and life.ended_by != PLACE_LEFT
+        and all(until is not None and life.launched_at >= until for until in worked)
+    )
 
 
 def _interrupted(life: InstanceLife) -> bool:

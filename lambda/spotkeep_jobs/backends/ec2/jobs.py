@@ -7,6 +7,8 @@ between leaves it to the next one. `observe` asks EC2 and changes nothing. It re
 
 - Create. The function writes the job and the fleet record, then the history. It creates the template's version and then
   the fleet, each with the launch's token.
+- Next place. Nodes that train together come to one place. Where too few do, the fleet ends with them, and the next one
+  is created at another place (`places`).
 - Stop. The function writes it into the history, then into the fleet record, which the instance reads every few seconds.
   The fleet is deleted. The instance saves, leaves and shuts itself down.
 - End. The fleet is deleted first, so that nothing follows. The instance is terminated when it has let go of lease and
@@ -20,6 +22,7 @@ DynamoDB does not take blocks nothing either. The instances and the fleet end fi
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -33,12 +36,14 @@ from spotkeep_fleet.record import FleetRecord, snapshot_gib_hours
 from spotkeep_fleet.tags import ATTEMPT_TAG, DEPLOYMENT_TAG, RUN_TAG, operation_of
 from spotkeep_jobs.backends.backend import CostSoFar, JobView
 from spotkeep_jobs.backends.ec2 import history as histories
+from spotkeep_jobs.backends.ec2 import places
 from spotkeep_jobs.backends.ec2.attempt_view import as_job_view, folded, must_fold, to_fold
 from spotkeep_jobs.backends.ec2.charges import AttemptStorage, charges_of, cost_so_far
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.facts import FleetReading, ProvisionedVolume, SpotPrice
 from spotkeep_jobs.backends.ec2.fleet_table import FleetRecordChangedError, FleetTable
 from spotkeep_jobs.backends.ec2.history import (
+    LONGEST_REASON,
     FleetEnding,
     FleetHistory,
     InstanceLife,
@@ -46,7 +51,7 @@ from spotkeep_jobs.backends.ec2.history import (
     last_words,
     may_launch,
 )
-from spotkeep_jobs.backends.ec2.launch import FleetLaunch, brought, create_fleet_request, launch_of
+from spotkeep_jobs.backends.ec2.launch import FleetLaunch, brought, create_fleet_request, launch_of, token_at
 from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError, JobNotFoundError
 from spotkeep_jobs.record.deployment_records import StoragePrices
 from spotkeep_jobs.record.fields import with_changes
@@ -57,7 +62,7 @@ LEAVING_TAKES: Final = timedelta(minutes=5)
 """Two minutes to save, the copy of the last checkpoint, unmount and detach. A slower instance is terminated."""
 
 BOOT_TAKES: Final = timedelta(minutes=20)
-"""The longest time that an instance may run before its agent takes the run's lease.
+"""The longest time that an instance may run before its agent takes the run's lease, or is a node of the run.
 
 A virtual one needs one to three minutes, bare metal five to fifteen. One that is silent for longer has no agent, and
 would bill for as long as its fleet is there."""
@@ -76,7 +81,13 @@ class FleetStep(StrEnum):
     DELETE_FLEET = "DELETE_FLEET"
     """Delete the fleet, so that EC2 launches nothing more. Its instance stays, because it saves first."""
     TERMINATE = "TERMINATE"
-    """End the instances that hold no lease any more, hold it for too long, or never reported."""
+    """End the instances that hold no lease any more, hold it too long, do not report, or are at an earlier place."""
+    NEXT_PLACE = "NEXT_PLACE"
+    """Record that the nodes are looked for at another place, because too few came."""
+    DELETE_EARLIER = "DELETE_EARLIER"
+    """Delete the fleets of earlier places with their instances."""
+    CREATE_FLEET = "CREATE_FLEET"
+    """Create the fleet at the present place, after all earlier ones were deleted."""
     CLOSE = "CLOSE"
     """Nothing runs any more. Mark the record as ended, count the cost, delete the template's version."""
 
@@ -94,22 +105,36 @@ def steps_due(
     """
     if history.over_at is not None:
         return ()
-    if history.ending is None:
-        return (FleetStep.TERMINATE,) if to_terminate(history, record=record, now=now) else ()
     todo: list[FleetStep] = []
+    all_deleted = all(fleet.deleted for fleet in history.earlier_fleets)
+    if history.ending is None:
+        moves = places.is_to_be_left(history, seen, now=now)
+        if moves:
+            todo.append(FleetStep.NEXT_PLACE)
+        if moves or not all_deleted:
+            todo.append(FleetStep.DELETE_EARLIER)
+        if moves or (history.fleet_id is None and history.place):
+            todo.append(FleetStep.CREATE_FLEET)
+        if to_terminate(history, record=record, now=now):
+            todo.append(FleetStep.TERMINATE)
+        return tuple(todo)
     if history.ending.training_goes_on and record is not None and not record.stop_requested:
         todo.append(FleetStep.ASK_TO_STOP)
-    if may_launch(history, seen, now):
+    if history.fleet_id is not None and may_launch(history, seen, now):
         todo.append(FleetStep.DELETE_FLEET)
+    if not all_deleted:
+        todo.append(FleetStep.DELETE_EARLIER)
     if to_terminate(history, record=record, now=now):
         todo.append(FleetStep.TERMINATE)
-    if not history.live and _launches_no_more(history, seen, now):
+    if not history.live and all_deleted and _launches_no_more(history, seen, now):
         todo.append(FleetStep.CLOSE)
     return tuple(todo)
 
 
 def to_terminate(history: FleetHistory, *, record: FleetRecord | None, now: datetime) -> tuple[str, ...]:
-    """Return the ids of the live instances that have nothing to save, had their time, or never reported.
+    """Return the ids of the live instances that have nothing to save, had their time, or do not report.
+
+    All nodes of a run may have something to save until their training is over. Those of an earlier place have saved.
 
     Args:
         history: The history after EC2's answer.
@@ -120,15 +145,26 @@ def to_terminate(history: FleetHistory, *, record: FleetRecord | None, now: date
     holder = None
     if record is not None and record.lease is not None and record.lease.expires_at > now.timestamp():
         holder = record.lease.holder
+    strays = places.strays(history)
     if history.ending_at is None:
-        # While another one holds the lease, an instance waits for it and cannot say anything.
-        return () if holder is not None else tuple(life.instance_id for life in history.live if _silent(life, now))
+        if history.nodes is None and holder is not None:
+            return ()  # While another one holds the lease, an instance waits for it and cannot say anything.
+        silent = (life.instance_id for life in history.live if _silent(life, now))
+        return tuple(dict.fromkeys((*strays, *silent)))
     late = now - history.ending_at >= LEAVING_TAKES
-    saves = (lambda _: True) if record is None else (lambda instance: instance == holder)
-    return tuple(life.instance_id for life in history.live if late or not saves(life.instance_id))
+    saving = {holder}
+    if record is not None and not record.training.over:
+        saving |= {*record.world, *(node.instance for node in record.nodes)}
+    return tuple(
+        life.instance_id
+        for life in history.live
+        if late or life.instance_id in strays or (record is not None and life.instance_id not in saving)
+    )
 
 
 def _silent(life: InstanceLife, now: datetime) -> bool:
+    if life.missing_since is not None:
+        return now - life.missing_since >= BOOT_TAKES
     return life.heard_at is None and life.training_at is None and now - life.launched_at >= BOOT_TAKES
 
 
@@ -146,6 +182,7 @@ _WRITTEN_BY_OTHERS: Final = (
     "Spotkeep writes no such thing, but a training script with its instance's role can: check the script. "
     "`spotkeep stop` ends the run; resumed, it goes on from its volume, or from S3"
 )
+_KEY_BYTES: Final = 16
 _TEMPLATE_NOT_FOUND: Final = re.compile(r"LaunchTemplate.*NotFound")
 _EVENTS_ARE_LATE: Final = timedelta(minutes=2)
 """A fleet's events can be described up to half a minute after they happened. Source: "EC2 Fleet events", EC2 guide."""
@@ -177,6 +214,7 @@ class FleetJobs:
         records: The table of fleet records.
         deployment: Value of the tag `spotkeep:deployment`.
         prices: On-demand US dollars per instance and hour, by instance type.
+        launches: Returns the recorded launch of a run's attempt, or None.
         storage_prices: The prices of storage, as far as they are known by then.
         now: The time, aware.
     """
@@ -185,20 +223,26 @@ class FleetJobs:
     records: FleetTable
     deployment: str
     prices: Mapping[str, float]
+    launches: Callable[[str, int], FleetLaunch | None]
     storage_prices: Callable[[], StoragePrices] = StoragePrices
     now: Callable[[], datetime]
 
     def create(self, request: Mapping[str, Any], /) -> str:
-        """Create an attempt's fleet. Returns the fleet's id, the same each time."""
+        """Create an attempt's fleet. Returns its id. Where its nodes came to several places, it is the newest one's."""
         launch = launch_of(request)
         self._open_record(launch)
         history = self._open_history(launch, marks=request["Environment"])
-        if history.fleet_id is not None:
-            return history.fleet_id
+        if history.fleet_id is not None or history.place:
+            return history.job_id
         version = history.template_version
         if version is None:
             made = self.ec2.make_template_version(
-                launch.template_id, run=launch.run, token=launch.token, tags=launch.tags
+                launch.template_id,
+                run=launch.run,
+                token=launch.token,
+                tags=launch.tags,
+                nodes=launch.nodes_template,
+                instance_types=tuple(dict.fromkeys(each["InstanceType"] for each in launch.overrides)),
             )
             version = made.number
             # Recorded before the fleet: the end of this attempt deletes it, whatever becomes of the next call.
@@ -216,8 +260,10 @@ class FleetJobs:
             self.ec2.delete_template_version(launch.template_id, version)
             self._change_history(history, lambda read: with_changes(read, template_version=None))
             raise
-        self._change_history(history, lambda read: with_changes(read, fleet_id=fleet_id, made_at=self.now()))
-        return fleet_id
+        return self._change_history(
+            history,
+            lambda read: read if read.job_id else with_changes(read, fleet_id=fleet_id, made_at=self.now()),
+        ).job_id
 
     def observe(self, job_name: str, /) -> JobView | None:
         """Describe an attempt by its record and EC2's present answer. Changes nothing."""
@@ -290,7 +336,8 @@ class FleetJobs:
                 record, _ = self._record(launch.run)
                 following = fleet_record.reopened(record or self._rebuilt(launch.run))
             over = None if job is None else job.attempt
-            self.records.write_with_job(following, job=launch.instance_job, over=over, now=self.now())
+            job = launch.nodes_job(key=secrets.token_hex(_KEY_BYTES))
+            self.records.write_with_job(following, job=job, over=over, now=self.now())
 
         _until_written("CreateFleet", open_record)
 
@@ -317,6 +364,7 @@ class FleetJobs:
             job_name=f"{launch.run}-{launch.attempt}",
             marks=dict(marks),
             capacity=launch.capacity,
+            nodes=launch.nodes,
             template_id=launch.template_id,
             output_uri=launch.instance_job.output_uri,
             max_run_seconds=launch.max_run_seconds,
@@ -393,14 +441,15 @@ class FleetJobs:
             return _Observed(history=history, record=self._record(history.run)[0], seen=None, at=now)
         following = history
         if history.fleet_id is None:
-            found = self.ec2.find_fleet(history.marks["SPOTKEEP_LAUNCH"])
-            if found is None:
+            found = self.ec2.find_fleet(token_at(history.marks["SPOTKEEP_LAUNCH"], place=history.place))
+            if found is None and not history.place:
                 return None
             following = with_changes(history, fleet_id=found)
         seen = self._seen(following)
         # Read after EC2 was asked: what it says of an instance that EC2 did not show yet is recorded next time.
         record, problem = self._record(history.run)
         following = histories.absorb(following, seen=seen, record=record, now=now, unreadable=problem)
+        following = places.without_ended_fleets(following, now=now)
         says_why = record is None or record.problem is not None
         if following.ending is FleetEnding.FUTILE and history.ending is None and not says_why:
             following = self._with_last_words(following)
@@ -408,18 +457,17 @@ class FleetJobs:
 
     def _with_last_words(self, history: FleetHistory) -> FleetHistory:
         """Add the reason from the console output. An instance without an agent cannot write it into the record."""
-        for life in reversed(futile_lives(history.lives)):
+        for life in reversed(futile_lives(history.lives, at_once=history.at_once)):
             words = last_words(self.ec2.console(life.instance_id))
             if words is not None:
                 return with_changes(history, problem=words)
         return history
 
     def _seen(self, history: FleetHistory) -> FleetReading:
-        fleet_id = history.fleet_id or ""
         since = max((life.launched_at for life in history.lives), default=history.created_at) - _EVENTS_ARE_LATE
         instances = self.ec2.instances(deployment=self.deployment, run=history.run)
-        fleet = self.ec2.fleet(fleet_id)
-        events = self.ec2.events(fleet_id, since=since) if fleet is not None else ()
+        fleet = None if history.fleet_id is None else self.ec2.fleet(history.fleet_id)
+        events = self.ec2.events(fleet.id, since=since) if fleet is not None else ()
         own = tuple(each for each in instances if each.tags.get(ATTEMPT_TAG) == str(history.attempt))
         return FleetReading(fleet=fleet, instances=own, events=events)
 
@@ -431,6 +479,17 @@ class FleetJobs:
                 record = self._ask_to_stop(record, now=now)
             case FleetStep.DELETE_FLEET:
                 self.ec2.delete_fleet(history.fleet_id or "")
+            case FleetStep.NEXT_PLACE:
+                history = self.records.write_history(places.left(history, now=now))
+            case FleetStep.DELETE_EARLIER:
+                for fleet in history.earlier_fleets:
+                    if not fleet.deleted:
+                        self.ec2.delete_fleet(fleet.id, with_instances=True)
+                history = places.all_deleted(history)
+                if history.ending is not None:
+                    history = self.records.write_history(history)
+            case FleetStep.CREATE_FLEET:
+                history = self._create_at_place(history)
             case FleetStep.TERMINATE:
                 self.ec2.terminate(to_terminate(history, record=record, now=now))
             case FleetStep.CLOSE:
@@ -441,6 +500,28 @@ class FleetJobs:
                 history = histories.closed(history, charges=charges, now=now)
                 history = self.records.write_history(history)
         return history, record
+
+    def _create_at_place(self, history: FleetHistory) -> FleetHistory:
+        """Create the fleet at the place that an attempt has moved to. Does nothing where the move was not recorded.
+
+        EC2 may refuse a place, such as one without a service. The nodes are then looked for at the next one in time.
+        """
+        version = history.template_version
+        if history.fleet_id is not None or version is None:
+            return history
+        launch = self.launches(history.run, history.attempt)
+        if launch is None:
+            raise _busy("CreateFleet", f"the record of attempt {history.attempt} of {history.run} is not there")
+        # Recorded before the fleet: it is looked for by its token until EC2 must show it.
+        history = self.records.write_history(with_changes(history, made_at=self.now()))
+        request = create_fleet_request(launch, template_version=version, place=history.place)
+        try:
+            fleet_id = self.ec2.create_fleet(request)
+        except AwsRefusedError as error:
+            reason = f"{error.code}: {error.reason}"[:LONGEST_REASON]
+            return self.records.write_history(with_changes(history, waits_because=reason))
+        now = self.now()
+        return self.records.write_history(with_changes(history, fleet_id=fleet_id, short_since=now, made_at=now))
 
     def _ask_to_stop(self, record: FleetRecord | None, *, now: datetime) -> FleetRecord | None:
         """Write the stop into the record, in a few tries. One that keeps writing over it is terminated anyway."""
@@ -626,11 +707,17 @@ class FleetOwners:
 
 
 def _session_targets(seen: FleetReading, *, record: FleetRecord | None) -> tuple[str, ...]:
-    """Return the instance that takes sessions. It holds the run, or else was launched last."""
+    """Return the instances that take sessions. The first one holds the run, or else was launched last.
+
+    Of nodes that train together, the others follow in the order of their ranks, and then those that wait for them.
+    """
     running = sorted((each for each in seen.instances if each.state == "running"), key=lambda each: each.launched_at)
+    ids = [each.id for each in running]
     holder = record.lease.holder if record is not None and record.lease is not None else None
-    held = [each.id for each in running if each.id == holder]
-    return tuple((held or [each.id for each in running])[-1:])
+    first = [each for each in ids if each == holder] or ids[-1:]
+    if record is None or not record.nodes:
+        return tuple(first)
+    return tuple(dict.fromkeys((*first, *(each for each in record.world if each in ids), *ids)))
 
 
 def _named(job_name: str) -> tuple[str, int]:

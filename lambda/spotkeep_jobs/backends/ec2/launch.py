@@ -1,7 +1,7 @@
 """The request of one attempt to EC2 and to its instances, from the run's request and the deployment. Pure.
 
 It is recorded with the attempt before anything is created, so that a launcher completes an interrupted launch with the
-same request.
+same request. The key of nodes is not in it. It is made when their job is written, and only they read that.
 
 Sources:
     https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateFleet.html
@@ -14,7 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec, read_job
+from pydantic import Field
+
+from spotkeep_fleet.instance_job import InstanceJob, NodesSpec, VolumeSpec, read_job
 from spotkeep_fleet.record import CurrentVolume
 from spotkeep_fleet.tags import (
     ATTEMPT_TAG,
@@ -24,6 +26,8 @@ from spotkeep_fleet.tags import (
     OWNER_TAG,
     RUN_TAG,
 )
+from spotkeep_jobs.backends.ec2.facts import NodesTemplate
+from spotkeep_jobs.backends.ec2.history import NodesWanted
 from spotkeep_jobs.document.capacity import NextJob
 from spotkeep_jobs.document.command import number_in, training_spec_of
 from spotkeep_jobs.document.request import JobRequest
@@ -57,7 +61,7 @@ class FleetPlatform:
 
 
 class FleetLaunch(Record):
-    """All that creates one attempt's fleet, as it is recorded."""
+    """All that creates one attempt's fleets, as it is recorded."""
 
     run: str
     attempt: int
@@ -68,7 +72,13 @@ class FleetLaunch(Record):
     tags: dict[str, str]
     """The tags of the fleet and its instances."""
     overrides: tuple[dict[str, str], ...]
-    """Each type in each subnet, with the highest price, if there is one."""
+    """Each type in each subnet, with the highest price, if there is one. For nodes they are the places in order."""
+    nodes: NodesWanted | None = None
+    """The nodes that train together. None for one instance with its volume."""
+    nodes_template: NodesTemplate | None = None
+    """The settings of nodes beside the deployed template."""
+    placement_groups: dict[str, str] = Field(default_factory=dict)
+    """The placement group of nodes in each subnet, by subnet id. Empty for any place in it."""
     max_run_seconds: int
     max_wait_seconds: int | None = None
     has_max_cost: bool = False
@@ -83,6 +93,17 @@ class FleetLaunch(Record):
         """Returns the job of the instances, with the tags of the volumes and snapshots that they make."""
         job = read_job(self.job)
         return replace(job, volume=replace(job.volume, tags=self.users_tags))
+
+    def nodes_job(self, *, key: str) -> InstanceJob:
+        """Return the job of nodes that show each other a key. For one instance it is its job.
+
+        Args:
+            key: A secret of these nodes.
+        """
+        job, nodes = self.instance_job, self.nodes
+        if nodes is None:
+            return job
+        return replace(job, nodes=NodesSpec(nodes.at_least, nodes.at_most, nodes.wait_seconds, key))
 
     @property
     def users_tags(self) -> dict[str, str]:
@@ -134,6 +155,7 @@ def fleet_launch(
         own[OWNER_TAG] = request.owner
     on_spot = job.fallback.capacity == "spot"
     price = {"MaxPrice": f"{request.max_price:g}"} if on_spot and request.max_price is not None else {}
+    nodes, network = request.several_nodes, request.network
     return FleetLaunch(
         run=run,
         attempt=attempt,
@@ -146,6 +168,19 @@ def fleet_launch(
             for instance_type in job.fallback.instance_types
             for subnet_id in platform.subnets
         ),
+        nodes=None
+        if nodes is None
+        else NodesWanted(at_least=nodes.min, at_most=nodes.max, wait_seconds=request.nodes_wait_seconds),
+        nodes_template=None
+        if nodes is None
+        else NodesTemplate(
+            security_group_id=platform.nodes_security_group_id,
+            root_gb=None if request.volume is None else request.volume.size_gb,
+            efa=network is not None and network.efa,
+        ),
+        placement_groups=dict(platform.placement_groups)
+        if nodes is not None and network is not None and network.placement is not None
+        else {},
         max_run_seconds=job.max_run_seconds,
         max_wait_seconds=job.max_wait_seconds,
         has_max_cost=request.max_cost is not None,
@@ -205,24 +240,41 @@ def _output_uri(prefix: str, *, run: str, attempt: int) -> str:
     return f"{prefix}{run}-{attempt}/output/"
 
 
-def create_fleet_request(launch: FleetLaunch, *, template_version: str) -> dict[str, Any]:
+def token_at(launch_id: str, *, place: int) -> str:
+    """Return the idempotency token of the fleet at a place.
+
+    Args:
+        launch_id: The id of the launch.
+        place: The number of the place, from 0.
+    """
+    return f"{launch_id}-{place}" if place else launch_id
+
+
+def create_fleet_request(launch: FleetLaunch, *, template_version: str, place: int = 0) -> dict[str, Any]:
     """Return the parameters of CreateFleet.
 
     A `maintain` fleet replaces lost instances until it is deleted. Its default strategy is the lowest price, which is
     interrupted the most. The request takes no tags for instances. Those are in the version of the launch template.
+    MinTargetCapacity and SingleAvailabilityZone are for `instant` fleets alone. So a fleet of nodes names one subnet.
 
     Args:
         launch: The launch of the attempt.
         template_version: The version of the launch template that tags the run's instances.
+        place: The number of the place in which nodes are looked for, from 0. After the last one comes the first one.
     """
-    spot = launch.capacity == "spot"
+    spot, count, overrides = launch.capacity == "spot", 1, [dict[str, Any](each) for each in launch.overrides]
+    if launch.nodes is not None:
+        override = overrides[place % len(overrides)]
+        group = launch.placement_groups.get(override["SubnetId"])
+        count = launch.nodes.at_most
+        overrides = [override if group is None else {**override, "Placement": {"GroupName": group}}]
     return {
-        "ClientToken": launch.token,
+        "ClientToken": token_at(launch.token, place=place),
         "Type": "maintain",
         "TargetCapacitySpecification": {
-            "TotalTargetCapacity": 1,
-            "OnDemandTargetCapacity": 0 if spot else 1,
-            "SpotTargetCapacity": 1 if spot else 0,
+            "TotalTargetCapacity": count,
+            "OnDemandTargetCapacity": 0 if spot else count,
+            "SpotTargetCapacity": count if spot else 0,
             "DefaultTargetCapacityType": launch.capacity,
         },
         "SpotOptions": {
@@ -236,7 +288,7 @@ def create_fleet_request(launch: FleetLaunch, *, template_version: str) -> dict[
         "LaunchTemplateConfigs": [
             {
                 "LaunchTemplateSpecification": {"LaunchTemplateId": launch.template_id, "Version": template_version},
-                "Overrides": [dict(override) for override in launch.overrides],
+                "Overrides": overrides,
             }
         ],
         "TagSpecifications": [

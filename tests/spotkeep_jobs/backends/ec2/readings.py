@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from spotkeep_fleet.record import TRAINING, FleetRecord, Lease, TrainingReport, new_record
+from spotkeep_fleet.record import TRAINING, FleetRecord, Lease, Node, TrainingReport, new_record
 from spotkeep_jobs.backends.ec2.facts import Fleet, FleetEvent, FleetEventKind, FleetReading, Instance
-from spotkeep_jobs.backends.ec2.history import FleetHistory
+from spotkeep_jobs.backends.ec2.history import FleetHistory, NodesWanted
 from spotkeep_jobs.backends.ec2.history import opened as history_of
 from tests.models.clock import NOON
 
@@ -33,6 +33,21 @@ def history(**changes: Any) -> FleetHistory:
         now=NOON,
     )
     return new.model_copy(update={"fleet_id": "fleet-1", **changes})
+
+
+def nodes_history(*, at_least: int = 2, at_most: int = 2, **changes: Any) -> FleetHistory:
+    """The history of an attempt with nodes, which wait ten minutes for each other."""
+    return history(nodes=NodesWanted(at_least=at_least, at_most=at_most, wait_seconds=600), **changes)
+
+
+def node(name: str, *, launched: float, fleet: str = "fleet-1", **fields: Any) -> Instance:
+    return instance(name, launched=launched, tags={"aws:ec2:fleet-id": fleet}, **fields)
+
+
+def world_of(*names: str, since: float, waiting: tuple[str, ...] = (), **report: Any) -> FleetRecord:
+    """The record of nodes that train together, the first of them as the leader; others are connected with it."""
+    nodes = tuple(Node(f"i-{name}", "10.0.0.1") for name in (*names, *waiting))
+    return replace(trains(names[0], since=since), nodes=nodes, world=tuple(f"i-{name}" for name in names), **report)
 
 
 def instance(name: str, *, launched: float, state: str = "running", **fields: Any) -> Instance:

@@ -49,8 +49,9 @@ class Aws:
         self.table = RunTable.of(client=dynamodb, table_name="runs")
         records = FleetTable(dynamodb, table_name="runs", retention_days=90)
         self.jobs = FleetJobs(
-            ec2=Ec2Api(lambda: ec2), records=records, deployment="spotkeep", prices={}, now=self.clock
-        )
+            ec2=Ec2Api(lambda: ec2), records=records, deployment="spotkeep", prices={}, now=self.clock,
+            launches=lambda *_: None,
+        )  # fmt: skip
         platform = FleetPlatform(launch_template_id=TEMPLATE, subnets={"subnet-a": "us-east-1a"})
         self.launcher = launcher_on(
             self.table, SageMaker(), defaults=DEFAULTS, prices={}, now=self.clock,

@@ -7,14 +7,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from spotkeep_fleet.record import FleetRecord
+from spotkeep_fleet.record import TRAINING, FleetRecord, Lease, Node
 from spotkeep_fleet.tags import ATTEMPT_TAG
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans, VolumeRetention
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.ec2.history import FleetHistory
 from spotkeep_jobs.backends.ec2.jobs import FleetJobs
-from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch, job_request_of
+from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch, job_request_of, launch_of
 from spotkeep_jobs.backends.sagemaker.training_job import marks_of
 from spotkeep_jobs.document.capacity import first_job
 from spotkeep_jobs.document.request import JobRequest
@@ -27,6 +27,8 @@ from tests.models.ec2 import TEMPLATE, Ec2, ModelSnapshot, ModelVolume
 from tests.models.faults import Faults
 
 OURS = {"spotkeep:deployment": "spotkeep", "spotkeep:run": "count", "spotkeep:attempt": "1"}
+SUBNETS = {"subnet-b": "us-east-1b"}
+"""The subnets of nodes beside the first one."""
 WEEK = VolumeRetention(volumes=timedelta(days=7), runs=timedelta(days=90))
 
 
@@ -43,11 +45,14 @@ class World:
         self.records = FleetTable(client, table_name="runs", retention_days=90)
         self._as_instances_write = FleetTable(client, table_name="runs", retention_days=90)
         self.storage_prices = StoragePrices()
+        self.asked: dict[int, dict[str, Any]] = {}
+        """The recorded requests, by attempt."""
         self.jobs = FleetJobs(
             ec2=self.api,
             records=self.records,
             deployment="spotkeep",
             prices={"g5.xlarge": 1.0},
+            launches=lambda _run, attempt: launch_of(self.asked[attempt]) if attempt in self.asked else None,
             storage_prices=lambda: self.storage_prices,
             now=self.clock,
         )
@@ -71,6 +76,35 @@ class World:
 
     def passes(self, minutes: float) -> None:
         self.clock.pass_by(minutes=minutes)
+
+    def create(self, attempt: int = 1, **fields: Any) -> str:
+        """A launcher creates an attempt, whose request is recorded before."""
+        self.asked[attempt] = asked(attempt, **fields)
+        return self.jobs.create(self.asked[attempt])
+
+    def node(self, name: str, *, fleet: str = "") -> None:
+        """The newest fleet, or this one, finds capacity for a node."""
+        self.ec2.launches(fleet or [*self.ec2.fleets][-1], f"i-{name}")
+
+    def world(self, *names: str, waiting: tuple[str, ...] = (), **report: Any) -> None:
+        """Nodes train together, the first of them as the leader; others are connected with it."""
+        self.change_record(
+            lease=Lease(f"i-{names[0]}", self.record.fence + 1, self.now.timestamp() + 30),
+            fence=self.record.fence + 1,
+            nodes=tuple(Node(f"i-{name}", "10.0.0.1") for name in (*names, *waiting)),
+            world=tuple(f"i-{name}" for name in names),
+            training=replace(self.record.training, state=TRAINING, heartbeat_at=self.now.timestamp(), **report),
+        )
+
+    @property
+    def active(self) -> list[str]:
+        """The ids of the fleets that were not asked to be deleted."""
+        return [each.id for each in self.ec2.fleets.values() if not each.deleted]
+
+    @property
+    def live(self) -> list[str]:
+        """The ids of the instances that run."""
+        return [each.id for each in self.ec2.instances.values() if each.live]
 
     def instance(self, name: str, *, attempt: int = 1) -> None:
         """The fleet of an attempt finds capacity."""
@@ -122,13 +156,17 @@ def snapshot(name: str, *, operation: int = 1, run: str = "count") -> ModelSnaps
 
 
 def asked(
-    attempt: int = 1, *, template_id: str = TEMPLATE, subnet_id: str = "subnet-a", token: str = ""
+    attempt: int = 1, *, template_id: str = TEMPLATE, subnet_id: str = "subnet-a", token: str = "", **fields: Any
 ) -> dict[str, Any]:
-    request = JobRequest(name="count", command=("true",), backend="ec2", instance_types=("g5.xlarge",), max_run=3600)
+    given = {"instance_types": ("g5.xlarge",), "max_run": 3600, **fields}
+    request = JobRequest(name="count", command=("true",), backend="ec2", **given)
     launch_id = token or f"{attempt:016x}"
     launch = fleet_launch(
         request=request, job=first_job(request, prices={}), deployment="spotkeep", run="count", attempt=attempt,
-        platform=FleetPlatform(launch_template_id=template_id, subnets={subnet_id: "us-east-1a"}),
+        platform=FleetPlatform(
+            launch_template_id=template_id, subnets={subnet_id: "us-east-1a", **(SUBNETS if "nodes" in fields else {})},
+            nodes_security_group_id="sg-nodes", placement_groups={"subnet-a": "cluster-a", "subnet-b": "cluster-b"},
+        ),
         launch_id=launch_id, checkpoint_uri="s3://bucket/runs/count/checkpoints/",
         output_prefix="s3://bucket/runs/count/output/",
     )  # fmt: skip
