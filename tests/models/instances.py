@@ -65,7 +65,7 @@ class Instances:
         return [each for each in self._ec2.instances.values() if each.live]
 
     @property
-    def looked_for(self) -> list[str]:
+    def fleets_without_one(self) -> list[str]:
         """The active fleets that look for an instance, each as often as it lacks one."""
         found = []
         for fleet in self._ec2.fleets.values():

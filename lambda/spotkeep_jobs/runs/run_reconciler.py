@@ -227,6 +227,8 @@ class RunReconciler:
     def _described(self, attempt: Attempt) -> JobView | None:
         """Return the present description of the attempt's job, after the steps that were due are done."""
         backend = self.deployment.backend_of(attempt)
+        if attempt.place.backend == "ec2":
+            return backend.settle(attempt.job_name)  # It asks EC2 once, and writes nothing where nothing is new.
         job = backend.observe(attempt.job_name)
         return backend.settle(attempt.job_name) if job is not None and job.has_more_to_do else job
 

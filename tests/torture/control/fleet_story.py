@@ -92,11 +92,11 @@ class FleetStory(ControlPlaneStory):
 
     # What happens to fleets
 
-    @precondition(lambda self: self.instances.looked_for)
+    @precondition(lambda self: self.instances.fleets_without_one)
     @rule(which=st.integers(0, 20), zone=st.sampled_from(["us-east-1a", "us-east-1b"]), stubborn=st.integers(0, 5))
     def a_fleet_gets_capacity(self, which: int, zone: str, stubborn: int) -> None:
         """Let a fleet launch an instance. Some never leave by themselves."""
-        fleets = self.instances.looked_for
+        fleets = self.instances.fleets_without_one
         instance = self.instances.get_capacity(fleets[which % len(fleets)], zone=zone)
         self.happenings["instances on demand after spot"] += (
             not instance.spot and self.instances.attempt_of(instance) > 1
@@ -123,7 +123,7 @@ class FleetStory(ControlPlaneStory):
     @rule(hours=st.sampled_from([1, 3, 6]))
     def trainings_go_on_for_hours(self, hours: int) -> None:
         """Let all fleets have their instances, and time go by."""
-        for fleet in self.instances.looked_for:
+        for fleet in self.instances.fleets_without_one:
             self.instances.get_capacity(fleet)
         self._let_pass(3_600.0 * hours)
 

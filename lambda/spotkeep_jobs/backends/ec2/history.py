@@ -398,6 +398,25 @@ def _merged(history: FleetHistory, seen: FleetReading, now: datetime) -> tuple[I
     return tuple(sorted(known.values(), key=lambda life: (life.launched_at, life.instance_id)))
 
 
+def asks_for_events(history: FleetHistory, instances: Sequence[Instance]) -> bool:
+    """Return True if EC2's events say more than its instances do, which is why none is launched, or when one ended.
+
+    Args:
+        history: The history before EC2's answer.
+        instances: The instances of the attempt in EC2's answer.
+    """
+    live = {each.id for each in instances if not each.ended}
+    known = {life.instance_id for life in history.lives}
+    return (
+        len(live) < (1 if history.nodes is None else history.nodes.at_least)
+        or any(life.instance_id not in live for life in history.live)
+        or any(
+            each.ended and each.id not in known and not _is_added_up(each, history.earlier_instances)
+            for each in instances
+        )
+    )
+
+
 def _is_added_up(instance: Instance, earlier: EarlierInstances | None) -> bool:
     return earlier is not None and instance.ended and instance.launched_at <= earlier.last_launched_at
 

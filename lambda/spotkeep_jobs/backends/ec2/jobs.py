@@ -467,8 +467,9 @@ class FleetJobs:
         since = max((life.launched_at for life in history.lives), default=history.created_at) - _EVENTS_ARE_LATE
         instances = self.ec2.instances(deployment=self.deployment, run=history.run)
         fleet = None if history.fleet_id is None else self.ec2.fleet(history.fleet_id)
-        events = self.ec2.events(fleet.id, since=since) if fleet is not None else ()
         own = tuple(each for each in instances if each.tags.get(ATTEMPT_TAG) == str(history.attempt))
+        asks = histories.asks_for_events(history, own)
+        events = self.ec2.events(fleet.id, since=since) if fleet is not None and asks else ()
         return FleetReading(fleet=fleet, instances=own, events=events)
 
     def _do(

@@ -12,7 +12,7 @@ import pytest
 from spotkeep_fleet.user_data import BootInputs, user_data
 from spotkeep_jobs.backends.backend import JobPhase
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api, root_volume
-from spotkeep_jobs.backends.ec2.facts import FleetEventKind, ProvisionedVolume
+from spotkeep_jobs.backends.ec2.facts import FleetEventKind, NodesTemplate, ProvisionedVolume
 from spotkeep_jobs.backends.ec2.history import FleetEnding
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from tests.models.clock import NOON
@@ -113,6 +113,45 @@ def test_a_function_of_before_a_deployment_launches_with_its_own_bundle_until_it
     assert later in booted(later)
     with pytest.raises(AwsRefusedError, match="deploy the whole app again"):
         booted(unknown)
+
+
+# The version of nodes
+
+
+def nodes_template(world: World, nodes: NodesTemplate, *instance_types: str) -> dict[str, Any]:
+    world.ec2.versions[1]["LaunchTemplateData"] |= {
+        "SecurityGroupIds": ["sg-deployed"],
+        "MetadataOptions": {"HttpTokens": "required", "State": "applied"},
+    }
+    world.api.make_template_version(
+        TEMPLATE, run="count", token="t", tags={"Name": "count-1"}, nodes=nodes, instance_types=instance_types
+    )
+    made: dict[str, Any] = world.ec2.versions[2]["LaunchTemplateData"]
+    return made
+
+
+def test_nodes_are_in_their_own_security_group_beside_the_deployed_ones(world: World) -> None:
+    made = nodes_template(world, NodesTemplate(security_group_id="sg-nodes"))
+    assert made["SecurityGroupIds"] == ["sg-deployed", "sg-nodes"]
+    assert "NetworkInterfaces" not in made
+
+
+@pytest.mark.parametrize(("types", "cards"), [(("p4d.24xlarge",), 4), (("p5.48xlarge", "p4d.24xlarge"), 4), ((), 1)])
+def test_each_network_card_that_all_types_have_gets_an_adapter(
+    world: World, types: tuple[str, ...], cards: int
+) -> None:
+    world.ec2.types = [
+        {"InstanceType": name, "NetworkInfo": {"EfaInfo": {"MaximumEfaInterfaces": count}}}
+        for name, count in (("p4d.24xlarge", 4), ("p5.48xlarge", 32), ("g5.8xlarge", 1))
+    ]
+    made = nodes_template(world, NodesTemplate(security_group_id="sg-nodes", efa=True), *types)
+    interfaces = made["NetworkInterfaces"]
+    assert [each["NetworkCardIndex"] for each in interfaces] == list(range(cards))
+    assert [each["InterfaceType"] for each in interfaces] == ["efa", *["efa-only"] * (cards - 1)]
+    assert [each["DeviceIndex"] for each in interfaces] == [0, *[1] * (cards - 1)]
+    assert all(each["Groups"] == ["sg-deployed", "sg-nodes"] for each in interfaces)
+    assert "SecurityGroupIds" not in made, "EC2 takes them for the instance or for its interfaces"
+    assert (made["ImageId"], made["MetadataOptions"]) == ("ami-1", {"HttpTokens": "required"})
 
 
 # What was just created may be NotFound for a while
