@@ -22,7 +22,7 @@ def main() -> int:
     options = _options()
     console = Console()
     with console.status("counting") as status, measures.quiet():
-        results: dict[str, Measured] = {"calls": measures.calls()}
+        results: dict[str, Measured] = {"calls": measures.calls(), "node_events": measures.node_events()}
         status.update(f"reconciling {options.runs:,} runs and {options.pools:,} warm pools")
         results["reconciled"] = measures.reconciled(runs=options.runs, pools=options.pools)
         results["reconciled_late"] = measures.reconciled(runs=options.runs, pools=options.pools, unseen=True)
@@ -36,6 +36,7 @@ def main() -> int:
         **{name: asdict(measured) for name, measured in results.items()},
     }
     console.print(_calls(results["calls"]))
+    console.print(_node_events(results["node_events"]))
     console.print(_targets(results))
     report.write(options.output, document, console)
     return 0 if document["kept"] else 1
@@ -51,10 +52,18 @@ def _calls(measured: Measured) -> Table:
     return table
 
 
+def _node_events(measured: Measured) -> Table:
+    table = report.table("event of a node", "AWS calls")
+    for event, count in measured.figures["calls"].items():
+        table.add_row(event, str(count))
+    return table
+
+
 def _targets(results: dict[str, Measured]) -> Table:
     table = report.table("target", "measured", "", justify="left", padding=(1, 3, 0, 0))
     figures = {
         "calls": f"{results['calls'].figures['all_calls_to_those_of_a_bare_handler']} times",
+        "node_events": f"{results['node_events'].figures['nothing_new']} calls",
         **{
             name: ", ".join(
                 f"{each['reconciled']:,} in {each['seconds']:,} s" for each in results[name].figures["passes"]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from controller.events import EventBatch, PoolCheck, controller_event_of
+from controller.events import AGENT_SOURCE, EventBatch, PoolCheck, controller_event_of
 from controller.full_pass import FullPass
 from controller.reconciliation import reconcile_batch, reconcile_pool
 from spotkeep_jobs.backends.sagemaker.training_job import DEPLOYMENT_TAG, RUN_VARIABLE
@@ -31,6 +31,7 @@ from spotkeep_jobs.runs.rules import METRICS_READ_EVERY
 from tests.models.clock import NOON
 from tests.models.control_plane import TIMEOUT_SECONDS, ControlPlane
 from tests.models.faults import client_error
+from tests.models.instances import Instances
 from tests.models.sagemaker import ModelJob
 from tests.models.unsureness import SERVICES
 
@@ -40,6 +41,7 @@ _IN_A_TRANSACTION: Final = 50
 """Notifications. DynamoDB takes a hundred items, and a change of a run has a few besides."""
 SWEEP_INTERVAL_SECONDS: Final = 300
 LARGEST_TRACKER_RATIO: Final = 1.5
+MOST_CALLS_A_NODE_EVENT: Final = 6
 ORPHANED: Final = 50
 """As many of a kind as one pass describes."""
 
@@ -159,6 +161,40 @@ def calls() -> Measured:
         kept=ratio <= LARGEST_TRACKER_RATIO,
         target=f"an event that says nothing new: at most {LARGEST_TRACKER_RATIO} times the calls of a handler that "
         "reads the run and describes its job",
+    )
+
+
+def node_events(*, nodes: int = 8) -> Measured:
+    """Count AWS calls for each event of the nodes of a run, which come one by one.
+
+    Args:
+        nodes: The most nodes of the run.
+    """
+    plane = MeasuredPlane(has_fleets=True)
+    plane.ec2.page_size = 100  # EC2 answers about so many nodes in one page.
+    instances = Instances(plane.ec2, plane.service.dynamodb, now=plane.service.now)
+    plane.launched("nodes", backend="ec2", nodes={"min": 2, "max": nodes}, distributed="torchrun")
+    [fleet] = plane.ec2.fleets
+    detail = {"run": "nodes", "attempt": 1}
+    event = {"source": AGENT_SOURCE, "detail-type": "Spotkeep Instance Change", "detail": detail}
+    by_event: dict[str, dict[str, int]] = {}
+
+    def happens(what: str, act: Callable[[], object]) -> None:
+        plane.service.seconds += 60
+        act()
+        by_event[what] = dict(plane.calls_of(lambda: plane.events_come([event])))
+
+    happens("the world begins", lambda: [instances.get_capacity(fleet) for _ in range(nodes)])
+    happens("an event that says nothing new", lambda: None)
+    happens("a node leaves on a notice", lambda: instances.be_taken(instances.live[-1], notice=True))
+    happens("a node comes", lambda: instances.get_capacity(fleet))
+    happens("a node is lost without a notice", lambda: instances.be_taken(instances.live[0], notice=False))
+    counts = {what: sum(made.values()) for what, made in by_event.items()}
+    unchanged = counts["an event that says nothing new"]
+    return Measured(
+        figures={"nodes": nodes, "by_event": by_event, "calls": counts, "nothing_new": unchanged},
+        kept=unchanged <= MOST_CALLS_A_NODE_EVENT,
+        target=f"an event of one of {nodes} nodes that says nothing new: at most {MOST_CALLS_A_NODE_EVENT} AWS calls",
     )
 
 

@@ -166,7 +166,7 @@ class FleetStory(ControlPlaneStory):
             if 0 < len(there) < wanted:
                 short_since = max(each.ended or each.launched for each in self._instances_of(run))
                 waited = (self.service.now() - short_since).total_seconds()
-                longest = run.request["nodes_wait"] if "nodes_wait" in run.request else 600
+                longest = run.request.get("nodes_wait", 600)
                 assert waited <= longest + _FUNCTION_COMES_SECONDS, f"{there[0].id} of {run.run} waits for {waited} s"
 
     def _leaves_spot_in_time(self, run: Run) -> None:

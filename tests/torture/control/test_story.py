@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, get_state_machine_test, rule
 
 from spotkeep_jobs.backends.batch import attempt_view
+from spotkeep_jobs.backends.ec2 import places
 from spotkeep_jobs.backends.ec2.history import FleetHistory
 from spotkeep_jobs.backends.ec2.jobs import FleetJobs
 from spotkeep_jobs.cost import run_cost
@@ -42,6 +43,7 @@ from tests.torture.control.foreign_id_story import ForeignIdStory
 from tests.torture.control.story import MANY_TIMES, ControlPlaneStory
 from tests.torture.control.sweep_story import SweepStory
 
+_LEFT = places.left
 _UNSURE_IN = ("throttled: ", "answers lost: ")
 _MET_BESIDE = {
     "errors of SageMaker", "orphans: jobs removed", "pools available", "pools reused", "pools terminated",
@@ -245,6 +247,16 @@ def fleets_wait_for_spot_whatever_is_due(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(transition, "_RULES", transition._RULES[1:])
 
 
+def no_place_is_left(patch: pytest.MonkeyPatch) -> None:
+    """Nodes wait for others as long as the run may wait."""
+    patch.setattr(places, "is_to_be_left", lambda history, seen, now: False)
+
+
+def the_next_place_is_tried_beside_the_last_one(patch: pytest.MonkeyPatch) -> None:
+    """The fleet of a place that was left is taken for one that was deleted."""
+    patch.setattr(places, "left", lambda history, now: places.all_deleted(_LEFT(history, now=now)))
+
+
 def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
     """Of two who write, the second one overwrites the first."""
     patch.setattr(InMemoryDynamoDb, "checks_conditions", False)
@@ -365,6 +377,8 @@ def many_short_searches(*, kind: type[ControlPlaneStory]) -> None:
         (nothing_is_kept_for_the_end_of_a_fleet, FleetStory),
         (a_fleet_is_over_while_its_instance_lives, FleetStory),
         (fleets_wait_for_spot_whatever_is_due, FleetStory),
+        (no_place_is_left, FleetStory),
+        (the_next_place_is_tried_beside_the_last_one, FleetStory),
     ],
 )
 def test_a_fault_is_noticed(
