@@ -25,6 +25,19 @@ def test_a_launch_costs_four_calls_an_event_that_says_nothing_new_three_and_one_
     assert calls.figures["sagemaker_calls_to_those_of_a_bare_handler"] == 1
 
 
+def test_an_event_of_a_node_costs_six_calls_and_two_or_three_more_where_it_says_something_new() -> None:
+    with measures.quiet():
+        measured = measures.node_events(nodes=3)
+    assert measured.kept
+    assert measured.figures["calls"] == {
+        "the world begins": 8,
+        "an event that says nothing new": 6,
+        "a node leaves on a notice": 9,
+        "a node comes": 8,
+        "a node is lost without a notice": 9,
+    }
+
+
 def test_a_pass_describes_only_what_may_have_changed() -> None:
     with measures.quiet():
         measured = measures.reconciled(runs=60, pools=2)

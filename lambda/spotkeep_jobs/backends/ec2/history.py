@@ -125,7 +125,7 @@ class InstanceLife(Record):
     zone: Id
     spot: bool
     launched_at: UtcTime
-    fleet: Label | None = None
+    fleet: Id | None = None
     """The fleet that launched a node. None for an instance that trains alone."""
     heard_at: UtcTime | None = None
     """The time at which its agent first held the run's lease, or was a node of the run. None while it never was."""
@@ -167,7 +167,7 @@ class NodesWanted(Record):
 class EarlierFleet(Record):
     """A fleet at a place that the attempt has left."""
 
-    id: Label
+    id: Id
     left_at: UtcTime
     deleted: bool = False
     """True once EC2 was asked to delete it with its instances."""
