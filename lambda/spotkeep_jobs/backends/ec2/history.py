@@ -333,7 +333,8 @@ def absorb(
     if record is None:
         # As if no instance had said anything: what follows from EC2 alone is decided all the same.
         record = FleetRecord(run=history.run, problem=unreadable)
-    lives = _with_training(_heard(_merged(history, seen, now), record, now), record, now)
+    heard = _heard(_merged(history, seen, now), record, now)
+    lives = _with_training(heard, record, now, together=history.nodes is not None)
     if history.nodes is not None:
         history = with_changes(history, short_since=_short_since(history, lives, seen, now))
     ending = history.ending or _ending(with_changes(history, lives=lives), seen, record, now)
@@ -494,7 +495,9 @@ def _missing_since(
     return life.missing_since or now
 
 
-def _with_training(lives: Sequence[InstanceLife], record: FleetRecord, now: datetime) -> tuple[InstanceLife, ...]:
+def _with_training(
+    lives: Sequence[InstanceLife], record: FleetRecord, now: datetime, *, together: bool
+) -> tuple[InstanceLife, ...]:
     """Record the instances that train, which are the world, or the holder of the lease where it trains alone.
 
     Those alive at the end of the training have trained.
@@ -515,7 +518,7 @@ def _with_training(lives: Sequence[InstanceLife], record: FleetRecord, now: date
         )
     if record.training.state != TRAINING or record.lease is None:
         return tuple(lives)
-    trainers = world if record.nodes else {record.lease.holder}
+    trainers = world if together else {record.lease.holder}
     return tuple(
         with_changes(life, training_at=max(at, life.launched_at))
         if life.instance_id in trainers and life.training_at is None and at >= life.launched_at
@@ -619,7 +622,7 @@ def _with_worlds(
                     load(at)
             elif entries[-1].phase not in WAITING_PHASES and there < at_least:
                 enter(JobPhase.WAITING, at, f"{_where(life)}, went before it trained")
-    live, at = {life.instance_id for life in here if life.ended_at is None}, _reported_at(record, now)
+    live, at = {life.instance_id for life in here if _left_at(life) is None}, _reported_at(record, now)
     trains = record.training.state == TRAINING and record.world and live.issuperset(record.world)
     if trains and over_since is None and at >= entries[-1].at:
         train(at, len(record.world))

@@ -85,6 +85,15 @@ def test_a_node_that_left_on_its_notice_is_an_interruption_before_ec2_takes_it()
     assert absorb(found, seen=gone, record=says, now=at(12)).transitions == found.transitions
 
 
+def test_a_world_that_has_a_node_that_left_on_its_notice_trains_no_more() -> None:
+    """The leader writes the departure before the next world."""
+    running = seen(node("a", launched=1), node("b", launched=2), node("c", launched=3))
+    says = replace(world_of("a", "b", since=10), world=("i-a", "i-b", "i-c"))
+    says = replace(says, training=replace(says.training, noticed=(Departure("i-c", at(9).timestamp()),)))
+    found = absorb(trained(), seen=running, record=says, now=at(10))
+    assert phases(found)[3:] == [("INTERRUPTED", 9), ("LOADING", 9)]
+
+
 def test_a_node_that_waits_for_a_world_comes_and_goes_without_a_phase() -> None:
     more = seen(node("a", launched=1), node("b", launched=2), node("c", launched=3), node("d", launched=7))
     found = absorb(trained(), seen=more, record=world_of("a", "b", "c", since=8, waiting=("d",)), now=at(8))
@@ -345,7 +354,9 @@ def test_sixty_four_nodes_that_are_lost_again_and_again_fit_into_one_item(world:
 
 def test_nodes_without_a_world_do_not_train_whatever_the_record_says() -> None:
     three = seen(node("a", launched=1), node("b", launched=2), node("c", launched=3))
-    waits = replace(world_of("a", "b", "c", since=5), world=())
-    found = absorb(nodes_history(at_most=3), seen=three, record=waits, now=at(6))
-    assert phases(found) == [("WAITING", 0), ("LOADING", 2)]
-    assert as_job_view(found, waits).phase is JobPhase.LOADING
+    for nodes in (world_of("a", "b", "c", since=5).nodes, ()):  # A new leader begins with none.
+        waits = replace(world_of("a", "b", "c", since=5), nodes=nodes, world=())
+        found = absorb(nodes_history(at_most=3), seen=three, record=waits, now=at(6))
+        assert phases(found) == [("WAITING", 0), ("LOADING", 2)]
+        assert [life.training_at for life in found.lives] == [None] * 3
+        assert as_job_view(found, waits).phase is JobPhase.LOADING
