@@ -505,7 +505,7 @@ class FleetJobs:
     def _create_at_place(self, history: FleetHistory) -> FleetHistory:
         """Create the fleet at the place that an attempt has moved to. Does nothing where the move was not recorded.
 
-        EC2 may refuse a place, such as one without a service. The nodes are then looked for at the next one in time.
+        EC2 may refuse a place, such as one without a type. The next pass then tries the next one.
         """
         version = history.template_version
         if history.fleet_id is not None or version is None:
@@ -519,8 +519,12 @@ class FleetJobs:
         try:
             fleet_id = self.ec2.create_fleet(request)
         except AwsRefusedError as error:
-            reason = f"{error.code}: {error.reason}"[:LONGEST_REASON]
-            return self.records.write_history(with_changes(history, waits_because=reason))
+            # A refusal too may be our own doing: a call whose answer was lost has the fleet, and with it the quota.
+            found = self.ec2.find_fleet(request["ClientToken"])
+            if found is None:
+                reason = f"{error.code}: {error.reason}"[:LONGEST_REASON]
+                return self.records.write_history(places.refused(history, reason=reason))
+            fleet_id = found
         now = self.now()
         return self.records.write_history(with_changes(history, fleet_id=fleet_id, short_since=now, made_at=now))
 

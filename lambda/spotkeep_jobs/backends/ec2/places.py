@@ -11,7 +11,8 @@ Three steps do that, and each may be taken again after a crash.
 2. EC2 is asked to delete the earlier fleets with their instances. The history records this with the next step.
 3. The fleet of the present place is created with a token of that place.
 
-The third step is never taken before the second one. So at most one fleet of the attempt is not asked to be deleted.
+The third step is never taken before the second one. So at most one fleet of the attempt is not asked to be deleted. An
+attempt without a fleet at its place stays there until EC2 has made one, or has refused it for certain.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ MOST_EARLIER_FLEETS: Final = 10
 def is_to_be_left(history: FleetHistory, seen: FleetReading, *, now: datetime) -> bool:
     """Return True if the present place has had too few nodes for too long.
 
-    A fleet that EC2 does not show is not left, because EC2 could not be asked to delete it.
+    A fleet that EC2 does not show is not left, because EC2 could not be asked to delete it. Neither is a place without
+    a fleet, because the answer of EC2 that made one may be lost.
 
     Args:
         history: The history after EC2's answer.
@@ -40,7 +42,7 @@ def is_to_be_left(history: FleetHistory, seen: FleetReading, *, now: datetime) -
     """
     if history.nodes is None or history.ending is not None or history.short_since is None:
         return False
-    if history.fleet_id is not None and (seen.fleet is None or not seen.fleet.active):
+    if history.fleet_id is None or seen.fleet is None or not seen.fleet.active:
         return False
     waited = now - history.short_since >= timedelta(seconds=history.nodes.wait_seconds)
     return waited and len(history.earlier_fleets) < MOST_EARLIER_FLEETS
@@ -62,6 +64,11 @@ def left(history: FleetHistory, *, now: datetime) -> FleetHistory:
         earlier_fleets=earlier,
         transitions=(*history.transitions, Transition(phase=JobPhase.WAITING, at=at, message=text)),
     )
+
+
+def refused(history: FleetHistory, *, reason: str) -> FleetHistory:
+    """Return the history of an attempt after EC2 refused a fleet at its place. The next place is tried."""
+    return with_changes(history, place=history.place + 1, waits_because=reason)
 
 
 def all_deleted(history: FleetHistory) -> FleetHistory:

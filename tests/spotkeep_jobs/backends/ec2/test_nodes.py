@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spotkeep_fleet.record import FAILED, FINISHED, Departure, Lease
 from spotkeep_jobs.backends.backend import JobPhase, count_interruptions
@@ -125,6 +127,28 @@ def test_a_training_that_was_never_seen_before_its_end_is_there_all_the_same() -
     found = absorb(nodes_history(), seen=over, record=done, now=at(22))
     assert phases(found) == [("WAITING", 0), ("LOADING", 2), ("TRAINING", 20)]
     assert found.ending is FleetEnding.FINISHED
+
+
+@given(data=st.data())
+def test_what_was_reported_of_nodes_once_is_never_reported_differently(data: st.DataObject) -> None:
+    """EC2's answers come late, out of order and in part, and the leader's word is older or newer than they are."""
+    instances = [
+        node(name, launched=minute, **state)
+        for name, minute in (("a", 1), ("b", 1), ("c", 10), ("d", 20))
+        for state in ({}, {**TAKEN, "ended_at": at(minute + 14)}, {**GAVE_UP, "ended_at": at(minute + 2)})
+    ]
+    found, before = nodes_history(at_most=3), nodes_history().transitions
+    for minute in range(1, 8):
+        shown = data.draw(st.lists(st.sampled_from(instances), max_size=4, unique_by=lambda each: each.id))
+        names = data.draw(st.lists(st.sampled_from("abcd"), min_size=1, max_size=3, unique=True))
+        reported = data.draw(st.sampled_from([record(), world_of(*names, since=20 + minute)]))
+        found = absorb(found, seen=seen(*shown), record=reported, now=at(25 + minute))
+        assert absorb(found, seen=seen(*shown), record=reported, now=at(25 + minute)).transitions == found.transitions
+        assert found.transitions[: len(before)] == before
+        assert [entry.at for entry in found.transitions] == sorted(entry.at for entry in found.transitions)
+        trainings = [entry for entry in found.transitions if entry.phase is JobPhase.TRAINING]
+        assert trained_seconds(found, now=at(60)) == 0 or trainings, "what never trained is not counted"
+        before = found.transitions
 
 
 # Limits

@@ -141,7 +141,7 @@ def test_an_answer_that_was_lost_and_a_launcher_that_comes_again_make_no_second_
     assert world.jobs.create(world.asked[1]) == "fleet-2"
 
 
-def test_a_place_that_ec2_refuses_is_tried_again_and_left_in_its_time(world: World) -> None:
+def test_at_a_place_that_ec2_refuses_the_next_one_is_tried_with_the_next_pass(world: World) -> None:
     world.create(**TWO)
     world.passes(11)
     world.ec2.refuses = ("UnsupportedOperation", "no such type there")
@@ -149,12 +149,38 @@ def test_a_place_that_ec2_refuses_is_tried_again_and_left_in_its_time(world: Wor
     job = world.jobs.observe("count-1")
     assert (world.active, job.job_id, job.ended) == ([], "fleet-1", False)
     assert "no such type there" in (job.waits_because or "")
-    world.passes(11)
+    world.passes(5)
     world.jobs.settle("count-1")
     world.ec2.refuses = None
-    world.passes(1)
+    world.passes(5)
     world.jobs.settle("count-1")
-    assert (world.active, world.history.place) == (["fleet-2"], 2)
+    assert (world.active, world.history.place) == (["fleet-2"], 3)
+
+
+def test_a_place_whose_fleet_ec2_has_made_and_does_not_show_is_not_left(world: World) -> None:
+    """Once the fleet would have been forgotten, and have launched nodes beside that of the next place."""
+    world.create(**TWO)
+    world.passes(11)
+    world.faults.strike(Fault.ANSWER_LOST, operation="CreateFleet")
+    with pytest.raises(AwsBusyError):
+        world.jobs.settle("count-1")
+    hidden = world.ec2.fleets.pop("fleet-2")
+    for _ in range(4):
+        world.passes(5)
+        world.faults.strike(Fault.REFUSED, operation="CreateFleet")
+        with pytest.raises(AwsBusyError):
+            world.jobs.settle("count-1")
+        assert world.history.place == 1
+    world.faults.strike(None)
+    world.ec2.refuses = ("MaxFleetCountExceeded", "there are too many")
+
+    def shows_it(operation: str) -> None:
+        if operation == "CreateFleet":
+            world.ec2.fleets["fleet-2"] = hidden
+
+    world.faults.before_call = shows_it
+    world.jobs.settle("count-1")
+    assert (world.active, world.history.fleet_id) == (["fleet-2"], "fleet-2"), "it is there although EC2 refused"
 
 
 @pytest.mark.parametrize("calls", range(12))
