@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from spotkeep_fleet import record as fleet_record
 from spotkeep_fleet.errors import DocumentError
-from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec, decode_job, encode_job, read_job
+from spotkeep_fleet.instance_job import InstanceJob, NodesSpec, VolumeSpec, decode_job, encode_job, read_job
 from spotkeep_fleet.record import (
     LONGEST_PROBLEM,
     SNAPSHOT,
@@ -22,6 +22,7 @@ from spotkeep_fleet.record import (
     Departure,
     FleetRecord,
     Lease,
+    Node,
     Retired,
     StoredSnapshot,
     TrainingReport,
@@ -44,6 +45,14 @@ def maybe(strategy: Any) -> Any:
     return st.none() | strategy
 
 
+NODES = st.builds(
+    lambda few, more, wait, key: NodesSpec(at_least=few, at_most=few + more, wait_seconds=wait, key=key),
+    few=st.integers(1, 32),
+    more=st.integers(0, 32),
+    wait=COUNT,
+    key=st.text("0123456789abcdef", min_size=16, max_size=64),
+)
+
 JOBS = st.builds(
     InstanceJob,
     training=st.builds(
@@ -56,13 +65,19 @@ JOBS = st.builds(
     channels=st.dictionaries(TEXT, st.just("s3://bucket/data"), max_size=1),
     checkpoint_uri=maybe(st.just("s3://bucket/runs/r/checkpoints/")),
     rebalance=st.sampled_from(["leave", "save", "ignore"]),
+) | st.builds(
+    InstanceJob,
+    training=st.just(TrainingSpec(command=("x",))),
+    volume=st.just(VolumeSpec(size_gb=8)),
+    checkpoint_uri=st.just("s3://bucket/runs/r/checkpoints/"),
+    nodes=NODES,
 )
 RECORDS = st.builds(
     FleetRecord,
     run=TEXT,
     version=COUNT,
     fence=COUNT,
-    lease=maybe(st.builds(Lease, holder=TEXT, fence=COUNT, expires_at=st.floats(0, 2**33))),
+    lease=maybe(st.builds(Lease, holder=TEXT, fence=COUNT, expires_at=st.floats(0, 2**33), address=maybe(TEXT))),
     volume=maybe(st.builds(CurrentVolume, id=TEXT, zone=TEXT, size_gb=st.integers(0, 2**16), damage=maybe(TEXT))),
     move=maybe(
         st.builds(
@@ -89,6 +104,8 @@ RECORDS = st.builds(
     ),
     stop_requested=st.booleans(),
     ended=st.booleans(),
+    nodes=st.lists(st.builds(Node, instance=TEXT, address=TEXT), max_size=3).map(tuple),
+    world=st.lists(TEXT, max_size=3).map(tuple),
 )
 
 
@@ -143,12 +160,36 @@ def test_everything_wrong_with_a_job_is_named_at_once() -> None:
         ({"checkpoint_uri": "bucket/prefix"}, "use s3://bucket/prefix"),
         ({"volume": None}, "volume is missing"),
         ({"training": None}, "training is missing"),
+        ({"nodes": {"at_least": 2, "at_most": 2, "wait_seconds": 1, "key": "k" * 16}}, "have no checkpoint_uri"),
+        ({"nodes": {"at_least": 3, "at_most": 2, "wait_seconds": 1, "key": "k" * 16}}, "at_most is 2, which is fewer"),
+        ({"nodes": {"at_least": 1, "at_most": 65, "wait_seconds": 1, "key": "k" * 16}}, "nodes.at_most is 65; use 1"),
+        ({"nodes": {"at_least": 1, "at_most": 2, "wait_seconds": 1, "key": ""}}, "key has 0 characters"),
     ],
 )
 def test_a_bad_job_is_refused(change: dict[str, Any], problem: str) -> None:
     document = {**instance_job(("x",), VolumeSpec(size_gb=8)).document(), **change}
     with pytest.raises(DocumentError, match=problem):
         read_job(document)
+
+
+def test_a_record_without_nodes_is_one_of_an_older_version() -> None:
+    """A record and a job that were written before there were nodes are read as before."""
+    document = json.loads(encode(replace(new_record(run="r"), fence=1, lease=Lease("i-1", 1, 5.0))))
+    del document["nodes"], document["world"], document["lease"]["address"]
+    read = decode(json.dumps(document))
+    assert (read.nodes, read.world, read.lease) == ((), (), Lease("i-1", 1, 5.0, address=None))
+    job = instance_job(("x",), VolumeSpec(size_gb=8)).document()
+    del job["nodes"]
+    assert read_job(job).nodes is None
+
+
+def test_the_next_attempt_has_no_nodes_yet() -> None:
+    record = replace(new_record(run="r"), nodes=(Node("i-1", "10.0.0.1"),), world=("i-1",), ended=True)
+    assert (reopened(record).nodes, reopened(record).world) == ((), ())
+
+
+def test_the_key_of_nodes_is_not_shown() -> None:
+    assert "secret" not in repr(NodesSpec(at_least=1, at_most=2, wait_seconds=600, key="secret" * 4))
 
 
 def test_a_record_with_a_thousand_things_to_delete_of_each_kind_fits_its_item() -> None:

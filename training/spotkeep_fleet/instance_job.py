@@ -20,6 +20,10 @@ FLEET_JOB_PARTITION_PREFIX = "fleet-job#"
 
 REBALANCE_MODES = ("leave", "save", "ignore")
 METADATA_MODES = ("closed", "open")
+MOST_NODES = 64
+"""The most nodes of a run."""
+SHORTEST_KEY = 16
+"""The fewest characters of the nodes' key."""
 INITIALIZATION_RATES_MIB_S = (100, 300)
 """The bounds of VolumeInitializationRate, in MiB/s. Source: "Initialize Amazon EBS volumes", EBS user guide."""
 
@@ -51,6 +55,23 @@ class VolumeSpec:
 
 
 @dataclass(frozen=True)
+class NodesSpec:
+    """The instances that train a run together.
+
+    Attributes:
+        at_least: The fewest that train. With fewer they wait, with all steps saved.
+        at_most: The most that train, which is the number that the fleet asks for.
+        wait_seconds: The longest time in seconds that nodes wait, on the bill, for the rest.
+        key: A secret of the run's nodes, which the launcher makes. A node without it is no node of the run.
+    """
+
+    at_least: int
+    at_most: int
+    wait_seconds: int
+    key: str = field(repr=False)
+
+
+@dataclass(frozen=True)
 class InstanceJob:
     """The training of an instance, its data, and the places of its results.
 
@@ -70,6 +91,7 @@ class InstanceJob:
         attempt: The run's attempt, for the script and the logs.
         launch: The id of its launch, which every event carries. None for events without.
         image: The container image in which the command runs. None for the AMI itself.
+        nodes: The instances that train together, without a volume. None for one instance with the volume.
     """
 
     training: TrainingSpec
@@ -85,6 +107,7 @@ class InstanceJob:
     attempt: int = 1
     launch: str | None = None
     image: str | None = None
+    nodes: NodesSpec | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the job as JSON values."""
@@ -141,6 +164,7 @@ def job_from(reader: Reader) -> InstanceJob:
         attempt=reader.whole("attempt", 1, at_least=1),
         launch=reader.optional_text("launch"),
         image=reader.optional_text("image"),
+        nodes=reader.nested("nodes", _nodes_from),
     )
     places = {
         "checkpoint_uri": job.checkpoint_uri,
@@ -150,7 +174,25 @@ def job_from(reader: Reader) -> InstanceJob:
     for name, uri in places.items():
         if uri is not None and not S3_URI.fullmatch(uri):
             reader.problems.append(f"{reader.where}.{name} is {uri!r}; use s3://bucket/prefix")
+    if job.nodes is not None and job.checkpoint_uri is None:
+        reader.problems.append(
+            f"{reader.where}.nodes have no checkpoint_uri; give one, for S3 is all that they share"
+        )
     return job
+
+
+def _nodes_from(reader: Reader) -> NodesSpec:
+    spec = NodesSpec(
+        at_least=reader.whole("at_least", at_least=1, at_most=MOST_NODES),
+        at_most=reader.whole("at_most", at_least=1, at_most=MOST_NODES),
+        wait_seconds=reader.whole("wait_seconds"),
+        key=reader.text("key"),
+    )
+    if spec.at_least > spec.at_most:
+        reader.problems.append(f"{reader.where}.at_least is {spec.at_least}; at_most is {spec.at_most}, which is fewer")
+    if len(spec.key) < SHORTEST_KEY:
+        reader.problems.append(f"{reader.where}.key has {len(spec.key)} characters; use {SHORTEST_KEY} or more")
+    return spec
 
 
 def _volume_from(reader: Reader) -> VolumeSpec:

@@ -26,6 +26,15 @@ IAM binds an instance to the partition of its own run (`dynamodb:LeadingKeys`), 
 writes neither the functions' items of a run nor another run's record."""
 LEASE_SECONDS = 90.0
 """The time in seconds that a lease lasts without renewal. It guards the record. The attachment guards the data."""
+NODES_LEASE_SECONDS = 30.0
+"""The time in seconds for which a lease of a run with nodes stays unchanged before another node may take it.
+
+Each node measures it with its own monotonic clock from the time at which it saw the last change. No node compares
+`expires_at` with its wall clock, which may be wrong."""
+NODES_PORT = 7779
+"""The port of the leader's agent at which the agents of the other nodes connect.
+
+The ranks of a world meet at port 7777 of the first node, and their runners at 7778."""
 
 BLANK, SNAPSHOT, VOLUME = "blank", "snapshot", "volume"
 WAITING, TRAINING, FINISHED, FAILED, INPUT_ERROR = "waiting", "training", "finished", "failed", "input-error"
@@ -52,11 +61,26 @@ class Lease:
         holder: Its id.
         fence: The fencing token. Each lease of a run has a higher one than the last.
         expires_at: Seconds since the epoch.
+        address: The private IPv4 address of the holder, where the other nodes of a run connect. None for one instance.
     """
 
     holder: str
     fence: int
     expires_at: float
+    address: str | None = None
+
+
+@dataclass(frozen=True)
+class Node:
+    """An instance of a run with nodes that is connected with the leader, or is the leader.
+
+    Attributes:
+        instance: Its id.
+        address: Its private IPv4 address.
+    """
+
+    instance: str
+    address: str
 
 
 @dataclass(frozen=True)
@@ -206,6 +230,8 @@ class FleetRecord:
         problem: The last problem with lease, volume or saving, for `spotkeep describe`. None once it is solved.
         setbacks: The number of instances in a row that left with a problem. Zero once one trains. A run that is taken
             up again begins at zero.
+        nodes: All nodes that are connected with the leader, and the leader. Empty for one instance with a volume.
+        world: The ids of the instances that train together now, in the order of their ranks. The leader is the first.
     """
 
     run: str
@@ -224,6 +250,8 @@ class FleetRecord:
     ended: bool = False
     problem: str | None = None
     setbacks: int = 0
+    nodes: tuple[Node, ...] = ()
+    world: tuple[str, ...] = ()
 
     def next_version(self) -> FleetRecord:
         """Return the record that is written over this one."""
@@ -264,6 +292,8 @@ def reopened(record: FleetRecord) -> FleetRecord:
         stop_requested=False,
         ended=False,
         problem=None,
+        nodes=(),
+        world=(),
     )
 
 
@@ -332,11 +362,22 @@ def _record_from(reader: Reader) -> FleetRecord:
         # A longer one is a stranger's. It is shortened here, too: a record does not change by being written again.
         problem=None if problem is None else problem[:LONGEST_PROBLEM],
         setbacks=reader.whole("setbacks", 0),
+        nodes=reader.each("nodes", _node_from),
+        world=reader.texts("world"),
     )
 
 
 def _lease_from(reader: Reader) -> Lease:
-    return Lease(holder=reader.text("holder"), fence=reader.whole("fence"), expires_at=reader.time("expires_at"))
+    return Lease(
+        holder=reader.text("holder"),
+        fence=reader.whole("fence"),
+        expires_at=reader.time("expires_at"),
+        address=reader.optional_text("address"),
+    )
+
+
+def _node_from(reader: Reader) -> Node:
+    return Node(instance=reader.text("instance"), address=reader.text("address"))
 
 
 def _volume_from(reader: Reader) -> CurrentVolume:
