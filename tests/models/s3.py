@@ -6,11 +6,14 @@ import hashlib
 import io
 import itertools
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from botocore.exceptions import ClientError
 
 from tests.models.faults import Called, Model, client_error
 
@@ -162,3 +165,159 @@ class RefusedPuts:
         if self.error:
             code, message, status = self.error
             raise client_error("PutObject", code, message, ResponseMetadata={"HTTPStatusCode": status})
+
+
+class StoredObjects:
+    """What one bucket holds, whole objects and uploads in parts. Several clients share it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.objects: dict[str, tuple[bytes, dict[str, str]]] = {}
+        self.uploads: dict[str, tuple[str, dict[str, str], dict[int, bytes]]] = {}
+
+    def names(self) -> set[str]:
+        """The keys of the objects."""
+        with self.lock:
+            return set(self.objects)
+
+
+class BucketClient(Model):
+    """A boto3 client of one machine, as far as copies of checkpoints use it, with conditions and uploads in parts.
+
+    Args:
+        stored: What the bucket holds.
+        called: Makes each call of this machine.
+    """
+
+    class exceptions:  # noqa: N801 - boto3's name
+        ClientError = ClientError
+
+    def __init__(self, stored: StoredObjects, called: Called | None = None) -> None:
+        super().__init__(called)
+        self._stored = stored
+
+    def _make(self, operation: str, act: Callable[[], Any]) -> Any:
+        def locked() -> Any:
+            with self._stored.lock:
+                return act()
+
+        return self._call(operation, locked)
+
+    def head_object(self, *, Key: str, **_bucket: str) -> Any:  # noqa: N803
+        return self._make("HeadObject", lambda: self._described("HeadObject", Key))
+
+    def get_object(self, *, Key: str, Range: str, **_bucket: str) -> Any:  # noqa: N803
+        def act() -> Any:
+            first, last = map(int, re.findall("[0-9]+", Range))
+            self._described("GetObject", Key)
+            return {"Body": io.BytesIO(self._stored.objects[Key][0][first : last + 1])}
+
+        return self._make("GetObject", act)
+
+    def put_object(
+        self,
+        *,
+        Key: str,  # noqa: N803
+        Body: bytes,  # noqa: N803
+        Metadata: Mapping[str, str],  # noqa: N803
+        IfNoneMatch: str | None = None,  # noqa: N803
+        **_more: str,
+    ) -> None:
+        def act() -> None:
+            if IfNoneMatch is not None and Key in self._stored.objects:
+                raise client_error("PutObject", "PreconditionFailed")
+            self._stored.objects[Key] = (bytes(Body), dict(Metadata))
+
+        self._make("PutObject", act)
+
+    def delete_object(self, *, Key: str, IfMatch: str | None = None, **_bucket: str) -> None:  # noqa: N803
+        def act() -> None:
+            if IfMatch is not None and Key in self._stored.objects and self._etag(Key) != IfMatch:
+                raise client_error("DeleteObject", "PreconditionFailed")
+            self._stored.objects.pop(Key, None)
+
+        self._make("DeleteObject", act)
+
+    def create_multipart_upload(self, *, Key: str, Metadata: Mapping[str, str], **_more: str) -> Any:  # noqa: N803
+        def act() -> Any:
+            upload = f"upload-{next(_numbers)}"
+            self._stored.uploads[upload] = (Key, dict(Metadata), {})
+            return {"UploadId": upload}
+
+        return self._make("CreateMultipartUpload", act)
+
+    def upload_part(self, *, UploadId: str, PartNumber: int, Body: bytes, **_more: str) -> Any:  # noqa: N803
+        def act() -> Any:
+            if UploadId not in self._stored.uploads:
+                raise client_error("UploadPart", "NoSuchUpload")
+            self._stored.uploads[UploadId][2][PartNumber] = bytes(Body)
+            return {"ETag": _tag(Body)}
+
+        return self._make("UploadPart", act)
+
+    def complete_multipart_upload(self, *, UploadId: str, MultipartUpload: Any, **_more: str) -> None:  # noqa: N803
+        def act() -> None:
+            if UploadId not in self._stored.uploads:
+                raise client_error("CompleteMultipartUpload", "NoSuchUpload")
+            key, labels, parts = self._stored.uploads.pop(UploadId)
+            numbers = [part["PartNumber"] for part in MultipartUpload["Parts"]]
+            self._stored.objects[key] = (b"".join(parts[number] for number in numbers), labels)
+
+        self._make("CompleteMultipartUpload", act)
+
+    def abort_multipart_upload(self, *, UploadId: str, **_more: str) -> None:  # noqa: N803
+        self._make("AbortMultipartUpload", lambda: self._stored.uploads.pop(UploadId, None))
+
+    def get_paginator(self, operation: str) -> Any:
+        return _OnePage(getattr(self, f"_{operation}"))
+
+    def _list_objects_v2(self, *, Prefix: str, **_bucket: str) -> Any:  # noqa: N803
+        def act() -> Any:
+            found = sorted(key for key in self._stored.objects if key.startswith(Prefix))
+            return {"Contents": [
+                {"Key": key, "Size": len(self._stored.objects[key][0]), "ETag": self._etag(key)} for key in found
+            ]}  # fmt: skip
+
+        return self._make("ListObjectsV2", act)
+
+    def _list_multipart_uploads(self, *, Prefix: str, **_bucket: str) -> Any:  # noqa: N803
+        def act() -> Any:
+            return {"Uploads": [
+                {"Key": key, "UploadId": upload, "Initiated": _SOME_TIME}
+                for upload, (key, _, _) in self._stored.uploads.items() if key.startswith(Prefix)
+            ]}  # fmt: skip
+
+        return self._make("ListMultipartUploads", act)
+
+    def _list_parts(self, *, UploadId: str, **_more: str) -> Any:  # noqa: N803
+        def act() -> Any:
+            _, _, parts = self._stored.uploads.get(UploadId, ("", {}, {}))
+            return {"Parts": [
+                {"PartNumber": number, "ETag": _tag(raw), "Size": len(raw)} for number, raw in sorted(parts.items())
+            ]}  # fmt: skip
+
+        return self._make("ListParts", act)
+
+    def _described(self, operation: str, key: str) -> dict[str, Any]:
+        if key not in self._stored.objects:
+            raise client_error(operation, "NoSuchKey")
+        raw, labels = self._stored.objects[key]
+        return {"ContentLength": len(raw), "Metadata": labels, "ETag": self._etag(key)}
+
+    def _etag(self, key: str) -> str:
+        return _tag(self._stored.objects[key][0])
+
+
+_numbers = itertools.count(1)
+
+
+def _tag(raw: bytes) -> str:
+    return f'"{hashlib.md5(raw, usedforsecurity=False).hexdigest()}"'
+
+
+class _OnePage:
+    def __init__(self, page: Callable[..., Any]) -> None:
+        self._page = page
+
+    def paginate(self, **parameters: str) -> Iterator[Any]:
+        yield self._page(**parameters)

@@ -516,6 +516,14 @@ def test_checkpoints_are_where_the_environment_says(tmp_path, monkeypatch):
     assert Checkpointer({}, tmp_path / "mine").directory == tmp_path / "mine"
 
 
+def test_nodes_refuse_a_training_and_a_rule_that_their_agents_would_lose(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPOTKEEP_CHECKPOINT_DIR", str(tmp_path))
+    monkeypatch.setenv("SPOTKEEP_NODES", "2")
+    with pytest.raises(UsageError, match=r"would lose the training 'fold-2', .*; and the best .* remote="):
+        Checkpointer({}, name="fold-2", keep_best=Best("loss")).restore()
+    assert Checkpointer({}, keep_every=5).restore() == 0
+
+
 class Epochs:
     """Counts steps and epoch ends; the schedule it steps at the end of an epoch is part of the state."""
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spotkeep import Checkpointer, StateMismatchError
+from spotkeep import Checkpointer, DamagedCheckpointError, StateMismatchError
 from spotkeep.disk.storage import ReadableFile
 from spotkeep.restoring import SharedMemory
 
@@ -149,3 +149,13 @@ def test_damage_at_any_place_changes_nothing_or_gives_way_to_the_older_one(share
         assert Checkpointer(state, scratch).restore() == (0 if alone else 1)
         expected = training(9 if alone else 1)
         assert all((state[name] == expected[name]).all() for name in state)
+
+
+def test_on_nodes_damage_of_all_that_is_here_is_no_beginning(tmp_path, monkeypatch):
+    """S3 has older ones, and the agent brings one of them to the next start."""
+    Checkpointer({"a": [1]}, tmp_path).save(1, wait=True)
+    (tmp_path / "step-1" / "manifest.json").write_bytes(b"damaged")
+    assert Checkpointer({"a": [0]}, tmp_path).restore() == 0
+    monkeypatch.setenv("SPOTKEEP_NODES", "2")
+    with pytest.raises(DamagedCheckpointError, match=r"step-1/manifest\.json"):
+        Checkpointer({"a": [0]}, tmp_path).restore()

@@ -25,7 +25,7 @@ from .ranks.rank_group import RankGroup
 from .ranks.rank_shares import differing_paths, own_names, states_of_ranks, view_for
 from .remote.background_upload import upload_pace
 from .remote.remote_checkpoints import RemoteManifest
-from .remote.second_tier import SecondTier
+from .remote.second_tier import SecondTier, agents_copy
 from .remote.transfer import TransferCancelledError
 from .state.partial import fitting_part, with_own_items
 from .state.rank_states import RankStates, rank_states_for
@@ -176,7 +176,8 @@ class Restore:
             step: The step of the checkpoint, which is there. None for the newest good one.
 
         Raises:
-            DamagedCheckpointError: If the checkpoint of `step` is damaged, here and in S3.
+            DamagedCheckpointError: If the checkpoint of `step` is damaged, here and in S3. On nodes also if none is
+                good here, because S3 has older ones.
             StateError: If the state could not be saved later on, or not be restored then.
             StateMismatchError: If a good checkpoint does not fit the state.
             WorldSizeError: If another number of ranks wrote it, and no rule divides a part of it anew.
@@ -240,7 +241,8 @@ class Restore:
             )
         if self._shared_memory is not None:
             self._shared_memory.join_where_equal()
-        if wanted is not None and damage is not None:
+        # On nodes an agent has brought the newest one alone. It brings it again, or one before it, to the next start.
+        if damage is not None and (wanted is not None or (agents_copy() and self._tier.remote is None)):
             raise damage
         return None
 

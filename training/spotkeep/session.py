@@ -31,7 +31,7 @@ from .notices.notice import EXIT_INTERRUPTED, NoticeWatch
 from .progress import TrainingProgress
 from .ranks.rank_group import RankGroup
 from .remote.remote_checkpoints import RemoteCheckpoints
-from .remote.second_tier import SecondTier
+from .remote.second_tier import SecondTier, agents_copy
 from .remote.upload_share import UploadShare
 from .restoring import Restore, warn_of_folder_beside, warn_of_other_settings
 from .saved_checkpoints import SavedCheckpoints
@@ -111,7 +111,7 @@ class Session:
         facts: The facts that the script has given so far.
 
     Raises:
-        UsageError: If the ranks cannot meet, or their folders are different ones.
+        UsageError: If the ranks cannot meet, their folders are different ones, or the run's agents would lose files.
     """
 
     def __init__(self, setup: Setup, *, progress: TrainingProgress, facts: Mapping[str, str]) -> None:
@@ -120,7 +120,9 @@ class Session:
         self.made_by = facts
         self.restored: Restored | None = None
         self._writes = False
-        self.ranks = RankGroup(setup.folder.path, ranks_upload=setup.remote is not None)
+        if agents_copy() and setup.remote is None:
+            _require_copied(setup)
+        self.ranks = RankGroup(setup.folder.path, ranks_upload=agents_copy() or setup.remote is not None)
         first = self.ranks.is_first
         self._events = TrainingEvents(setup.folder.label, silent=not first)
         self.tier = SecondTier(
@@ -567,6 +569,31 @@ class Session:
         if self._setup.watch.take_save_advice():
             return "rebalance"
         return "interval" if self.ranks.is_first and self.saves.is_due(self._progress.step) else None
+
+
+def _require_copied(setup: Setup) -> None:
+    """Refuse what the agents of several instances do not bring back.
+
+    Raises:
+        UsageError: With all that is lost.
+    """
+    lost = []
+    if setup.folder.label is not None:
+        lost.append(
+            f"the training {setup.folder.label!r}, because its agents copy one training, that of a Checkpointer "
+            "without name= and directory=. Leave both out. Trainings beside each other are runs of their own "
+            "(`spotkeep help sweeps`)"
+        )
+    if setup.retention.best is not None:
+        lost.append(
+            "the best checkpoint of keep_best=, because they bring the newest one back. Leave it out, and let rank 0 "
+            "write the best model to a file beside the checkpoints"
+        )
+    if lost:
+        raise UsageError(
+            f"a run on several instances would lose {'; and '.join(lost)}. With remote='s3://bucket/prefix' the ranks "
+            "upload themselves, and nothing is lost"
+        )
 
 
 def _no_reason() -> None:

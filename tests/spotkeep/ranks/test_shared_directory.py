@@ -246,6 +246,20 @@ class TestHostsWithADiskEach:
 
         assert world(4).run(act) == [None] * 4
 
+    def test_where_no_removal_reaches_s3_nothing_waits_for_copies(self, world, tmp_path):
+        """With uploads by the ranks, or by the agents of nodes, S3 keeps its own newest checkpoints."""
+
+        def act(ranks):
+            directory = SharedDirectory(tmp_path / f"host-{ranks.rank}", ranks=ranks, ranks_upload=True)
+            for step in range(1, 6):
+                write(directory, ranks, step)
+                directory.prune(Retention(last=2))
+
+        world(2).run(act)
+        here, there = (sorted(path.name for path in (tmp_path / f"host-{host}").iterdir()) for host in (0, 1))
+        assert here == ["step-4", "step-5"]
+        assert there == ["step-3", "step-4", "step-5"], "it follows at the next save"
+
     def test_elsewhere_they_are_refused(self, world, tmp_path, monkeypatch):
         monkeypatch.setattr(shared_directory, "_PROBE_SECONDS", 0.05)
         found = world(3).run(lambda ranks: SharedDirectory(tmp_path / f"{ranks.rank // 2}", ranks=ranks))

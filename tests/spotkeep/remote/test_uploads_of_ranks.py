@@ -297,7 +297,7 @@ def test_a_lost_rank_with_a_disk_of_its_own_leaves_the_older_checkpoint(train, n
     ranks = train(lost_in_a_part(), hosts=True)
     assert not ranks[0].complete
     assert "step-1/manifest.json" not in keys(bucket)
-    assert "a rank is gone" in str(ranks[0].outcomes[-1].problem)
+    assert "nothing more comes from them" in str(ranks[0].outcomes[-1].problem)
 
 
 def test_files_that_do_not_come_are_taken_over_or_given_up(train, monkeypatch, bucket, tmp_path, client):

@@ -17,7 +17,7 @@ from spotkeep_agent.as_user.files import UserFiles
 from spotkeep_agent.training.process import TrainingProcess, runner_command, search_path, training_environment
 from spotkeep_agent.training.supplies import put_spec
 from spotkeep_agent.training.user import TrainingUser, current_user
-from spotkeep_fleet.instance_job import VolumeSpec
+from spotkeep_fleet.instance_job import NodesSpec, VolumeSpec
 from spotkeep_fleet.training_spec import SPEC_VARIABLE, JobSource, encode_spec, spec_file_name
 from tests.models.ec2 import instance_job
 
@@ -51,6 +51,12 @@ def test_the_training_gets_its_job_and_not_what_is_the_agents() -> None:
     assert found["HOME"] == "/home/spotkeep"
     assert (found["SPOTKEEP_RUN"], found["SPOTKEEP_ATTEMPT"], found["SPOTKEEP_LEASE"]) == ("run", "2", "4")
     assert "SPOTKEEP_RUN_TABLE" not in found
+
+
+def test_the_ranks_of_several_nodes_know_that_their_agents_copy() -> None:
+    assert "SPOTKEEP_NODES" not in environment()
+    nodes = NodesSpec(at_least=1, at_most=3, wait_seconds=600, key="k" * 16)
+    assert environment(nodes=nodes, checkpoint_uri="s3://bucket/run")["SPOTKEEP_NODES"] == "3"
 
 
 def test_the_agent_listens_for_notices_and_the_sdks_find_no_metadata_service_unless_the_job_opens_it() -> None:

@@ -386,6 +386,22 @@ class CheckpointDirectory:
             ) from error
         self._folders.pop(step, None)
 
+    def remove_folders(self, are_chosen: Callable[[int, str], bool]) -> None:
+        """Remove checkpoints of any writers, whole or not.
+
+        Args:
+            are_chosen: Gives true for the step and the name of a folder that is to go.
+
+        Raises:
+            OSError: If the disk refuses.
+        """
+        for name in self._checkpoints():
+            parsed = parse_folder(name)
+            if parsed is not None and are_chosen(parsed[0], name):
+                self._clear(self.path / name)
+        self._found_good.clear()
+        self.steps()
+
     def open_data(self, step: int, file: DataFile) -> ReadableFile:
         """Open one data file of the right size.
 

@@ -257,6 +257,11 @@ def data_file_name(index: int) -> str:
     return f"data-{index:05d}.bin"
 
 
+def is_data_file_name(name: str) -> bool:
+    """Say whether this is the name of a data file."""
+    return _FILE_NAME.fullmatch(name) is not None
+
+
 def files_document(files: Sequence[DataFile]) -> list[dict[str, Any]]:
     """Write data files as they stand in a manifest."""
     return [{"name": file.name, "size": file.size, "chunks": list(file.chunks)} for file in files]

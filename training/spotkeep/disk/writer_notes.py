@@ -64,6 +64,16 @@ class WriterNotes:
         with contextlib.suppress(FileExistsError):  # another rank of this disk learns the same
             self._write_note(known)
 
+    def forget(self) -> None:
+        """Remove all notes, where S3 alone says who has written.
+
+        Raises:
+            OSError: If the disk refuses.
+        """
+        for name in filter(parse_note_name, self._storage.names(self._path)):
+            self._storage.remove_file(self._path / name)
+        self._read.clear()
+
     def require_lock(self, lock: tuple[int, int] | None) -> None:
         """Refuse a writer whose run has gone on under a later lock.
 

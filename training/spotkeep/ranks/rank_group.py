@@ -412,7 +412,7 @@ class RankGroup:
 
     Args:
         path: The folder of the checkpoints.
-        ranks_upload: True where each rank uploads its files to S3. Each host may have a folder of its own then.
+        ranks_upload: True where each rank's files are uploaded to S3. Each host may have a folder of its own then.
 
     Raises:
         UsageError: If the ranks cannot meet, or their folders are different ones.

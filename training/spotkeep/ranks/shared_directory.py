@@ -66,7 +66,7 @@ class SharedDirectory(CheckpointDirectory):
         ranks: The other ranks, for the thread that writes.
         storage: The file operations.
         uploads: Knows which files the platform has already copied to safety.
-        ranks_upload: True where each rank uploads its files to S3.
+        ranks_upload: True where each rank's files are uploaded to S3.
 
     Raises:
         SaveError: If a disk refuses to make the directory.
@@ -265,7 +265,7 @@ class SharedDirectory(CheckpointDirectory):
                 "files": [sum(image.part == part for image in images) for part in (0, 1)],
                 "pruned": pruned,
                 # This step too, because nothing shows yet how far the copies of the other hosts have come.
-                "waiting": [*self._waiting_here(), step] if first_here else [],
+                "waiting": [*self._waiting_here(), step] if first_here and self._uploads.platform_copies else [],
             }
 
         answers = together(self._ranks, prepare)

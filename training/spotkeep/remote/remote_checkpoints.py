@@ -614,9 +614,12 @@ class RemoteCheckpoints:
         """Wait until S3 has the files that other ranks send. This rank takes over where they do not come."""
         waiting = list(upload.awaited)
         pause = _FIRST_LOOK_SECONDS
-        while waiting and (waiting := self._not_there(upload.folder, waiting)):
+        while waiting:
+            lost = self.share.rank_lost.is_set()  # before the look, which shows then all that will ever come
+            waiting = self._not_there(upload.folder, waiting)
+            if not waiting:
+                return
             still = self._seconds_without_progress(upload, len(waiting))
-            lost = self.share.rank_lost.is_set()
             if self.share.disk_has_all and (lost or still > _TAKE_OVER_SECONDS):
                 for file in waiting:
                     with contextlib.closing(self._directory.open_data(upload.step, file)) as opened:
@@ -624,7 +627,7 @@ class RemoteCheckpoints:
                 return
             if lost or still > _GIVE_UP_SECONDS:
                 names = ", ".join(file.name for file in waiting[:_MOST_NAMED])
-                why = "a rank is gone" if lost else f"nothing has come for {still:.0f} s"
+                why = "nothing more comes from them" if lost else f"nothing has come for {still:.0f} s"
                 raise RemoteError(
                     f"the checkpoint of step {upload.step} is not whole in {self.place}: {names} of other ranks are "
                     f"missing, and {why}"

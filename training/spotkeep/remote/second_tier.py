@@ -26,6 +26,8 @@ from .s3_objects import S3Place
 from .upload_share import UploadShare
 
 URI_VARIABLE = "SPOTKEEP_CHECKPOINT_URI"
+NODES_VARIABLE = "SPOTKEEP_NODES"
+"""Set on the nodes of a run. Their agents copy the checkpoints to S3, and the newest one back to each node's disk."""
 _CHECK_SECONDS = 30.0
 
 _logger = logging.getLogger("spotkeep")
@@ -200,6 +202,11 @@ class SecondTier:
             self._alarm.uploaded(outcome.step, time.monotonic())
         self.send_history()
         self._events.emit("uploaded", step=outcome.step, seconds=round(outcome.seconds, 4), bytes=outcome.size_bytes)
+
+
+def agents_copy() -> bool:
+    """Say whether this is a run on several instances, whose agents copy the checkpoints."""
+    return bool(os.environ.get(NODES_VARIABLE))
 
 
 def find_remote(uri: str | None, *, directory: CheckpointDirectory, name: str | None) -> RemoteCheckpoints | None:

@@ -26,7 +26,7 @@ class UploadShare:
         place: The number of this rank among the ranks that use this disk, and the number of them.
         written: Gives the files that this rank wrote for a step. None where it wrote none in this process.
         notes: Gives the `UploadNote` of each rank as JSON, from the round of the newest save.
-        rank_lost: Set once another rank is gone.
+        rank_lost: Set once nothing more comes from other ranks, because one is gone.
     """
 
     rank: int = 0

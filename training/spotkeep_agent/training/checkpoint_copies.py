@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Callable
 
@@ -57,19 +58,32 @@ class CheckpointCopies:
         on_uploaded: Callable[[int], None],
         scan_seconds: float = SCAN_SECONDS,
     ) -> None:
-        place = S3Place.parse(uri)
-        objects, fetched, pace = objects_of(calls, place.bucket), objects_of(fetching, place.bucket), upload_pace()
-        storage = UserStorage(files)
-        self._directory = CheckpointDirectory(files.base / CHECKPOINTS, storage=storage)
-        self._remote = RemoteCheckpoints(place, self._directory, objects=objects, storage=storage)
-        self._fetched = RemoteCheckpoints(place, self._directory, objects=fetched, storage=storage)
+        self._place = place = S3Place.parse(uri)
+        self._objects, self._fetching = objects_of(calls, place.bucket), objects_of(fetching, place.bucket)
+        self._user_files, self._storage = files, UserStorage(files)
+        self._kept, self._scan_seconds = kept, scan_seconds
+        self._directory = CheckpointDirectory(files.base / CHECKPOINTS, storage=self._storage)
+        self._fetched = RemoteCheckpoints(place, self._directory, objects=self._fetching, storage=self._storage)
         self._on_uploaded = on_uploaded
-        self._upload = BackgroundUpload(self._remote, retention=None, pace=pace, on_outcome=self._on_outcome)
-        self._files = ScriptFiles(
-            place, files, kept=kept, objects=objects, fetching=fetched, pace=pace, scan_seconds=scan_seconds
-        )
         self._cancelled = cancelled
         self._break_off = break_off
+        self._begin(RemoteCheckpoints(place, self._directory, objects=self._objects, storage=self._storage))
+
+    def _begin(self, remote: RemoteCheckpoints) -> None:
+        """Make the uploads of one training. They share a pace, which the end of the training lifts."""
+        self._remote, self._pace = remote, upload_pace()
+        self._upload = BackgroundUpload(
+            remote, retention=None, pace=self._pace, on_outcome=partial(self._on_outcome, remote)
+        )
+        self._files = ScriptFiles(
+            self._place,
+            self._user_files,
+            kept=self._kept,
+            objects=self._objects,
+            fetching=self._fetching,
+            pace=self._pace,
+            scan_seconds=self._scan_seconds,
+        )
 
     def newest_here(self) -> int | None:
         """Return the step of the newest whole checkpoint on the volume."""
@@ -161,7 +175,7 @@ class CheckpointCopies:
         self._break_off()
         self._files.finish(lambda: 0.0, left_whole=False)
 
-    def _on_outcome(self, outcome: UploadOutcome) -> None:
+    def _on_outcome(self, _: RemoteCheckpoints, outcome: UploadOutcome) -> None:
         if outcome.problem is not None:
             _logger.warning("the checkpoint of step %d has not reached S3: %s", outcome.step, outcome.problem)
             return

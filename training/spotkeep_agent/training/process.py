@@ -20,6 +20,7 @@ from typing import IO, Any, Callable
 from spotkeep.disk.writers import ATTEMPT_VARIABLE, LEASE_VARIABLE
 from spotkeep.events import EVENT_PREFIX, LAUNCH_VARIABLE
 from spotkeep.notices.notice import NOTICE_FILE_VARIABLE
+from spotkeep.remote.second_tier import NODES_VARIABLE
 from spotkeep.runner.failure import failure_text, memory_kills
 from spotkeep.runner.layout import BASE_DIRECTORY_VARIABLE, import_root
 from spotkeep_fleet.instance_job import InstanceJob
@@ -86,6 +87,7 @@ def training_environment(
         "SPOTKEEP_RUN": run,
         ATTEMPT_VARIABLE: str(job.attempt),
         LEASE_VARIABLE: str(lease),
+        **({} if job.nodes is None else {NODES_VARIABLE: str(job.nodes.at_most)}),
         BASE_DIRECTORY_VARIABLE: str(base),
         SPEC_VARIABLE: str(base / spec_path(encode_spec(job.training))),
         NOTICE_FILE_VARIABLE: str(notice_file),

@@ -149,11 +149,12 @@ class ScriptFiles:
             if is_of_the_script(name):
                 yield name, found.size
 
-    def restore(self, *, cancelled: threading.Event) -> bool:
+    def restore(self, *, cancelled: threading.Event, again: bool = False) -> bool:
         """Bring the copies in S3 to a new volume. Return True when it was new.
 
         Args:
             cancelled: Set it to break off before the next part. The next call goes on.
+            again: True where another disk may have sent newer files. They replace those that are here.
 
         Raises:
             TransferCancelledError: If it was set.
@@ -161,25 +162,28 @@ class ScriptFiles:
             OSError: If the volume cannot be read or written.
         """
         known = self._read_record()
-        if known is not None:
+        if known is not None and not again:
             self._copied = known
             return False
-        fetched: list[str] = []
+        brought: list[str] = []
 
         def wanted() -> Iterator[WantedFile]:
             for name, size in self._of_now(dict(self.in_s3())).items():
                 path = self._at(name)
-                if self._files.find([path]) == [None]:
-                    fetched.append(name)
-                    modified_ns = self._modified_ns(name)
+                (here,) = self._files.find([path])
+                if here is not None and not again:
+                    continue
+                brought.append(name)
+                modified_ns = self._modified_ns(name)
+                if here is None or (here.size, here.modified_ns) != (size, modified_ns):
                     yield WantedFile(
                         self._fetching, self._place.prefix + name, size, self._files, path, modified_ns=modified_ns
                     )
 
         fetch_files(wanted(), cancelled=cancelled)
-        here = self._files.find([self._at(name) for name in fetched])
+        here = self._files.find([self._at(name) for name in brought])
         self._copied = {
-            name: _Stamp(found.size, found.modified_ns) for name, found in zip(fetched, here) if found is not None
+            name: _Stamp(found.size, found.modified_ns) for name, found in zip(brought, here) if found is not None
         }
         self._write_record()
         return True

@@ -1,0 +1,345 @@
+"""Nodes of a run with disks of their own and one bucket, whose worlds save checkpoints as ranks do.
+
+A node dies before any of its calls of S3 and of its file operations. Its uploads hang before any call of S3, and go on
+later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
+from spotkeep.disk.chunk_checksums import chunk_checksums
+from spotkeep.disk.manifest import (
+    CHUNK_BYTES,
+    MANIFEST_NAME,
+    DataFile,
+    Manifest,
+    RankShare,
+    data_file_name,
+    manifest_bytes,
+)
+from spotkeep.disk.retention import Retention
+from spotkeep.disk.writers import folder_name
+from spotkeep.errors import DamagedCheckpointError
+from spotkeep.remote.s3_objects import S3Objects
+from spotkeep_agent.as_user.files import UserFiles
+from spotkeep_agent.as_user.process import perform_here
+from spotkeep_agent.training import checkpoint_copies
+from spotkeep_agent.training.node_copies import NodeCopies
+from tests.models.faults import ProcessDiedError
+from tests.models.s3 import BucketClient, StoredObjects
+
+PREFIX = "runs/run/checkpoints/"
+LONG_SECONDS = 60.0
+"""No test waits for so long unless something hangs."""
+
+
+class Node:
+    """One node: its disk, its agent's copies, and the folder as the library of its ranks sees it.
+
+    Attributes:
+        fence: The fence under which it leads. 0 while it does not.
+        is_dead: True once it has died.
+    """
+
+    def __init__(self, run: Run, name: str, root: Path) -> None:
+        self.run, self.name, self.root = run, name, root
+        self.fence = 0
+        self.is_dead = False
+        self._left: int | None = None
+        self._hangs: threading.Event | None = None
+        self.hung = threading.Event()
+        self._lock = threading.Lock()
+        (root / "checkpoints").mkdir(parents=True)
+        client: Any = BucketClient(run.stored, self._called)
+        self.cancelled = threading.Event()
+        self.copies = NodeCopies(
+            f"s3://bucket/{PREFIX}",
+            UserFiles(root, perform=self._perform),
+            kept=root,
+            calls=client,
+            fetching=client,
+            cancelled=self.cancelled,
+            break_off=lambda: None,
+            on_uploaded=lambda step: run.acknowledge(self, step),
+            ask=lambda step, folder: run.ask(self, step, folder),
+            on_sent=lambda step: run.sent(self, step),
+            scan_seconds=0.01,
+        )
+        self.library = CheckpointDirectory(root / "checkpoints")
+
+    def die_after(self, operations: int) -> None:
+        """Die before the operation after so many others."""
+        self._left = operations
+
+    def hang_after(self, operations: int, *, until: threading.Event) -> None:
+        """Hang there, and go on once the event is set."""
+        self._left, self._hangs = operations, until
+
+    def die(self) -> None:
+        self.is_dead = True
+        self.run.lost(self)
+
+    def _called(self, operation: str, act: Callable[[], Any]) -> Any:
+        self._operate(calls_s3=True)
+        return act()
+
+    def _perform(self, name: str, *arguments: Any, **options: Any) -> Any:
+        self._operate(calls_s3=False)
+        return perform_here(name, *arguments, **options)
+
+    def _operate(self, *, calls_s3: bool) -> None:
+        with self._lock:
+            # Calls of S3 by uploads alone hang, because the story waits for all else.
+            may_hang = calls_s3 and threading.current_thread().name == "spotkeep-upload"
+            due = self._left == 0 and (self._hangs is None or may_hang)
+            hangs = self._hangs if due else None
+            if due:
+                self._left = self._hangs = None
+            elif self._left:
+                self._left -= 1
+        if due and hangs is not None:
+            self.hung.set()
+            self.run.lost(self)
+            hangs.wait(LONG_SECONDS)
+        elif due:
+            self.die()
+        if self.is_dead:
+            raise ProcessDiedError
+
+    @property
+    def is_gone(self) -> bool:
+        """True once it is dead, or hangs."""
+        return self.is_dead or self.hung.is_set()
+
+    def folders(self) -> set[str]:
+        return {path.name for path in (self.root / "checkpoints").iterdir() if path.is_dir()}
+
+
+class Run:
+    """A run's record, its bucket, and its nodes.
+
+    Attributes:
+        fence: The fence of the lease.
+        durable: The steps that leaders have reported under their lease, and that a world may go on from.
+        world: The nodes that train together, the leader first.
+    """
+
+    def __init__(self, folder: Path, *, nodes: int) -> None:
+        self.stored = StoredObjects()
+        self.fence = 0
+        self.durable: set[int] = set()
+        self.world: list[Node] = []
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._asked: int | None = None
+        self._answered: set[str] = set()
+        self.order: Callable[[Sequence[Node]], Sequence[Node]] = lambda members: members
+        self.nodes: list[Node] = []
+        for _ in range(nodes):
+            self.join()
+
+    def join(self) -> Node:
+        """A new node, with an empty disk."""
+        name = f"i-{len(self.nodes) + 1}"
+        node = Node(self, name, self._folder / name)
+        self.nodes.append(node)
+        return node
+
+    def close(self) -> None:
+        """End all threads of the nodes."""
+        for node in self.nodes:
+            node.is_dead = True
+            node.copies.stop()
+
+    # What agents do between each other
+
+    def acknowledge(self, node: Node, step: int) -> None:
+        """The leader writes to the record, under its lease."""
+        with self._lock:
+            if node.fence == self.fence and not node.is_dead:
+                self.durable.add(step)
+
+    def ask(self, leader: Node, step: int, folder: str) -> None:
+        with self._lock:
+            replaced = leader.fence != self.fence
+        if replaced:  # the others have closed their connections
+            leader.copies.others_have_sent(step, one_is_gone=True)
+            return
+        with self._lock:
+            self._asked, self._answered = step, set()
+        for member in self.order(self.world[1:]):
+            with contextlib.suppress(ProcessDiedError):
+                if not member.is_dead:
+                    member.copies.send_own(folder)
+        self._settle()
+
+    def sent(self, member: Node, step: int) -> None:
+        with self._lock:
+            if step == self._asked:
+                self._answered.add(member.name)
+        self._settle()
+
+    def lost(self, node: Node) -> None:
+        if node in self.world[:1]:
+            self._leader_is_done()
+        elif node in self.world:
+            self._settle()
+
+    def _settle(self) -> None:
+        members = self.world[1:]
+        gone = [member for member in members if member.is_gone]
+        with self._lock:
+            step = self._asked
+            waits = any(member.name not in self._answered for member in members if member not in gone)
+        if step is not None and not waits:
+            self.world[0].copies.others_have_sent(step, one_is_gone=bool(gone))
+
+    # A world
+
+    def begin(self, world: Sequence[Node], *, retention: Retention | None = None) -> int | None:
+        """Let nodes train together, the first one as the leader. Return the step that they go on from.
+
+        Raises:
+            ProcessDiedError: If one of them dies.
+        """
+        with self._lock:
+            self.fence += 1
+            for node in self.nodes:
+                node.fence = self.fence if node is world[0] else 0
+            self.world, self._asked = list(world), None
+        leader = world[0]
+        step = leader.copies.newest_whole()
+        while True:
+            try:
+                for node in world:
+                    node.copies.bring(step, nodes=len(world), leads=node is leader)
+                break
+            except DamagedCheckpointError:
+                assert step is not None
+                step = leader.copies.newest_whole(before=step)
+        leader.copies.claim((1, self.fence), step=step)
+        for node in world:
+            node.copies.start()
+        self._restore(step)
+        if retention is not None:
+            leader.copies.keep(retention.document())
+        return step
+
+    def _restore(self, step: int | None) -> None:
+        """What the library does on each rank: rank 0 lists, all verify, rank 0 takes a token, all learn it."""
+        leader = self.world[0].library
+        found = next(iter(leader.steps()), None)
+        assert found == step, "rank 0 finds the step that the leader has named, and no other one"
+        for node in self.world:
+            assert node.folders() == ({leader.name(step)} if step is not None else set())
+            if step is not None:
+                node.library.take({step: leader.name(step)})
+                node.library.verify(step)
+                for number, file in enumerate(node.library.read_manifest(step).files):
+                    raw = (node.root / "checkpoints" / leader.name(step) / file.name).read_bytes()
+                    assert raw.startswith(f"{leader.name(step)} {number} ".encode()), "of one world, and of one step"
+        leader.begin((1, self.fence), step=step)
+        writers = leader.writer_notes.writers()
+        for node in self.world[1:]:
+            node.library.writer_notes.take(writers.newest)
+            node.library.writer_notes.learn(writers)
+
+    def save(self, step: int, *, size: int = 100) -> str:
+        """Save a checkpoint on the disks of the world. Return its folder."""
+        token = self.world[0].library.writer_notes.token
+        folder, files = folder_name(step, token), []
+        for number, node in enumerate(self.world):
+            path = node.root / "checkpoints" / folder
+            path.mkdir()
+            raw = f"{folder} {number} ".encode().ljust(size, b".")
+            (path / data_file_name(number)).write_bytes(raw)
+            files.append(DataFile(data_file_name(number), size, tuple(chunk_checksums(raw, CHUNK_BYTES))))
+        manifest = Manifest(
+            step=step,
+            epochs_completed=None,
+            created=1.0,
+            library="spotkeep",
+            streams=((), *((file,) for file in files)) if len(files) > 1 else ((files[0],),),
+            state={"dict": []},
+            ranks=tuple(RankShare({"dict": []}) for _ in files) if len(files) > 1 else (),
+        )
+        (self.world[0].root / "checkpoints" / folder / MANIFEST_NAME).write_bytes(manifest_bytes(manifest))
+        return folder
+
+    def offer(self, step: int) -> None:
+        """Rank 0 reports a saved checkpoint to the leader's agent."""
+        self.world[0].copies.offer(step)
+
+    def end(self, *, seconds: float = LONG_SECONDS, exit_code: int = 75) -> bool:
+        """End the world: all its nodes finish their copies. Return the leader's answer."""
+        leader, done = self.world[0], []
+        ends = time.monotonic() + seconds
+
+        def finish(node: Node) -> None:
+            with contextlib.suppress(ProcessDiedError):
+                whole = node.copies.finish(lambda: ends - time.monotonic(), exit_code=exit_code, goes_on=True)
+                if node is leader:
+                    done.append(whole)
+            if node is leader:
+                self._leader_is_done()
+
+        if leader.is_gone:
+            self._leader_is_done()
+        threads = {
+            node: threading.Thread(target=finish, args=(node,), daemon=True) for node in self.world if not node.is_gone
+        }
+        for thread in threads.values():
+            thread.start()
+        for node, thread in threads.items():
+            while thread.is_alive() and not node.is_gone:
+                thread.join(0.005)
+                assert time.monotonic() < ends + LONG_SECONDS, "an end is bounded"
+        return bool(done and done[0])
+
+    def _leader_is_done(self) -> None:
+        for member in self.world[1:]:
+            member.copies.leader_is_done()
+
+    def arrived(self, step: int) -> bool:
+        """Wait until a checkpoint is reported, or a node of the world is gone. Return True when it is reported."""
+        deadline = time.monotonic() + LONG_SECONDS
+        while step not in self.durable and not any(node.is_gone for node in self.world):
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        return step in self.durable
+
+    # What the bucket holds
+
+    def whole_in_s3(self) -> dict[str, bool]:
+        """The folders with a manifest, and whether all files that it names are there."""
+        found = {}
+        for key, (raw, _) in dict(self.stored.objects).items():
+            folder, _, name = key.removeprefix(PREFIX).rpartition("/")
+            if name == MANIFEST_NAME:
+                files = json.loads(raw)["manifest"]["files"]
+                found[folder] = all(f"{PREFIX}{folder}/{file['name']}" in self.stored.objects for file in files)
+        return found
+
+
+def make_quick(patch: pytest.MonkeyPatch) -> None:
+    """Let the copies use the clients in memory, and wait for milliseconds."""
+    patch.setattr(checkpoint_copies, "objects_of", lambda calls, bucket: S3Objects(bucket, client=calls))
+    for place, seconds in (
+        ("spotkeep.remote.remote_checkpoints._FIRST_LOOK_SECONDS", 0.001),
+        ("spotkeep.remote.remote_checkpoints._LONGEST_LOOK_SECONDS", 0.005),
+        ("spotkeep.remote.remote_checkpoints._FIRST_PAUSE_SECONDS", 0.001),
+        ("spotkeep.remote.background_upload._FIRST_PAUSE_SECONDS", 0.002),
+        ("spotkeep.remote.background_upload._POLL_SECONDS", 0.005),
+        ("spotkeep_agent.training.node_copies._LOOK_SECONDS", 0.005),
+    ):
+        patch.setattr(place, seconds)
