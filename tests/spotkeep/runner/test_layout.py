@@ -71,9 +71,10 @@ def test_every_file_that_cannot_be_read_is_named(layout):
     assert refusal.value.exit_code == 78
 
 
-def test_hosts_are_numbered_in_the_order_of_their_names(layout):
-    configure(layout, resourceconfig={"current_host": "algo-2", "hosts": ["algo-3", "algo-2", "algo-1"]})
-    assert read_configuration(layout).hosts == ("algo-1", "algo-2", "algo-3")
+def test_hosts_are_numbered_in_the_order_of_the_platform(layout):
+    """SageMaker sorts their names. An agent of EC2 instances puts the leader first."""
+    configure(layout, resourceconfig={"current_host": "10.0.0.2", "hosts": ["10.0.0.3", "10.0.0.2"]})
+    assert read_configuration(layout).hosts == ("10.0.0.3", "10.0.0.2")
 
 
 def test_a_host_that_is_none_of_the_jobs_hosts_is_a_mistake(layout):

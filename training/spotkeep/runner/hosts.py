@@ -11,7 +11,6 @@ A message is a line of JSON. The first host passes each ending on to all others.
 from __future__ import annotations
 
 import contextlib
-import json
 import selectors
 import socket
 import threading
@@ -25,6 +24,7 @@ from spotkeep.errors import HostMeetingError, JobError
 from spotkeep.notices.notice import EXIT_INTERRUPTED
 from spotkeep_fleet.training_spec import HOST_LOST
 
+from .json_lines import JsonLines
 from .supervision import start_thread
 
 DONE, INTERRUPTED, FAILED, ENDED, LOST = "done", "interrupted", "failed", "ended", "lost"
@@ -37,10 +37,7 @@ _BEAT_SECONDS = 5.0
 _LOOK_SECONDS = 0.2
 _SEND_SECONDS = 5.0
 _PAUSE_SECONDS = 0.5
-_MOST_BYTES = 16 * 1024
 _MOST_TEXT = 1024
-_PIECE = 4096
-_CLOSE_SECONDS, _MOST_PIECES = 1.0, 100
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ def verdict(own: HostEnding, others: Iterable[HostEnding]) -> HostEnding:
     return HostEnding(own.host, FAILED, own.code or 1, own.text)
 
 
-class _Peer:
+class _Peer(JsonLines):
     """The connection to another host.
 
     Attributes:
@@ -93,44 +90,8 @@ class _Peer:
     """
 
     def __init__(self, connection: socket.socket, *, host: str | None = None) -> None:
-        connection.settimeout(_SEND_SECONDS)
-        self.connection = connection
+        super().__init__(connection)
         self.host = host
-        self.heard_at = time.monotonic()
-        self._received = b""
-
-    def messages(self) -> list[Mapping[str, Any]]:
-        """Receive what has come.
-
-        Raises:
-            OSError, ValueError, RecursionError: The connection is over, or its other end sends something else.
-        """
-        piece = self.connection.recv(_PIECE)
-        if not piece:
-            raise ConnectionResetError("the other end has closed it")
-        self.heard_at = time.monotonic()
-        *lines, self._received = (self._received + piece).split(b"\n")
-        if len(self._received) > _MOST_BYTES:
-            raise ValueError("a line is too long")
-        found = [json.loads(line) for line in lines]
-        if not all(isinstance(each, dict) for each in found):
-            raise ValueError("a line is no JSON object")
-        return found
-
-    def close(self) -> None:
-        """Close the connection after its other end has read all. A reset would take unread messages away."""
-        with contextlib.suppress(OSError):
-            self.connection.shutdown(socket.SHUT_WR)
-            self.connection.settimeout(_CLOSE_SECONDS)
-            for _ in range(_MOST_PIECES):
-                if not self.connection.recv(_PIECE):
-                    break
-        self.connection.close()
-
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message. A connection that is over shows it when it is read."""
-        with contextlib.suppress(OSError):
-            self.connection.sendall(json.dumps(message).encode("ascii") + b"\n")
 
 
 class OtherHosts:

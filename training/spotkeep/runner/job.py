@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Callable
 
 from spotkeep import events
+from spotkeep.disk.writers import ATTEMPT_VARIABLE, LEASE_VARIABLE
 from spotkeep.errors import (
     CommandError,
     ConfigurationError,
@@ -67,6 +68,8 @@ _MAX_SPEC_BYTES = 2**20
 _KILLED_BY_SIGTERM = 143
 _EXIT_STUCK = 1
 _LARGEST_PORT = 65_535
+_NAMES_OF_A_WORLD = ("TRAINING_JOB_NAME", ATTEMPT_VARIABLE, LEASE_VARIABLE)
+"""The variables that only the hosts that train together have alike."""
 _RESTARTS_NAME = "stuck-restarts.json"
 """The number of starts after a hang, beside the checkpoints. It is there only between two machines of the job."""
 MOST_SECONDS_FOR_HOST_NAMES = 900.0
@@ -259,7 +262,7 @@ class _Job:
         """
         several = len(self.configuration.hosts) > 1
         exit_code = self._train_with_others() if several and self.spec.distributed is not None else self._train()
-        if several and exit_code == EXIT_INTERRUPTED:
+        if several and exit_code == EXIT_INTERRUPTED and NOTICE_FILE_VARIABLE not in os.environ:
             # The notice was to another host, or that host is gone. The platform is about to take this one too. What it
             # makes of a host that leaves before that is unknown.
             self.supervisor.hold_until_noticed(seconds=notice_seconds())
@@ -343,7 +346,7 @@ class _Job:
         with OtherHosts(
             hosts=configuration.hosts,
             current_host=own_host,
-            job=self.environment.get("TRAINING_JOB_NAME", ""),
+            job="/".join(self.environment.get(name, "") for name in _NAMES_OF_A_WORLD),
             address=self.environment["SM_MASTER_ADDR"],
             port=_port(self.environment) + 1,
             on_ending=end,

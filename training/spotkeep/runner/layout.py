@@ -119,7 +119,8 @@ class JobConfiguration:
         channels: The platform's description of each input channel, by name.
         resources: Hosts, instance type, network interface.
         checkpoint_directory: The directory of checkpoints, relocated.
-        hosts: The names of all hosts, sorted. A host's place among them is its number.
+        hosts: The names of all hosts, in the order of the platform. Amazon SageMaker sorts them. A host's place among
+            them is its number.
         current_host: The name of this host.
     """
 
@@ -143,7 +144,7 @@ def read_configuration(layout: JobLayout) -> JobConfiguration:
     resources = _read_object(layout.configuration / "resourceconfig.json", problems)
     checkpoints = _read_object(layout.configuration / "checkpointconfig.json", problems)
     current_host = str(resources.get("current_host") or "algo-1")
-    hosts = tuple(sorted(str(host) for host in resources.get("hosts") or [current_host]))
+    hosts = tuple(str(host) for host in resources.get("hosts") or [current_host])
     if current_host not in hosts:
         problems.append(
             f"{layout.configuration / 'resourceconfig.json'}: current_host {current_host} is not among hosts: "
