@@ -46,6 +46,14 @@ REBALANCE = ("/latest/meta-data/events/recommendations/rebalance", (200, '{"noti
 """Path and answer of the metadata service when EC2 recommends a rebalance."""
 
 
+CLOCK_AHEAD_VARIABLE = "CLOCK_AHEAD_SECONDS"
+_WITH_ANOTHER_CLOCK = f"""
+import os, runpy, time
+right, ahead = time.time, float(os.environ["{CLOCK_AHEAD_VARIABLE}"])
+time.time = lambda: right() + ahead
+runpy.run_module("spotkeep_agent", run_name="__main__", alter_sys=True)
+"""
+"""An agent whose wall clock is wrong. Its monotonic clock is right."""
 CREDENTIALS_OF_THE_RUN = {
     "AccessKeyId": "ASIAOFTHERUN",
     "SecretAccessKey": "S",
@@ -77,11 +85,18 @@ class Instance:
     def id(self) -> str:
         return self.ec2.id
 
+    @property
+    def address(self) -> str:
+        """Its private address, 127.0.0.2 for i-1. All addresses of 127.0.0.0/8 are this machine's."""
+        return f"127.0.0.{int(self.id.removeprefix('i-')) + 1}"
+
     def start_agent(self, **environment: str) -> None:
         server = _serve(lambda request: self._answer(request))
         self._metadata_server = server
         self.agent = subprocess.Popen(
-            [sys.executable, "-S", "-m", "spotkeep_agent", "agent"],
+            [sys.executable, "-S", "-c", _WITH_ANOTHER_CLOCK, "agent"]
+            if CLOCK_AHEAD_VARIABLE in environment
+            else [sys.executable, "-S", "-m", "spotkeep_agent", "agent"],
             env={
                 "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}",
                 "PYTHONPATH": str(SOURCES),
@@ -174,6 +189,7 @@ class Instance:
             "availabilityZone": self.ec2.zone,
             "region": "us-east-1",
             "instanceType": "g5.xlarge",
+            "privateIp": self.address,
             "pendingTime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.launched_at)),
         }
         credentials = {"AccessKeyId": "A", "SecretAccessKey": "S", "Token": "T", "Expiration": "2036-01-01T00:00:00Z"}

@@ -14,6 +14,8 @@ AgentError
 │   └── ImageRefusedError        no instance of this deployment can run the container image
 ├── SourceUnavailableError       the source or the data could not be brought here now
 ├── SecretUnavailableError       the value of a secret cannot be read now
+├── LeaseLostError               another instance has the run's lease by now, or the run has ended
+├── NodePortError                the port at which the other nodes of the run connect cannot be opened
 ├── OutputNotSentError           the model, or other output, has not reached S3
 ├── GpusUnusableError            the driver has not all of this instance's GPUs
 ├── ImageUnavailableError        this instance cannot have the container image now
@@ -98,6 +100,14 @@ class SecretUnavailableError(AgentError):
 
 class SourceUnavailableError(AgentError):
     """The source, or a channel's data, could not be brought here now. Another instance may do better."""
+
+
+class LeaseLostError(AgentError):
+    """Another instance has the lease by now, or the run has ended. This one may change nothing of the run any more."""
+
+
+class NodePortError(AgentError):
+    """The port of the leader cannot be opened, where the other nodes of the run connect. Another instance may do better."""
 
 
 class OutputNotSentError(AgentError):

@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from typing import Callable
 
+from spotkeep_agent.errors import LeaseLostError
 from spotkeep_agent.volume.actions import Done, Refused, Unavailable
 from spotkeep_fleet.instance_job import InstanceJob
 from spotkeep_fleet.record import LEASE_SECONDS, FleetRecord, Lease
@@ -17,13 +18,6 @@ from spotkeep_fleet.record import LEASE_SECONDS, FleetRecord, Lease
 from . import actions as do
 from .executor import Executor
 from .protocol import Leaving, Situation, absorb, decide, leave
-
-
-class LeaseLostError(Exception):
-    """Another instance has the lease by now, or the run has ended.
-
-    This instance may change nothing of the run any more.
-    """
 
 
 class VolumeController:
@@ -67,6 +61,26 @@ class VolumeController:
         assert self.situation.record is not None  # noqa: S101 - asked for after it was read
         return self.situation.record
 
+    @property
+    def found_job(self) -> InstanceJob | None:
+        """The job of the run's instances. None before it is read."""
+        return self.situation.job
+
+    @property
+    def found_record(self) -> FleetRecord | None:
+        """The record as last seen. None when it is to be read again."""
+        return self.situation.record
+
+    @property
+    def holds_lease(self) -> bool:
+        """True when the record, as last seen, gives the lease to this agent."""
+        return self.situation.holds_lease
+
+    @property
+    def fence(self) -> int:
+        """The fencing token of the lease. 0 without one."""
+        return self.situation.fence or 0
+
     def step(self) -> do.Action:
         """Take one action. Return it."""
         with self._lock:
@@ -84,12 +98,23 @@ class VolumeController:
                 self.situation = absorb(self.situation, action, Done())
         return action
 
+    def find_job(self, *, should_leave: Callable[[], str | None]) -> Leaving | None:
+        """Read the job of the run's instances. Return None once it is known, else the reason to leave.
+
+        Args:
+            should_leave: Asked before each action: why to break off, None to go on.
+        """
+        return self._until(lambda _: self.situation.job is not None, should_leave)
+
     def bring(self, *, should_leave: Callable[[], str | None]) -> Leaving | None:
         """Bring the volume here. Return None when it is mounted and ready, else the reason to leave.
 
         Args:
             should_leave: Asked before each action: why to break off, None to go on.
         """
+        return self._until(lambda action: isinstance(action, do.Ready), should_leave)
+
+    def _until(self, is_done: Callable[[do.Action], bool], should_leave: Callable[[], str | None]) -> Leaving | None:
         while True:
             why = should_leave()
             if why is not None:
@@ -97,7 +122,7 @@ class VolumeController:
             if self.situation.leaving is not None:
                 return self.situation.leaving
             action = self.step()
-            if isinstance(action, do.Ready):
+            if is_done(action):
                 return None
             if isinstance(action, do.Leave):
                 return Leaving(action.why, action.failed)

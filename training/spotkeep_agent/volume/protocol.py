@@ -213,9 +213,9 @@ def decide(s: Situation, *, now: float) -> Action:
     # run that is over is left before its lease is taken.
     if s.fence is not None and not s.holds_lease:
         return GiveUp("another instance has taken the lease", failed=False)
-    over = _over(record)
-    if over is not None:
-        return GiveUp(over, failed=False)
+    ended = over(record)
+    if ended is not None:
+        return GiveUp(ended, failed=False)
     if not s.holds_lease:
         return _take_lease(s, record, s.here, now)
     lease = record.lease
@@ -234,7 +234,8 @@ def decide(s: Situation, *, now: float) -> Action:
     return _write(s, _begun(record, zone=s.zone, source=SNAPSHOT if given else BLANK, source_id=given), "begin", now)
 
 
-def _over(record: FleetRecord) -> str | None:
+def over(record: FleetRecord) -> str | None:
+    """Return why no instance has anything to train. None where one has."""
     if record.ended:
         return "the run has ended"
     if record.training.over:
@@ -304,12 +305,12 @@ def _leave(s: Situation, leaving: Leaving) -> Action:
         return action
     # With a stuck mount the volume is still in use: the lease runs out, and the instance's end frees the volume.
     if s.holds_lease and not s.mount_stuck:
-        record = _set_back(s.record, leaving.why) if leaving.failed else s.record
+        record = set_back(s.record, leaving.why) if leaving.failed else s.record
         return WriteRecord(replace(record, lease=None), "give the lease back")
     return Leave(leaving.why, leaving.failed)
 
 
-def _set_back(record: FleetRecord, why: str) -> FleetRecord:
+def set_back(record: FleetRecord, why: str) -> FleetRecord:
     """Record that an instance could not train. A fleet replaces its instances for ever, so the record counts."""
     setbacks, training = record.setbacks + 1, record.training
     if setbacks >= MOST_SETBACKS and not training.over:

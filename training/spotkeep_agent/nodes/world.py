@@ -1,0 +1,80 @@
+"""A world, the reasons to end it, and the times of a run's nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spotkeep_fleet.record import NODES_LEASE_SECONDS
+
+from .connections import SILENT_SECONDS
+from .decisions import REJOIN_SECONDS, SETTLE_SECONDS
+
+_LOOK_SECONDS = 5.0
+_SHORTEST_SILENCE_SECONDS, _SHORTEST_LEASE_SECONDS, _SHORTEST_LOOK_SECONDS = 5.0, 6.0, 0.5
+
+
+@dataclass(frozen=True)
+class World:
+    """The nodes that train together.
+
+    Attributes:
+        fence: The fencing token of the lease of this world.
+        hosts: The addresses of the nodes, in the order of their ranks. The first one is the leader.
+        place: The place of this node among them, from 0.
+        step: The step of the checkpoint that they go on from. None to begin.
+    """
+
+    fence: int
+    hosts: tuple[str, ...]
+    place: int
+    step: int | None
+
+
+@dataclass(frozen=True)
+class Ending:
+    """A reason to end the training of this node.
+
+    Attributes:
+        why: The reason, for people.
+        saves: True where all nodes save together before. False where a node is lost, for which the others would wait.
+    """
+
+    why: str
+    saves: bool = False
+
+
+@dataclass(frozen=True)
+class NodesTimes:
+    """The times of a run's nodes, in seconds.
+
+    Attributes:
+        lease: The time for which the lease of a living node stays unchanged at most.
+        silent: A node from which nothing comes for longer is gone.
+        settle: The time without an arrival before a first world, or one with more nodes.
+        rejoin: The longest wait for nodes of the world before that have no connection.
+        look: The time between two looks for a leader.
+    """
+
+    lease: float = NODES_LEASE_SECONDS
+    silent: float = SILENT_SECONDS
+    settle: float = SETTLE_SECONDS
+    rejoin: float = REJOIN_SECONDS
+    look: float = _LOOK_SECONDS
+
+    @classmethod
+    def scaled(cls, factor: float) -> NodesTimes:
+        """Return the times where two minutes pass in seconds. A busy machine is silent for some seconds, too.
+
+        Args:
+            factor: The factor by which time passes faster than on AWS.
+        """
+        whole = cls()
+        if factor == 1.0:
+            return whole
+        return cls(
+            lease=max(whole.lease / factor, _SHORTEST_LEASE_SECONDS),
+            silent=max(whole.silent / factor, _SHORTEST_SILENCE_SECONDS),
+            settle=whole.settle / factor,
+            rejoin=max(whole.rejoin / factor, _SHORTEST_SILENCE_SECONDS),
+            look=max(whole.look / factor, _SHORTEST_LOOK_SECONDS),
+        )
