@@ -56,7 +56,9 @@ from .errors import (
     GpusUnusableError,
     ImageUnavailableError,
     InputError,
+    LeaseLostError,
     MetadataOpenError,
+    NodePortError,
     OutputNotSentError,
     SecretRefusedError,
     SecretUnavailableError,
@@ -65,10 +67,18 @@ from .errors import (
 )
 from .gpus import count_nvidia_gpus, require_driver
 from .identity import InstanceIdentity, read_identity
+from .nodes.connections import NodeNames
+from .nodes.controller import NodesController
+from .nodes.decisions import DONE, NodeEnd
+from .nodes.decisions import FAILED as NODE_FAILED
+from .nodes.decisions import INTERRUPTED as NODE_INTERRUPTED
+from .nodes.lease import NodesLease
+from .nodes.world import Ending, NodesTimes, World
 from .notices import NoticeBoard, divide
 from .settings import AgentSettings
 from .training.checkpoint_copies import CheckpointCopies
 from .training.metadata_door import close_metadata
+from .training.node_copies import NodeCopies
 from .training.process import (
     MOST_STEPS,
     RUNNER_WORDS,
@@ -78,6 +88,7 @@ from .training.process import (
     training_environment,
 )
 from .training.script_files import SCAN_SECONDS
+from .training.sending import send_output
 from .training.supplies import (
     Supplies,
     clear_failure,
@@ -89,7 +100,7 @@ from .training.supplies import (
 )
 from .training.user import current_user, find_user
 from .volume import actions as do
-from .volume.controller import LeaseLostError, VolumeController
+from .volume.controller import VolumeController
 from .volume.executor import Executor
 from .volume.machine import KEPT_NAME, BlockDeviceMachine, DeviceLinks, DirectoryMachine, VolumeMachine, divide_volume
 from .volume.protocol import Leaving
@@ -102,12 +113,11 @@ _ASKING_ATTEMPTS = 2
 _POLL_SECONDS = 0.5
 _RESTART_PAUSE_SECONDS = 5.0
 _LAST_COPY_SECONDS = 900.0
-_SEND_SECONDS = 3600.0
-"""Seconds for which the agent retries to send the model, as S3 may be out of reach or throttle at a run's end."""
-_FIRST_SEND_PAUSE_SECONDS, _LONGEST_SEND_PAUSE_SECONDS = 5.0, 60.0
 _UNCONFIRMED_SECONDS = 3600.0
 _FREE_SECONDS = 3600.0
 _END_SECONDS = 5.0
+_LOST_SECONDS = 5.0
+"""Seconds for the runner of a world that has lost a node, which may end the ranks by itself."""
 _NOTICE_NAME = "notice.json"
 _LATE_SECONDS = 60.0  # EC2 names an approximate time; who is still there then goes by itself, for nothing may bill on
 
@@ -141,14 +151,16 @@ class Agent:
         self._phases: dict[str, float] = {}
         self._report_changes: dict[str, Any] = {}
         self._save_problem: str | None = None
-        self._stepped = False
+        self._stepped = self._world_ended = False
         self._on_volume_only = False
         self._copies: CheckpointCopies | None = None
+        self._nodes: NodesController | None = None
         self._container: Container | None = None
         self._secret_values: Mapping[str, str] = {}
         self._gpus = count_nvidia_gpus(settings.pci_devices)
         self._perform: Perform = perform_here
         self._log: LogStream | None = None
+        self._log_name = ""
 
     def run(self) -> int:
         """Run the instance to its end. Return 0 when the agent left, 3 when it left and something is wrong."""
@@ -179,9 +191,18 @@ class Agent:
             self._perform = UserProcess(uid=self._user.uid, gid=self._user.gid).perform
         self._kept = self._settings.mount_point / KEPT_NAME
         self._files = UserFiles(self._settings.mount_point, perform=self._perform)
-        self._controller = self._new_controller(identity)
+        self._records = FleetRecords(self._calls, table=self._settings.run_table, run=identity.run)
+        self._volumes = RunVolumes(
+            self._calls, deployment=identity.deployment, run=identity.run, instance=identity.instance
+        )
+        volume = self._new_controller(identity)
+        self._controller: VolumeController | NodesController = volume
         self._phase("identity")
-        leaving = self._controller.bring(should_leave=self._board.why)
+        leaving = volume.find_job(should_leave=self._board.why)
+        if leaving is None and volume.job.nodes is not None:
+            self._controller = self._nodes = self._new_nodes(identity, volume.job)
+        if leaving is None:
+            leaving = self._controller.bring(should_leave=self._board.why)
         self._phase("volume")
         if leaving is None:
             leaving = self._work()
@@ -214,10 +235,8 @@ class Agent:
             machine = BlockDeviceMachine(mount_point=settings.mount_point, devices=devices)
         self._machine = machine
         executor = Executor(
-            records=FleetRecords(self._calls, table=settings.run_table, run=identity.run),
-            volumes=RunVolumes(
-                self._calls, deployment=identity.deployment, run=identity.run, instance=identity.instance
-            ),
+            records=self._records,
+            volumes=self._volumes,
             machine=machine,
             has_second_tier=self._has_second_tier,
         )
@@ -229,13 +248,45 @@ class Agent:
             pause=self._pause,
         )
 
+    def _new_nodes(self, identity: InstanceIdentity, job: InstanceJob) -> NodesController:
+        times = NodesTimes.scaled(self._settings.time_scale)
+        names = NodeNames(
+            run=identity.run,
+            attempt=job.attempt,
+            launch=job.launch or "",
+            instance=identity.instance,
+            address=identity.address,
+        )
+
+        def new_copies(ask: Callable[[int, str], None], on_sent: Callable[[int], None]) -> NodeCopies:
+            assert job.checkpoint_uri is not None  # noqa: S101 - a job with nodes has one
+            copies = NodeCopies(job.checkpoint_uri, self._files, ask=ask, on_sent=on_sent, **self._copies_settings())
+            self._copies = copies
+            return copies
+
+        return NodesController(
+            names,
+            instance_type=identity.instance_type,
+            job=job,
+            lease=NodesLease(names, records=self._records, ec2=self._volumes, lease_seconds=times.lease),
+            new_copies=new_copies,
+            files=self._files,
+            tell=self._event,
+            pause=self._pause,
+            times=times,
+        )
+
     def _pause(self, seconds: float) -> None:
         self._board.seen.wait(seconds)
 
-    def _open_outside(self) -> None:
-        """Connect log and events, once the job says where they are."""
-        job, identity = self._controller.situation.job, self._identity
-        if job is None or self._log is not None:
+    def _open_outside(self, log_name: str = "algo-1") -> None:
+        """Connect log and events, once the job says where they are.
+
+        Args:
+            log_name: The name of this instance in the logs of the run.
+        """
+        job, identity = self._controller.found_job, self._identity
+        if job is None or self._log_name == log_name:
             return
         about = {
             "run": identity.run,
@@ -245,7 +296,10 @@ class Agent:
             "instance_type": identity.instance_type,
         }
         self._bus = EventBus(self._calls, bus=job.event_bus, about=about)
-        self._log = LogStream(self._calls, group=job.log_group, stream=f"{identity.run}-{job.attempt}/algo-1-ec2")
+        if self._log is not None:
+            self._log.close()
+        stream = f"{identity.run}-{job.attempt}/{log_name}-ec2"
+        self._log, self._log_name = LogStream(self._calls, group=job.log_group, stream=stream), log_name
 
     def _has_second_tier(self) -> bool:
         copies = self._new_copies(self._controller.job)
@@ -253,18 +307,19 @@ class Agent:
 
     def _new_copies(self, job: InstanceJob) -> CheckpointCopies | None:
         if self._copies is None and job.checkpoint_uri is not None:
-            self._copies = CheckpointCopies(
-                job.checkpoint_uri,
-                self._files,
-                kept=self._kept,
-                calls=self._copying,
-                fetching=self._fetching,
-                break_off=self._copy_connections.break_off,
-                cancelled=self._board.seen,
-                on_uploaded=self._on_uploaded,
-                scan_seconds=SCAN_SECONDS / self._settings.time_scale,
-            )
+            self._copies = CheckpointCopies(job.checkpoint_uri, self._files, **self._copies_settings())
         return self._copies
+
+    def _copies_settings(self) -> dict[str, Any]:
+        return {
+            "kept": self._kept,
+            "calls": self._copying,
+            "fetching": self._fetching,
+            "break_off": self._copy_connections.break_off,
+            "cancelled": self._board.seen,
+            "on_uploaded": self._on_uploaded,
+            "scan_seconds": SCAN_SECONDS / self._settings.time_scale,
+        }
 
     # The work
 
@@ -278,7 +333,7 @@ class Agent:
 
     def _work(self) -> Leaving:
         """Train to the end, or until something ends it. The volume is mounted and the lease ours."""
-        self._open_outside()
+        self._open_outside("algo-1" if self._nodes is None else self._identity.instance)
         job = self._controller.job
         self._board.follow_rebalance(job.rebalance)
         try:
@@ -300,7 +355,7 @@ class Agent:
             why = self._board.why()
             if why is not None:
                 return Leaving(why)
-            what = "the volume cannot be written: " if isinstance(error, OSError) else ""
+            what = f"{self._disk} cannot be written: " if isinstance(error, OSError) else ""
             if is_for_good(error) and not getattr(error, "missing", False):
                 return self._conclude(INPUT_ERROR, failure=f"{what}{with_hint(error)}")
             return Leaving(f"{what}{error}", failed=True)
@@ -314,13 +369,18 @@ class Agent:
         while True:
             if self._board.notice is not None:
                 return Leaving(self._board.why() or "")
+            if self._nodes is not None:
+                world = self._join_world(self._nodes)
+                if isinstance(world, Leaving):
+                    return world
+                restored = world.step
             try:
                 for stale in (notice_file, left_file(notice_file), save_advice_file(notice_file)):
                     self._notices.remove(stale.name)
                 clear_failure(self._files)
             except OSError as error:
                 return Leaving(f"what an earlier training left cannot be removed: {error}", failed=True)
-            self._stepped = False
+            self._stepped = self._world_ended = False
             try:
                 self._secret_values = read_secret_values(self._fetching, job.training)
             except SecretRefusedError as error:
@@ -331,7 +391,7 @@ class Agent:
             try:
                 put_spec(self._files, job.training)
             except OSError as error:
-                return Leaving(f"the volume cannot be written: {with_hint(error)}", failed=True)
+                return Leaving(f"{self._disk} cannot be written: {with_hint(error)}", failed=True)
             try:
                 process = self._start(job)
             except OSError as error:
@@ -348,7 +408,6 @@ class Agent:
             leaving = self._after_exit(process)
             if leaving is not None:
                 return leaving
-            self._board.seen.wait(_RESTART_PAUSE_SECONDS)
 
     def _bring_image(self, job: InstanceJob) -> None:
         if job.image is None:
@@ -388,7 +447,7 @@ class Agent:
             base=base,
             notice_file=notice_file,
             user=user,
-            lease=self._controller.situation.fence or 0,
+            lease=self._controller.fence,
             secret_values=self._secret_values,
         )
         command = runner_command()
@@ -407,6 +466,8 @@ class Agent:
 
     def _bring_supplies(self, job: InstanceJob) -> int | None:
         Supplies(self._fetching, files=self._files, kept=self._kept, cancelled=self._board.seen).bring(job)
+        if self._nodes is not None:
+            return None
         copies = self._new_copies(job)
         if copies is None:
             return None
@@ -415,6 +476,20 @@ class Agent:
         if restored is not None:
             self._event("downloaded", step=restored)
         return restored
+
+    def _join_world(self, nodes: NodesController) -> World | Leaving:
+        """Wait for the next world of this node. Return it with its checkpoint here, or the reason to leave."""
+        try:
+            world = nodes.begin(should_leave=self._board.why)
+        except InputError as error:
+            return self._conclude(INPUT_ERROR, failure=str(error))
+        except (CheckpointError, NodePortError, OSError) as error:
+            why = self._board.why()
+            return Leaving(str(error), failed=True) if why is None else Leaving(why)
+        if isinstance(world, World):
+            self._open_outside(f"algo-{world.place + 1}")
+            self._phase("world")
+        return world
 
     def _watch(self, process: TrainingProcess) -> Leaving | None:
         """Wait for the end of a training. Return the reason to leave, or None when the process ended by itself."""
@@ -426,12 +501,18 @@ class Agent:
                 self._advise_to_save()
             if self._board.notice is not None:
                 return self._end_in_time(process, self._board.notice)
+            ending = None if self._nodes is None else self._nodes.attend(has_stepped=self._stepped)
+            if ending is not None:
+                self._end_with_world(process, ending)
+                return None
             if time.monotonic() - beaten_at >= self._heartbeat_seconds():
                 beaten_at = time.monotonic()
                 try:
                     self._report(state=TRAINING)
                     confirmed_at = time.monotonic()
                 except LeaseLostError as lost:
+                    if self._nodes is not None:
+                        continue  # This node ends the world, and looks for the new leader.
                     return self._end_in_time(process, self._own_notice(str(lost)))
                 except ConnectionError as error:
                     # No instance takes the volume while it is attached here: training on is safe.
@@ -442,7 +523,7 @@ class Agent:
                     self._close_metadata()
                 except MetadataOpenError as error:
                     return self._end_in_time(process, self._own_notice(str(error)))
-                seen = self._controller.situation.record
+                seen = self._controller.found_record
                 if seen is not None and (seen.stop_requested or seen.ended):
                     return self._end_in_time(process, self._own_notice("the run is asked to stop"))
             if not self._controller.tend():
@@ -477,7 +558,11 @@ class Agent:
         if self._container is not None:
             self._container.remove()
         process.kill()
-        if not self._user.is_us:
+        if self._user.is_us:
+            if self._nodes is not None:
+                # torchrun gives each rank a session of its own.
+                self._nodes.end_processes()
+        else:
             try:
                 self._perform("end_processes", _END_SECONDS, seconds=2 * _END_SECONDS)
             except OSError as error:
@@ -492,7 +577,20 @@ class Agent:
 
     def _end_in_time(self, process: TrainingProcess, notice: Notice) -> Leaving:
         """Have the training save and leave, copy its newest checkpoint, within the time that a notice leaves."""
-        began = time.monotonic()
+        copy_ends = time.monotonic() + divide(notice.seconds_left).copy
+        exit_code = self._ask_to_end(process, notice)
+        self._event("instance-leaving", reason=notice.source, exit_code=exit_code)
+        if self._nodes is not None:
+            left = self._after_world(self._nodes, process, lambda: copy_ends - time.monotonic(), is_ended=True)
+            return left or Leaving(self._board.why() or notice.source)
+        if exit_code == 0:
+            # It is done: the runner says 75 of a script that only left with 0.
+            return self._after_exit(process) or Leaving(notice.source)
+        self._finish(lambda: copy_ends - time.monotonic(), exit_code=exit_code, goes_on=True)
+        return Leaving(self._board.why() or notice.source)
+
+    def _ask_to_end(self, process: TrainingProcess, notice: Notice) -> int | None:
+        """Have the training save and leave in the first part of a notice's time. Return its exit code."""
         box = divide(notice.seconds_left)
         self._say(f"{notice.source}: {notice.seconds_left:.0f} s left, {box.save:.0f} s of them to save")
         said = notice_bytes(Notice(source=notice.source, deadline=time.time() + box.save))
@@ -503,45 +601,81 @@ class Agent:
         process.ask_to_end()
         exit_code = process.wait(box.save)
         self._end_training(process)
-        self._event("instance-leaving", reason=notice.source, exit_code=exit_code)
-        if exit_code == 0:
-            # It is done: the runner says 75 of a script that only left with 0.
-            return self._after_exit(process) or Leaving(notice.source)
-        if self._copies is not None:
-            copy_ends = began + box.copy
-            self._copies.finish(lambda: copy_ends - time.monotonic(), exit_code=exit_code, goes_on=True)
-        return Leaving(self._board.why() or notice.source)
+        return exit_code
+
+    def _end_with_world(self, process: TrainingProcess, ending: Ending) -> None:
+        """End the training of this node, because its world ends."""
+        self._say(f"the world ends: {ending.why}")
+        if ending.saves:
+            self._ask_to_end(process, self._own_notice(ending.why))
+        else:
+            # A notice would have the ranks save, which wait for a rank that is gone.
+            process.wait(_LOST_SECONDS)
+            self._end_training(process)
+        self._world_ended = True
 
     def _after_exit(self, process: TrainingProcess) -> Leaving | None:
         """Decide after the training's exit.
 
         Return the reason to leave, or None to start the script again.
         """
+        if self._nodes is not None:
+            return self._after_world(self._nodes, process, self._until(_LAST_COPY_SECONDS), is_ended=self._world_ended)
         exit_code = process.exit_code or 0
         if exit_code == EXIT_INTERRUPTED and (self._board.notice is not None or self._board.confirm()):
             # The library asks the metadata service, too, and may hear of an interruption first.
             return Leaving(self._board.why() or "the training left after a notice that cannot be confirmed")
         if exit_code == 0:
-            if self._copies is not None:
-                self._finish_copies(self._copies, exit_code=0)
-            try:
-                model = self._send(Supplies.send_model, what="the model")
-                self._send(Supplies.send_output, what="the output")
-            except OutputNotSentError as error:
-                why = self._board.why()
-                if why is not None:
-                    return Leaving(why)  # The next instance ends the training once more, and sends its files.
-                return self._conclude(INPUT_ERROR, exit_code=0, failure=str(error))
-            return self._conclude(FINISHED, exit_code=0, failure=None, output_uri=model)
-        job = self._controller.job
-        failure = read_failure(self._files) or process.failure(job, secret_values=self._secret_values)
-        if failure.startswith(NOT_STARTED) or process.never_entered(job):  # Another instance would find the same.
+            return self._after_done()
+        return self._after_failure(exit_code, self._failure(process), never_entered=process.never_entered(self._job))
+
+    def _after_world(
+        self, nodes: NodesController, process: TrainingProcess, seconds_left: Callable[[], float], *, is_ended: bool
+    ) -> Leaving | None:
+        """Decide after the exit of this node's training, with the ends on the other nodes.
+
+        Return the reason to leave, or None to wait for the next world.
+        """
+        exit_code = process.exit_code or 0
+        own = NodeEnd(DONE if exit_code == 0 else NODE_INTERRUPTED, exit_code)
+        if not is_ended and exit_code not in (0, EXIT_INTERRUPTED):
+            own = NodeEnd(NODE_FAILED, exit_code, self._failure(process))
+            if not nodes.holds_lease and (own.failure.startswith(NOT_STARTED) or process.never_entered(self._job)):
+                return self._conclude(INPUT_ERROR, exit_code=exit_code, failure=own.failure)
+        found = nodes.ended(own, seconds_left=seconds_left)
+        leaving = None
+        if nodes.holds_lease and found.kind == DONE:
+            return self._after_done()
+        if nodes.holds_lease and found.kind == NODE_FAILED:
+            entered = own.kind != NODE_FAILED or not process.never_entered(self._job)
+            leaving = self._after_failure(found.exit_code, found.failure, never_entered=not entered)
+        if leaving is None:
+            self._finish(seconds_left, exit_code=exit_code, goes_on=True)
+            self._record_progress()
+        return leaving if self._board.notice is None else Leaving(self._board.why() or "")
+
+    def _after_done(self) -> Leaving:
+        """Send the model of a training that is done, and conclude."""
+        self._finish_copies(exit_code=0)
+        try:
+            model = self._send(Supplies.send_model, what="the model")
+            self._send(Supplies.send_output, what="the output")
+        except OutputNotSentError as error:
+            why = self._board.why()
+            if why is not None:
+                return Leaving(why)  # The next instance ends the training once more, and sends its files.
+            return self._conclude(INPUT_ERROR, exit_code=0, failure=str(error))
+        return self._conclude(FINISHED, exit_code=0, failure=None, output_uri=model)
+
+    def _after_failure(self, exit_code: int, failure: str, *, never_entered: bool) -> Leaving | None:
+        """Count a failure of the training. Return the reason to leave, or None to start the script again."""
+        job = self._job
+        if failure.startswith(NOT_STARTED) or never_entered:  # Another instance would find the same.
             return self._conclude(INPUT_ERROR, exit_code=exit_code, failure=failure)
         failures = self._controller.record.training.script_failures + 1
         self._say(f"the training ended with exit code {exit_code}, failure {failures} of {job.max_script_retries + 1}")
         if failures > job.max_script_retries:
-            if self._copies is not None:
-                self._finish_copies(self._copies, exit_code=exit_code)
+            self._finish_copies(exit_code=exit_code)
             try:
                 self._send(Supplies.send_output, what="the output")
             except OutputNotSentError as error:
@@ -551,11 +685,29 @@ class Agent:
         try:
             self._report(exit_code=exit_code, failure=failure, script_failures=failures)
         except (LeaseLostError, ConnectionError) as error:
-            return Leaving(str(error))
+            return Leaving(str(error)) if self._nodes is None else None
+        self._board.seen.wait(_RESTART_PAUSE_SECONDS)
         return None
 
-    def _finish_copies(self, copies: CheckpointCopies, *, exit_code: int) -> None:
-        if not copies.finish(self._until(_LAST_COPY_SECONDS), exit_code=exit_code, goes_on=False):
+    @property
+    def _disk(self) -> str:
+        return "the volume" if self._nodes is None else "the root disk"
+
+    @property
+    def _job(self) -> InstanceJob:
+        return self._controller.job
+
+    def _failure(self, process: TrainingProcess) -> str:
+        return read_failure(self._files) or process.failure(self._job, secret_values=self._secret_values)
+
+    def _finish(self, seconds_left: Callable[[], float], *, exit_code: int | None, goes_on: bool) -> bool:
+        """Wait for the copies of checkpoints up to a limit. Return True when all have arrived."""
+        if self._nodes is not None:
+            return self._nodes.finish_copies(seconds_left, exit_code=exit_code, goes_on=goes_on)
+        return self._copies is None or self._copies.finish(seconds_left, exit_code=exit_code, goes_on=goes_on)
+
+    def _finish_copies(self, *, exit_code: int) -> None:
+        if not self._finish(self._until(_LAST_COPY_SECONDS), exit_code=exit_code, goes_on=False):
             self._miss_in_s3("a checkpoint, or a file beside them", "it has not arrived in time")
 
     def _until(self, seconds: float) -> Callable[[], float]:
@@ -569,41 +721,31 @@ class Agent:
         return left
 
     def _send(self, send: Callable[[Supplies, str], str | None], *, what: str) -> str | None:
-        """Send the training's files, again and again for as long as S3 may take to be well again.
+        """Send the training's files. Return their address, or None with nothing to send.
 
         Raises:
-            OutputNotSentError: If S3 refuses, the time is over, or EC2 takes this instance.
+            OutputNotSentError: If they cannot be sent.
         """
-        uri = self._controller.job.output_uri
+        uri = self._job.output_uri
         if uri is None:
             return None
-        ends = time.monotonic() + _SEND_SECONDS / self._settings.time_scale
-        pause = _FIRST_SEND_PAUSE_SECONDS
-        while True:
-            sent, problem = self._try_to_send(send, uri)
-            if problem is None:
-                if sent is not None:
-                    self._event("output-sent", uri=sent)
-                return sent
-            _logger.warning("%s could not be sent: %s", what, problem)
-            if is_for_good(problem) or time.monotonic() >= ends or not self._may_go_on_sending():
-                self._event("not-in-s3", what=what, problem=str(problem))
-                raise OutputNotSentError(
-                    f"{what} could not be sent to {uri}: {with_hint(problem).rstrip('.')}. It is on the volume, and "
-                    "the run has not finished without it: put that right, then `spotkeep resume`"
-                ) from problem
-            self._pause(pause / self._settings.time_scale)
-            pause = min(2 * pause, _LONGEST_SEND_PAUSE_SECONDS)
-
-    def _try_to_send(
-        self, send: Callable[[Supplies, str], str | None], uri: str
-    ) -> tuple[str | None, CheckpointError | OSError | None]:
-        """Send once. Return the address, or None with nothing to send, and the error."""
         supplies = Supplies(self._calls, files=self._files, kept=self._kept, cancelled=threading.Event())
         try:
-            return send(supplies, uri), None
-        except (CheckpointError, OSError) as error:
-            return None, error
+            sent = send_output(
+                lambda: send(supplies, uri),
+                what=what,
+                uri=uri,
+                remains="It is on the volume" if self._nodes is None else "It goes with this instance",
+                may_go_on=self._may_go_on_sending,
+                pause=self._pause,
+                time_scale=self._settings.time_scale,
+            )
+        except OutputNotSentError as error:
+            self._event("not-in-s3", what=what, problem=str(error.__cause__))
+            raise
+        if sent is not None:
+            self._event("output-sent", uri=sent)
+        return sent
 
     def _may_go_on_sending(self) -> bool:
         """Renew the lease. Return True when this instance stays, and the run is still its own."""
@@ -626,6 +768,9 @@ class Agent:
 
     def _conclude(self, state: str, *, failure: str | None, **changes: Any) -> Leaving:
         changes["failure"] = None if failure is None else failure[:LONGEST_FAILURE]
+        if self._nodes is not None and not self._nodes.leads(should_leave=self._board.why):
+            self._nodes.refuse(changes["failure"] or "")
+            return Leaving(self._board.why() or f"the training has {FAILED}")
         for attempt in range(10):
             try:
                 self._report(state=state, **changes)
@@ -644,6 +789,8 @@ class Agent:
 
     def _report(self, **changes: Any) -> None:
         """Write the training's reports to the record, which renews the lease."""
+        if self._nodes is not None and not self._nodes.holds_lease:
+            return  # The leader reports.
         reported = {**self._report_changes, **changes, "heartbeat_at": time.time()}
         trains = "state" in changes
 
@@ -657,6 +804,12 @@ class Agent:
             return replace(record, training=training, setbacks=0, problem=self._save_problem, kept=kept)
 
         self._controller.write(change)
+
+    def _record_progress(self, **changes: Any) -> None:
+        try:
+            self._report(**changes)
+        except (LeaseLostError, ConnectionError) as error:
+            _logger.warning("how far it came is not recorded: %s", error)
 
     def _record_start(self) -> None:
         """Record the start before its event, since receivers of the event read the record."""
@@ -717,13 +870,14 @@ class Agent:
         self._event("uploaded", step=step)
 
     def _event(self, name: str, **fields: Any) -> None:
-        job = self._controller.situation.job
+        job = self._controller.found_job
         launch = None if job is None else job.launch
         self._on_line(event_line(name, time_seconds=time.time(), fields=fields, launch=launch).rstrip("\n"))
 
     def _put(self, event: str, **fields: Any) -> None:
         self._event(f"instance-{event}", instance=self._identity.instance, zone=self._identity.zone, **fields)
-        self._bus.put(event, **fields)
+        if self._nodes is None or self._nodes.holds_lease or event == "left":
+            self._bus.put(event, **fields)
 
     def _phase(self, name: str) -> None:
         now = time.monotonic()
@@ -744,19 +898,23 @@ class Agent:
         if notice is not None and not self._board.from_ec2:
             self._board.confirm()
         interrupted = self._board.from_ec2 and not self._over()
-        if self._controller.situation.holds_lease:
+        if self._controller.holds_lease:
             training = self._controller.record.training
             noticed = (*training.noticed, Departure(self._identity.instance, time.time()))[-MOST_NOTICED:]
             changes = {"interruptions": training.interruptions + 1, "noticed": noticed} if interrupted else {}
-            try:
-                self._report(**changes)
-            except (LeaseLostError, ConnectionError) as error:
-                _logger.warning("how far it came is not recorded: %s", error)
+            self._record_progress(**changes)
         ends = time.monotonic() + (divide(notice.seconds_left).let_go if notice is not None else notice_seconds())
-        left = self._controller.leave(
-            why=leaving.why, failed=leaving.failed, seconds_left=lambda: ends - time.monotonic()
-        )
-        self._open_outside()
+
+        def seconds_left() -> float:
+            return ends - time.monotonic()
+
+        if self._nodes is None:
+            left = self._controller.leave(why=leaving.why, failed=leaving.failed, seconds_left=seconds_left)
+            self._open_outside()
+        else:
+            left = self._nodes.leave(
+                why=leaving.why, failed=leaving.failed, taken=interrupted, seconds_left=seconds_left
+            )
         if self._log is not None:
             self._put("left", why=left.why, failed=left.failed or leaving.failed, interrupted=interrupted)
             self._log.flush()
@@ -764,7 +922,9 @@ class Agent:
         return Leaving(left.why, left.failed or leaving.failed)
 
     def _over(self) -> bool:
-        record = self._controller.situation.record
+        if self._nodes is not None and self._nodes.over is not None:
+            return True
+        record = self._controller.found_record
         return record is not None and (record.training.over or record.ended)
 
     def _linger(self) -> None:

@@ -107,7 +107,7 @@ class LeaseLostError(AgentError):
 
 
 class NodePortError(AgentError):
-    """The port of the leader cannot be opened, where the other nodes of the run connect. Another instance may do better."""
+    """The port of the leader, where the other nodes connect, cannot be opened. Another instance may do better."""
 
 
 class OutputNotSentError(AgentError):

@@ -30,6 +30,7 @@ class InstanceIdentity:
         instance_type: For example `g5.xlarge`.
         run: The run's id.
         deployment: The deployment's name.
+        address: The private IPv4 address. Empty where the document lacks it.
         launched_at: Time of its launch by EC2, in seconds since the epoch, or None when the document lacks it.
     """
 
@@ -39,6 +40,7 @@ class InstanceIdentity:
     instance_type: str
     run: str
     deployment: str
+    address: str = ""
     launched_at: float | None = None
 
 
@@ -82,6 +84,7 @@ def _identity(document: object, tags: dict[str, str | None]) -> InstanceIdentity
         instance_type=found["instanceType"],
         run=tags[RUN_TAG] or "",
         deployment=tags[DEPLOYMENT_TAG] or "",
+        address=str(found.get("privateIp") or ""),
         launched_at=_seconds(found.get("pendingTime")),
     )
 

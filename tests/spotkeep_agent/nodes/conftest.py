@@ -81,7 +81,10 @@ class Fleet:
         )
 
     def boot(self, count: int, **environment: str) -> list[Instance]:
-        return [self.cloud.boot("us-east-1a", **environment) for _ in range(count)]
+        instances = [self.cloud.add("us-east-1a") for _ in range(count)]
+        for instance in instances:
+            instance.start_agent(**environment)
+        return instances
 
     def go_on(self) -> None:
         """Let the training go on to its end."""

@@ -68,7 +68,7 @@ def test_a_leader_that_may_begin_waits_for_a_limited_time(found: Gathering, now:
     if next_world(found, now=now) is not None:
         assert next_world(found, now=now + later) is not None
     if found.leader in found.ready and len(found.ready) >= found.at_least:
-        longest = max(found.since, found.arrived_at) + max(BUSY_SECONDS, SETTLE_SECONDS, REJOIN_SECONDS)
+        longest = max(found.since, found.arrived_at) + max(BUSY_SECONDS, SETTLE_SECONDS, REJOIN_SECONDS) + 1
         assert next_world(found, now=longest) is not None
     else:
         assert next_world(found, now=now + 1e9) is None

@@ -340,6 +340,10 @@ class LeaderConnection:
         why = None
         while why is None:
             why = "this node has closed it" if self._stopping.is_set() else self._received()
+        if not self._stopping.is_set():
+            with contextlib.suppress(OSError):
+                # The leader waits for the end of this side, and the node may take the loss in much later.
+                self._lines.connection.shutdown(socket.SHUT_RDWR)
         self.happened.put(Lost(self.leader, why))
 
     def _received(self) -> str | None:

@@ -310,10 +310,16 @@ def _leave(s: Situation, leaving: Leaving) -> Action:
     return Leave(leaving.why, leaving.failed)
 
 
-def set_back(record: FleetRecord, why: str) -> FleetRecord:
-    """Record that an instance could not train. A fleet replaces its instances for ever, so the record counts."""
+def set_back(record: FleetRecord, why: str, *, most: int = MOST_SETBACKS) -> FleetRecord:
+    """Record that an instance could not train. A fleet replaces its instances for ever, so the record counts.
+
+    Args:
+        record: The record.
+        why: The reason, for people.
+        most: The most such instances in a row.
+    """
     setbacks, training = record.setbacks + 1, record.training
-    if setbacks >= MOST_SETBACKS and not training.over:
+    if setbacks >= most and not training.over:
         failure = f"{setbacks} instances, one after the other, could not train; the last one: {why}"
         training = replace(training, state=INPUT_ERROR, failure=failure[:LONGEST_FAILURE])
     return replace(record, setbacks=setbacks, training=training, problem=why)
