@@ -426,6 +426,10 @@ class NodesController:
             self.over = self._following.over or self.over
             if self._following.is_lost:
                 self._following, self._looked_at = None, None
+                try:
+                    self._lease.read()  # From now on it is seen unchanged, if the leader is gone.
+                except (ConnectionError, LeaseLostError) as error:
+                    _logger.warning("the record cannot be read: %s", error)
 
     # Called in threads of the copies
 
