@@ -144,3 +144,29 @@ def test_a_host_that_is_killed_at_any_moment_leaves_the_older_checkpoint_or_the_
     run = train()
     assert run.codes == [0] * HOSTS, run.output
     assert run.state == undisturbed.state
+
+
+def test_nodes_go_on_from_the_one_checkpoint_that_their_agents_have_brought(rank_server, undisturbed, tmp_path):
+    """Nothing is uploaded by the ranks. Another host is the first one then."""
+
+    def train(order, **job):
+        given = {"SPOTKEEP_NODES": str(HOSTS), "SPOTKEEP_RUN": "run", "SPOTKEEP_ATTEMPT": "1"}
+        given["SPOTKEEP_LEASE"] = str(job.pop("lease"))
+        directories = [disks(tmp_path)[host] for host in order]
+        return Trainings(rank_server, tmp_path).run(directories, environment=given, world_size=HOSTS, **job)
+
+    run = train([0, 1, 2], lease=1, notice=[1, 6])
+    assert run.codes == [75] * HOSTS, run.output
+    (newest,) = CheckpointDirectory(disks(tmp_path)[0]).steps()[:1]
+    name = CheckpointDirectory(disks(tmp_path)[0]).name(newest)
+    files = {path.name: path.read_bytes() for disk in disks(tmp_path) for path in (disk / name).iterdir()}
+    for disk in disks(tmp_path):
+        for other in disk.glob("step-*"):
+            shutil.rmtree(other)
+        (disk / name).mkdir()
+        for file, raw in files.items():
+            (disk / name / file).write_bytes(raw)
+    run = train([2, 0, 1], lease=2)
+    assert run.codes == [0] * HOSTS, run.output
+    assert run.began == [newest] * HOSTS
+    assert run.state == undisturbed.state

@@ -86,7 +86,7 @@ class Run:
         self.told: list[dict[str, Any]] = []
         self.nodes: list[NodesController] = []
 
-    def node(self, *, at_least: int = 1, at_most: int = 3) -> NodesController:
+    def node(self, *, at_least: int = 1, at_most: int = 3, lease_seconds: float = TIMES.lease) -> NodesController:
         instance = f"i-{len(self.nodes)}"
         names = NodeNames(run="r", attempt=1, launch="feed", instance=instance, address=ADDRESS)
         given: Any = self.records
@@ -103,7 +103,7 @@ class Run:
                 names,
                 instance_type="g5.xlarge",
                 job=job,
-                lease=NodesLease(names, records=given, ec2=given, lease_seconds=TIMES.lease),
+                lease=NodesLease(names, records=given, ec2=given, lease_seconds=lease_seconds),
                 new_copies=new_copies,
                 files=UserFiles(base),
                 tell=lambda event, **fields: self.told.append({"event": event, **fields}),
@@ -328,6 +328,25 @@ def test_a_leader_whose_lease_another_node_has_ends_its_world_and_connects_to_th
         assert not run.leads(old)
     finally:
         server.close()
+
+
+@pytest.mark.parametrize("ec2_knows", [True, False])
+def test_a_leader_that_is_gone_is_replaced_once_ec2_says_so_or_its_lease_stays_unchanged(
+    run: Run, ec2_knows: bool
+) -> None:
+    leader, other = two(run, at_most=2, lease_seconds=TIMES.lease if ec2_knows else 1.0)
+    first, _ = worlds(leader, other)
+    assert leader._leading is not None
+    leader._leading.close()  # Its connections are over, it renews its lease no more, and gives it to no node.
+    attended(other, lambda: other.attend(has_stepped=True) is not None)
+    end(other)
+    assert other.finish_copies(left(), exit_code=137, goes_on=True)
+    if ec2_knows:
+        run.records.gone = {"i-0"}
+    [second] = worlds(other)
+    assert second.fence > first.fence
+    assert run.records.read().world == ("i-1",)
+    run.nodes.remove(leader)
 
 
 @pytest.mark.parametrize("change", [{"stop_requested": True}, {"ended": True}])

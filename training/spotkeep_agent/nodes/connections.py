@@ -45,12 +45,7 @@ class StrangerError(Exception):
 
 @dataclass(frozen=True)
 class Joined:
-    """A node has connected.
-
-    Attributes:
-        instance: The id of the node.
-        address: Its private address.
-    """
+    """A node has connected, with its instance id and its private address."""
 
     instance: str
     address: str
@@ -58,12 +53,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class Lost:
-    """A connection is over.
-
-    Attributes:
-        instance: The id of the node at its other end.
-        why: The reason, for people.
-    """
+    """The connection to an instance is over, for a reason that people read."""
 
     instance: str
     why: str
@@ -71,12 +61,7 @@ class Lost:
 
 @dataclass(frozen=True)
 class Said:
-    """A message of a node or of the leader.
-
-    Attributes:
-        instance: The id of the node.
-        message: The message.
-    """
+    """A message of a node or of the leader, with its instance id."""
 
     instance: str
     message: Mapping[str, Any]
@@ -165,12 +150,7 @@ class NodeServer:
         self._thread.start()
 
     def send(self, message: Mapping[str, Any], *, to: str | None = None) -> None:
-        """Send a message to one node, or to all.
-
-        Args:
-            message: The message.
-            to: The id of the node. None for all.
-        """
+        """Send a message to the node with this id, or to all."""
         with self._lock:
             for member in self._members:
                 if member.names is not None and to in (None, member.names.instance):

@@ -113,11 +113,7 @@ class NodesController:
         return 0 if self.world is None else self.world.fence
 
     def bring(self, *, should_leave: Callable[[], str | None]) -> Leaving | None:
-        """Make the folder of the training, and end the processes of an earlier agent in it.
-
-        Args:
-            should_leave: Asked for the reason to break off, None to go on.
-        """
+        """Make the folder of the training, and end the processes of an earlier agent in it."""
         self._files.base.mkdir(parents=True, exist_ok=True)
         self.end_processes()
         why = should_leave()
@@ -161,11 +157,7 @@ class NodesController:
     # Worlds
 
     def leads(self, *, should_leave: Callable[[], str | None]) -> bool:
-        """Find the leader, or become it. Return True when this node is the leader.
-
-        Args:
-            should_leave: Asked again and again for the reason to break off, None to go on.
-        """
+        """Find the leader, or become it. Return True when this node is the leader."""
         self._find_role(should_leave)
         return self._leading is not None
 
@@ -202,11 +194,7 @@ class NodesController:
             self._give_up()
 
     def attend(self, *, has_stepped: bool) -> Ending | None:
-        """Return a reason to end the training of this node.
-
-        Args:
-            has_stepped: True once the training has completed a step.
-        """
+        """Return a reason to end the training of this node, which may have completed a step."""
         self._take_in()
         if self._leading is not None:
             return self._leading.ending(has_stepped=has_stepped)
@@ -215,12 +203,7 @@ class NodesController:
         return Ending("this node has no leader")
 
     def ended(self, own: NodeEnd, *, seconds_left: Callable[[], float]) -> NodeEnd:
-        """Take the end of this node's training. Return that of the world, which the leader knows.
-
-        Args:
-            own: The end on this node.
-            seconds_left: Seconds until this machine may be gone, asked again and again.
-        """
+        """Take the end of this node's training. Return that of the world, which the leader knows."""
         if self._leading is not None:
             return self._leading.ended(own, seconds_left=seconds_left)
         if self._following is not None:
@@ -426,6 +409,10 @@ class NodesController:
             self.over = self._following.over or self.over
             if self._following.is_lost:
                 self._following, self._looked_at = None, None
+                try:
+                    self._lease.read()  # From now on it is seen unchanged, if the leader is gone.
+                except (ConnectionError, LeaseLostError) as error:
+                    _logger.warning("the record cannot be read: %s", error)
 
     # Called in threads of the copies
 

@@ -76,11 +76,7 @@ class Following:
         self._connection.close()
 
     def ending(self, world: World) -> Ending | None:
-        """Return a reason to end the training of this node.
-
-        Args:
-            world: The world in which it trains.
-        """
+        """Return a reason to end the training of this node in a world."""
         if self.over is not None:
             return Ending(self.over)
         if self.is_lost:

@@ -148,11 +148,7 @@ class Leading:
         return all(member.has_brought for member in self._of_world().values())
 
     def ending(self, *, has_stepped: bool) -> Ending | None:
-        """Return a reason to end the training of this node.
-
-        Args:
-            has_stepped: True once the training has completed a step.
-        """
+        """Return a reason to end the training of this node, which may have completed a step."""
         if not self._lease.is_held:
             return self._end_all("another node has the lease")
         if self.refused is not None:
@@ -177,12 +173,7 @@ class Leading:
         return None
 
     def ended(self, own: NodeEnd, *, seconds_left: Callable[[], float]) -> NodeEnd:
-        """Take the end of this node's training. Wait for those of the others, and return that of the world.
-
-        Args:
-            own: The end on this node.
-            seconds_left: Seconds until this machine may be gone, asked again and again.
-        """
+        """Take the end of this node's training. Wait for those of the others, and return that of the world."""
         ends = time.monotonic() + (END_SECONDS if own.kind == DONE else _KILLED_SECONDS)
         if own.kind != DONE:
             self._server.send({"end": self._fence})
@@ -223,11 +214,7 @@ class Leading:
         self._write(lambda record: replace(record, nodes=nodes, world=record.world if world is None else world))
 
     def leave(self, *, failure: str | None) -> None:
-        """Give the lease back, and end all connections.
-
-        Args:
-            failure: The reason, where a person should check a fault.
-        """
+        """Give the lease back, and end all connections. A person should check a fault where there is a failure."""
         ended = None if self._lease.record is None else over(self._lease.record)
         if ended is not None:
             self._server.send({"over": ended})

@@ -63,11 +63,7 @@ class NodesTimes:
 
     @classmethod
     def scaled(cls, factor: float) -> NodesTimes:
-        """Return the times where two minutes pass in seconds. A busy machine is silent for some seconds, too.
-
-        Args:
-            factor: The factor by which time passes faster than on AWS.
-        """
+        """Return the times where time passes faster by a factor. A busy machine is silent for some seconds, too."""
         whole = cls()
         if factor == 1.0:
             return whole
