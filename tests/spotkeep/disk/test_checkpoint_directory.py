@@ -650,12 +650,14 @@ class TestWritersOfARun:
         assert third.steps() == [7, 5]
 
 
-def test_chosen_checkpoints_go_of_any_writer_and_whole_or_not(checkpoints):
+def test_all_but_one_checkpoint_go_of_any_writer_and_whole_or_not(checkpoints):
     directory = checkpoints()
     write(directory, 1, 2, 3)
     (directory.path / "step-3" / "manifest.json").unlink()
     (directory.path / "step-2-9.9.9").mkdir()
     (directory.path / "own").mkdir()
-    directory.remove_folders(lambda step, name: step > 1 and name != "step-2")
-    assert sorted(path.name for path in directory.path.iterdir()) == ["own", "step-1", "step-2"]
-    assert directory.steps() == [2, 1]
+    directory.keep_only("step-2")
+    assert sorted(path.name for path in directory.path.iterdir()) == ["own", "step-2"]
+    assert directory.steps() == [2]
+    directory.keep_only(None)
+    assert [path.name for path in directory.path.iterdir()] == ["own"]

@@ -33,6 +33,7 @@ from spotkeep.errors import DamagedCheckpointError
 from spotkeep.remote.s3_objects import S3Objects
 from spotkeep_agent.as_user.files import UserFiles
 from spotkeep_agent.as_user.process import perform_here
+from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.training import checkpoint_copies
 from spotkeep_agent.training.node_copies import NodeCopies
 from tests.models.faults import ProcessDiedError
@@ -41,6 +42,14 @@ from tests.models.s3 import BucketClient, StoredObjects
 PREFIX = "runs/run/checkpoints/"
 LONG_SECONDS = 60.0
 """No test waits for so long unless something hangs."""
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until it holds."""
+    deadline = time.monotonic() + LONG_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 class Node:
@@ -59,11 +68,11 @@ class Node:
         self._hangs: threading.Event | None = None
         self.hung = threading.Event()
         self._lock = threading.Lock()
-        (root / "checkpoints").mkdir(parents=True)
-        client: Any = BucketClient(run.stored, self._called)
+        (root / "checkpoints").mkdir(parents=True, exist_ok=True)
+        client: Any = BucketClient(run.stored, self._called) if run.calls is None else run.calls
         self.cancelled = threading.Event()
         self.copies = NodeCopies(
-            f"s3://bucket/{PREFIX}",
+            f"s3://{run.bucket}/{PREFIX}",
             UserFiles(root, perform=self._perform),
             kept=root,
             calls=client,
@@ -132,10 +141,17 @@ class Run:
         fence: The fence of the lease.
         durable: The steps that leaders have reported under their lease, and that a world may go on from.
         world: The nodes that train together, the leader first.
+
+    Args:
+        folder: The folder of the nodes' disks.
+        nodes: The number of nodes at first.
+        bucket: The name of the bucket.
+        calls: The calls of S3. None for a bucket in memory.
     """
 
-    def __init__(self, folder: Path, *, nodes: int) -> None:
+    def __init__(self, folder: Path, *, nodes: int, bucket: str = "bucket", calls: AwsCalls | None = None) -> None:
         self.stored = StoredObjects()
+        self.bucket, self.calls = bucket, calls
         self.fence = 0
         self.durable: set[int] = set()
         self.world: list[Node] = []
@@ -312,10 +328,7 @@ class Run:
 
     def arrived(self, step: int) -> bool:
         """Wait until a checkpoint is reported, or a node of the world is gone. Return True when it is reported."""
-        deadline = time.monotonic() + LONG_SECONDS
-        while step not in self.durable and not any(node.is_gone for node in self.world):
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        wait_for(lambda: step in self.durable or any(node.is_gone for node in self.world))
         return step in self.durable
 
     # What the bucket holds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 import threading
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,12 @@ from hypothesis import strategies as st
 
 from spotkeep.disk.retention import Retention
 from spotkeep.errors import LockLostError
+from spotkeep_agent.aws.calls import AwsCalls
+from spotkeep_agent.aws.object_store import objects_of
+from spotkeep_agent.training import checkpoint_copies
 from tests.models.faults import ProcessDiedError
 
-from .nodes import PREFIX, Node, Run, make_quick
+from .nodes import PREFIX, Node, Run, make_quick, wait_for
 
 KEPT = Retention(last=2)
 
@@ -131,8 +135,7 @@ def test_a_leader_of_an_older_world_uploads_no_manifest(run: Run, caplog: pytest
     run.end()
     assert run.begin(others) == 1
     held.set()
-    while "the checkpoint of step 2 has not reached S3: " not in caplog.text:
-        threading.Event().wait(0.001)
+    wait_for(lambda: "the checkpoint of step 2 has not reached S3: " in caplog.text)
     assert run.whole_in_s3() == {"step-1-1.1.2": True}
     train(run, 2)
     run.end()
@@ -153,11 +156,50 @@ def test_a_manifest_that_a_replaced_leader_was_just_sending_is_never_read(run: R
     run.end()
     assert run.begin(others) == 1
     held.set()
-    while "step-5-1.1.2" not in run.whole_in_s3():
-        threading.Event().wait(0.001)
+    wait_for(lambda: "step-5-1.1.2" in run.whole_in_s3())
     assert run.durable == {1}, "it is not reported, for the lease is another node's"
     run.end()
     assert run.begin(others) == 1
+
+
+def test_a_manifest_that_the_same_leader_was_just_sending_for_its_last_world_is_not_reported(run: Run) -> None:
+    leader = run.nodes[0]
+    run.begin(run.nodes)
+    train(run, 1)
+    held = hold(leader, "put_object", at="step-5-1.1.2/manifest.json")
+    run.save(5)
+    run.offer(5)
+    assert leader.hung.wait(60)
+    last = leader.copies._upload
+    run.wake()
+    assert run.begin(run.nodes) == 1
+    held.set()
+    assert last._thread is not None
+    last._thread.join(60)
+    assert run.whole_in_s3()["step-5-1.1.2"]
+    assert run.durable == {1}
+    run.end()
+    assert run.begin(run.nodes) == 1
+
+
+def test_nodes_share_a_bucket_of_the_local_aws(tmp_path: Path, local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the agent's own requests, conditions, and files in several parts."""
+    monkeypatch.setattr(checkpoint_copies, "objects_of", objects_of)
+    bucket = f"nodes-{uuid.uuid4().hex[:8]}"
+    local_aws.session().client("s3").create_bucket(Bucket=bucket)
+    calls = AwsCalls(region="us-east-1", environment=local_aws.environment())
+    run = Run(tmp_path, nodes=2, bucket=bucket, calls=calls)
+    try:
+        assert run.begin(run.nodes, retention=KEPT) is None
+        for step in (1, 2, 3):
+            run.save(step, size=9 * 2**20)
+            run.offer(step)
+            assert run.arrived(step)
+        assert run.end()
+        assert run.begin([run.nodes[1], run.join()]) == 3
+        assert run.nodes[0].copies._fetched.steps() == [3, 2]
+    finally:
+        run.close()
 
 
 @pytest.mark.parametrize("place", ["S3", "the disk", "S3, and a node has it whole"])

@@ -386,18 +386,17 @@ class CheckpointDirectory:
             ) from error
         self._folders.pop(step, None)
 
-    def remove_folders(self, are_chosen: Callable[[int, str], bool]) -> None:
-        """Remove checkpoints of any writers, whole or not.
+    def keep_only(self, kept: str | None) -> None:
+        """Remove the checkpoints of all writers, whole or not, except for one folder.
 
         Args:
-            are_chosen: Gives true for the step and the name of a folder that is to go.
+            kept: The name of that folder. None for no exception.
 
         Raises:
             OSError: If the disk refuses.
         """
         for name in self._checkpoints():
-            parsed = parse_folder(name)
-            if parsed is not None and are_chosen(parsed[0], name):
+            if name != kept:
                 self._clear(self.path / name)
         self._found_good.clear()
         self.steps()

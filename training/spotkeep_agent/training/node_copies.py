@@ -149,18 +149,13 @@ class NodeCopies(CheckpointCopies):
             CheckpointError: If S3 cannot be read, or the disk refuses.
             OSError: If the disk cannot be read or written.
         """
-        # Their world has ended. Removing them also makes room.
-        self._directory.remove_folders(lambda found, _: step is None or found > step)
         # This disk may have the note of a world that S3 has never heard of.
         self._directory.writer_notes.forget()
-        name = None
-        if step is None:
-            self._fetched.learn_writers()
-        else:
+        self._fetched.learn_writers()
+        # No other world may read a newer one. Rank 0 would read an older one of which the other nodes lack files.
+        self._directory.keep_only(None if step is None else self._fetched.name(step))
+        if step is not None:
             self._fetched.fetch(step, cancelled=self._cancelled)
-            name = self._fetched.name(step)
-        # Rank 0 would read an older one of which the other nodes lack files.
-        self._directory.remove_folders(lambda _, folder: folder != name)
         self._leads = leads
         self._reset(step=step)
         self._begin(self._files_to_send(nodes))
