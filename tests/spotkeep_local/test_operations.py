@@ -117,6 +117,10 @@ EC2_CONTROL = {
     "InterruptInstance": "rehearsals; benchmarks; `spotkeep local ec2 interrupt`",
     "Platform": "rehearsals; `spotkeep local ec2 instances`",
     "ScriptMarket": "`spotkeep local ec2 replay`",
+    "Clock": "tests of instances whose clocks are wrong",
+    "CutOff": "rehearsals of several instances, and tests of split networks",
+    "Freeze": "tests of instances that hang",
+    "Thaw": "the same",
     "WarnOfInstance": "tests of a notice for the instance of another run",
 }
 
