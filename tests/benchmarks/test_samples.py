@@ -1,8 +1,10 @@
 """The table of published scripts, and what is done with a row of it."""
 
+import ast
 import json
 import re
 import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -95,3 +97,18 @@ def test_the_page_shows_a_wrong_verdict(tmp_path, monkeypatch, capsys):
     row = next(line for line in capsys.readouterr().out.splitlines() if f"`{first.name}`" in line)
     assert "| PASS (wrong) |" in row
     assert row.endswith("| not yet seen |")
+
+
+def test_the_patch_on_the_page_is_whole_and_of_as_many_lines_as_its_row_says():
+    page_text = (Path(__file__).parents[2] / "docs" / "samples.md").read_text()
+    [patch] = re.findall(r"```diff\n(.*?)```", page_text, re.DOTALL)
+    [(changed, less)] = re.findall(r"\| the same, with the patch below \|.*?\| (\d+), and (\d+) less \|", page_text)
+    hunks = re.findall(r"^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@\n((?:[-+].*\n)+?)(?=@@|---|\Z)", patch, re.MULTILINE)
+    assert len(hunks) == patch.count("\n@@ ")
+    for removed, added, lines in hunks:
+        new = [line[1:] for line in lines.splitlines() if line.startswith("+")]
+        old = [line[1:] for line in lines.splitlines() if line.startswith("-")]
+        assert [len(old), len(new)] == [int(removed or 1), int(added or 1)]
+        ast.parse(textwrap.dedent("\n".join(new)))
+    assert sum(int(added or 1) for _, added, _ in hunks) == int(changed)
+    assert sum(int(removed) for removed, added, _ in hunks if added == "0") == int(less)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -145,7 +146,8 @@ def parse_notification(envelope: Mapping[str, Any]) -> ReceivedNotification:
 def replace_earlier(local: LocalAws, table: RunTable, *, names: Sequence[str]) -> None:
     """Remove the resources of earlier rehearsals' runs, and note this rehearsal's runs for the next one.
 
-    A run that has not ended keeps everything. It is noted again.
+    A run that has not ended keeps everything, and so does one of a rehearsal under way, which judges it still. Both are
+    noted again.
 
     Args:
         local: Their local AWS.
@@ -153,18 +155,20 @@ def replace_earlier(local: LocalAws, table: RunTable, *, names: Sequence[str]) -
         names: The ids of the rehearsal's runs, or of its sweep.
     """
     note = local.state_dir / _NOTE
-    alive = []
-    for name in note.read_text().split() if note.exists() else ():
+    kept = []
+    for line in note.read_text().splitlines() if note.exists() else ():
+        name, _, process = line.partition(" ")
         sweep, trials = table.sweeps.with_trials(name)
         of_trials = (table.runs.trial_run(trial.sweep, trial.number) for trial in trials)
         found = [run for run in (table.runs.get(name), *of_trials) if run is not None]
         # A sweep that goes on resumes trials that have paused.
-        if (sweep is None or sweep.state.ended) and all(run.state.ended for run in found):
+        has_ended = (sweep is None or sweep.state.ended) and all(run.state.ended for run in found)
+        if has_ended and not _is_another_process(process):
             for run in found:
                 _remove(local, run, job_names=[attempt.job_name for attempt in table.runs.attempts(run.run)])
         else:
-            alive.append(name)
-    note.write_text("\n".join([*alive, *names]) + "\n")
+            kept.append(line)
+    note.write_text("".join(f"{line}\n" for line in (*kept, *map(_noted, names))))
 
 
 def note_run(local: LocalAws, name: str) -> None:
@@ -175,7 +179,24 @@ def note_run(local: LocalAws, name: str) -> None:
         name: Its id.
     """
     with (local.state_dir / _NOTE).open("a") as note:
-        note.write(f"{name}\n")
+        note.write(f"{_noted(name)}\n")
+
+
+def _noted(name: str) -> str:
+    return f"{name} {os.getpid()}"
+
+
+def _is_another_process(process: str) -> bool:
+    """Return True if a process with this id lives, and is not this one."""
+    if not process.isdigit() or int(process) == os.getpid():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _remove(local: LocalAws, run: Run, *, job_names: Sequence[str]) -> None:

@@ -146,8 +146,10 @@ def _trained_on(
     except subprocess.TimeoutExpired as error:
         raise RehearsalTimeoutError(seconds=timeout_seconds, states={f"{run}, left alone,": "training"}) from error
     if done.returncode != 0:
+        reason = base / "output" / "failure"
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-        raise RehearsedRunFailedError(run=f"{run}, left alone,", failure=" ".join(last))
+        failure = reason.read_text(encoding="utf-8") if reason.exists() else " ".join(last)
+        raise RehearsedRunFailedError(run=f"{run}, left alone,", failure=failure)
     return done.stdout
 
 
@@ -155,6 +157,10 @@ def _lay_out(job: Mapping[str, Any], place: HostPlace, *, base: Path, s3: S3Clie
     """Write the files that a training job finds on one of its machines."""
     configuration = base / "input" / "config"
     configuration.mkdir(parents=True)
+    # On SageMaker copies bring the checkpoints of all hosts together. These are hosts of one disk.
+    checkpoints = base.parent / "checkpoints"
+    checkpoints.mkdir(exist_ok=True)
+    (base / "checkpoints").symlink_to(checkpoints)
     resources = {"current_host": place.name, "hosts": place.names, "network_interface_name": place.interface}
     (configuration / "resourceconfig.json").write_text(json.dumps(resources))
     (configuration / "hyperparameters.json").write_text(json.dumps(job.get("HyperParameters", {})))

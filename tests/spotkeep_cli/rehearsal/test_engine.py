@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -141,6 +143,18 @@ def test_the_next_rehearsal_removes_what_the_ones_before_left_once_all_of_it_has
     table.states["alive"], table.states_of_sweeps["searching"] = RunState.STOPPED, SweepState.STOPPED
     replace_earlier(local_aws, table, names=["third"])
     assert {run for run in table.states if site.of(run) != removed} == {"own"}
+
+
+def test_a_run_of_a_rehearsal_under_way_keeps_everything_though_it_has_ended(local_aws: LocalAws) -> None:
+    table, site = Table(), Site(local_aws)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        (local_aws.state_dir / "rehearsed-runs").write_text(f"first {other.pid}\n")
+        site.leave("first")
+        replace_earlier(local_aws, table, names=["second"])
+        assert site.of("first") == (3, 1)
+        other.communicate(b"\n")
+    replace_earlier(local_aws, table, names=["third"])
+    assert site.of("first") == (0, 0)
 
 
 def test_a_run_that_is_called_like_a_trial_keeps_everything(local_aws: LocalAws) -> None:
