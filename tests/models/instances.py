@@ -117,6 +117,8 @@ class Instances:
     def heed_record(self, *, but_for: Collection[str] = ()) -> None:
         """Let each instance read its run's record, and renew its lease. One that was asked to stop saves and leaves.
 
+        So does one that has come to a training that is over.
+
         Args:
             but_for: The ids of the instances that do not leave.
         """
@@ -124,7 +126,8 @@ class Instances:
             if not instance.live:
                 continue  # It left with the node before it.
             record = self._records.record(instance.tags[RUN_TAG])
-            if record is not None and (record.stop_requested or record.ended) and instance.id not in but_for:
+            leaves = record is not None and (record.stop_requested or record.ended or record.training.over)
+            if leaves and instance.id not in but_for:
                 self.leave(instance)
             else:
                 self._report(instance)
