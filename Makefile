@@ -89,9 +89,9 @@ rehearse-nodes: setup-torch ## A run on several local instances: nodes lost afte
 rehearse-sweep: setup ## A search of 27 trials in a queue of a local AWS: spot, places and controller taken away; each curve as when left alone
 	@$(BIN)/spotkeep rehearse-sweep examples/digits/sweep.yaml --set queue=cpu --set share=research
 
-prove-permissions: setup ## Rehearse everything on a local AWS, and take each permission away: it must be missed; minutes
+prove-permissions: setup-torch ## Rehearse everything on a local AWS, and take each permission away: it must be missed; minutes
 	@rm -rf $(STATE)/permissions
-	@SPOTKEEP_LOCAL_STATE=$(CURDIR)/$(STATE)/permissions/local $(BIN)/python -m tests.permissions examples/digits/job.yaml examples/digits/fleet.yaml examples/digits/sweep.yaml $(PROVE)
+	@SPOTKEEP_LOCAL_STATE=$(CURDIR)/$(STATE)/permissions/local $(BIN)/python -m tests.permissions examples/digits/job.yaml examples/digits/fleet.yaml examples/nodes/job.yaml examples/digits/sweep.yaml $(PROVE)
 
 test: setup ## The tests of every change: under four minutes; no AWS account, no network, no Docker
 	@rm -rf $(STATE)/tests

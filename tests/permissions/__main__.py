@@ -41,6 +41,7 @@ from spotkeep_cli.rehearsal.deployment import RehearsedDeployment, secret_settin
 from spotkeep_cli.rehearsal.engine import RehearsalPlan
 from spotkeep_cli.rehearsal.fleet import fleet_scenario
 from spotkeep_cli.rehearsal.interruption_points import read_interruptions
+from spotkeep_cli.rehearsal.nodes import nodes_scenario
 from spotkeep_cli.rehearsal.permissions import is_of_deployment
 from spotkeep_cli.rehearsal.pool import pool_scenario
 from spotkeep_cli.rehearsal.spot import spot_scenario
@@ -79,6 +80,8 @@ _SOON_OVER: Final = f"environment.{NOTICE_SECONDS_VARIABLE}='5'"
 """A job that is asked to stop waits so long before it ends, and not the 120 s that SageMaker gives it."""
 _SHORT: Final = (_FEW_STEPS, _SOON_OVER)
 _SECRET: Final = "rehearsal-token"
+_CLOSE_TO_EACH_OTHER: Final = "network.placement=cluster"
+_FEW_EPOCHS: Final = "hyperparameters.epochs=4"
 _WITH_A_SECRET: Final = f"secrets.REHEARSAL_TOKEN={_SECRET}"
 _KEEP_ALIVE_SECONDS: Final = 20
 _SEED: Final = 1
@@ -131,6 +134,7 @@ class _Rehearsed:
 def prove_permissions(
     job_file: Path,
     fleet_job_file: Path,
+    nodes_job_file: Path,
     sweep_file: Path,
     *,
     live_minutes: float,
@@ -143,6 +147,7 @@ def prove_permissions(
     Args:
         job_file: A job for SageMaker.
         fleet_job_file: A job for a fleet.
+        nodes_job_file: A job for several nodes.
         sweep_file: A sweep.
         live_minutes: Minutes that the flows run with their permissions withheld, at most.
         timeout_seconds: The longest that a rehearsal waits for anything.
@@ -157,7 +162,7 @@ def prove_permissions(
         RehearsalNotJudgedError: A rehearsal could not be carried out.
         RehearsalFailedError: A rehearsal did not pass, a grant is without proof and reason, or a bound does not hold.
     """
-    parts = _rehearsed(job_file, fleet_job_file, sweep_file)
+    parts = _rehearsed(job_file, fleet_job_file, nodes_job_file, sweep_file)
     for part in parts:
         judged_here(part.document(), invocation=invocation)
     project_dir = app_to_deploy()
@@ -200,7 +205,7 @@ def prove_permissions(
     )
 
 
-def _rehearsed(job_file: Path, fleet_job_file: Path, sweep_file: Path) -> tuple[_Rehearsed, ...]:
+def _rehearsed(job_file: Path, fleet_job_file: Path, nodes_job_file: Path, sweep_file: Path) -> tuple[_Rehearsed, ...]:
     """Return all that is rehearsed: together it needs every permission that the deployment grants."""
     return (
         # A pool waits longest after each run. Its launch comes last: the others have missed what they have in common.
@@ -237,6 +242,12 @@ def _rehearsed(job_file: Path, fleet_job_file: Path, sweep_file: Path) -> tuple[
             job_file=fleet_job_file,
             overrides=(_WITH_A_SECRET,),
             launches=(Launch(overrides=(_FEW_STEPS,), quiet_seconds=60.0),),
+        ),
+        _Rehearsed(
+            scenario=nodes_scenario(isolation=Isolation.AUTO),
+            job_file=nodes_job_file,
+            overrides=(_CLOSE_TO_EACH_OTHER,),
+            launches=(Launch(overrides=(_FEW_EPOCHS,), quiet_seconds=60.0),),
         ),
         _Rehearsed(
             scenario=sweep_scenario(seed=_SEED),
@@ -371,6 +382,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.permissions", description=main.__doc__)
     parser.add_argument("job_file", type=Path, help="a job file of SageMaker")
     parser.add_argument("fleet_job_file", type=Path, help="a job file of the EC2 backend")
+    parser.add_argument("nodes_job_file", type=Path, help="a job file of several nodes")
     parser.add_argument("sweep_file", type=Path, help="the job file of a sweep")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds a rehearsal waits for anything, at most")
     parser.add_argument("--live-minutes", type=float, default=12.0, help="minutes of flows without grants, at most")
@@ -381,6 +393,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prove_permissions(
             given.job_file,
             given.fleet_job_file,
+            given.nodes_job_file,
             given.sweep_file,
             live_minutes=given.live_minutes,
             timeout_seconds=given.timeout,

@@ -9,8 +9,10 @@ import pytest
 from spotkeep_cli.errors import ExitCode
 from tests.permissions.__main__ import main
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "digits"
-FILES = [str(EXAMPLES / name) for name in ("job.yaml", "fleet.yaml", "sweep.yaml")]
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FILES = [
+    str(EXAMPLES / name) for name in ("digits/job.yaml", "digits/fleet.yaml", "nodes/job.yaml", "digits/sweep.yaml")
+]
 
 
 def test_a_local_aws_that_was_used_before_is_refused(
@@ -25,7 +27,7 @@ def test_a_local_aws_that_was_used_before_is_refused(
     assert "SPOTKEEP_LOCAL_STATE=DIRECTORY" in stderr
 
 
-@pytest.mark.parametrize("place", range(len(FILES)), ids=["job", "fleet", "sweep"])
+@pytest.mark.parametrize("place", range(len(FILES)), ids=["job", "fleet", "nodes", "sweep"])
 def test_each_job_file_is_judged_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int
 ) -> None:

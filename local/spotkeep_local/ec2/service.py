@@ -264,6 +264,23 @@ class Ec2Service:
             if instance.state is not InstanceState.TERMINATED
         )
 
+    def has_instances_in(self, network_id: str) -> bool:
+        """Return whether an instance that is not terminated yet has a subnet, a security group or a placement group.
+
+        Args:
+            network_id: The id of the subnet or the security group, or the name of the placement group.
+        """
+        return any(
+            network_id
+            in (
+                instance.subnet_id,
+                instance.placement_group,
+                *(group for each in instance.interfaces for group in each.groups),
+            )
+            for instance in self.cloud.instances
+            if instance.state is not InstanceState.TERMINATED
+        )
+
     async def handle_request(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes, query_params: Mapping[str, list[str]]
     ) -> Answer:
