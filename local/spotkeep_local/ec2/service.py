@@ -257,14 +257,6 @@ class Ec2Service:
             self.cloud.save()
 
     def has_instances_in(self, network_id: str) -> bool:
-        """Return whether an instance that is not terminated yet is in a subnet, by its id."""
-        return any(
-            network_id == instance.subnet_id
-            for instance in self.cloud.instances
-            if instance.state is not InstanceState.TERMINATED
-        )
-
-    def has_instances_in(self, network_id: str) -> bool:
         """Return whether an instance that is not terminated yet has a subnet, a security group or a placement group.
 
         Args:
