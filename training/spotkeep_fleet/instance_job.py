@@ -175,9 +175,7 @@ def job_from(reader: Reader) -> InstanceJob:
         if uri is not None and not S3_URI.fullmatch(uri):
             reader.problems.append(f"{reader.where}.{name} is {uri!r}; use s3://bucket/prefix")
     if job.nodes is not None and job.checkpoint_uri is None:
-        reader.problems.append(
-            f"{reader.where}.nodes have no checkpoint_uri; give one, for S3 is all that they share"
-        )
+        reader.problems.append(f"{reader.where}.nodes have no checkpoint_uri; give one, for S3 is all that they share")
     return job
 
 
