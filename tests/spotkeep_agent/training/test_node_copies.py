@@ -329,6 +329,7 @@ WORLDS = st.builds(
 )
 
 
+@pytest.mark.long
 @given(nodes=st.integers(2, 4), worlds=st.lists(WORLDS, min_size=2, max_size=5))
 @settings(deadline=None)
 def test_what_a_leader_reported_or_a_newer_one_is_restored_whole_by_the_next_world(

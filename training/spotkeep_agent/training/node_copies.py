@@ -2,11 +2,11 @@
 
 A node's disk has the files that its ranks wrote of a checkpoint. The leader's disk has the manifest too, because rank 0
 writes it. When the leader begins to send a checkpoint, it asks the other nodes to send their files of that folder. It
-sends the manifest once S3 has the files of all nodes. The leader alone chooses the next checkpoint, so no node sends
-files of one that stays without a manifest.
+sends the manifest once S3 has the files of all nodes. The leader alone chooses the next checkpoint, so no node goes on
+with one that the leader has given up.
 
-A world goes on from the newest checkpoint that is whole in S3. Each node brings it, and removes every other checkpoint
-from its disk. So a file that a world saved and did not bring to S3 is read by no later world. Then the leader leaves a
+A world goes on from the newest checkpoint that is whole in S3. Each node removes every other one from its disk, and
+brings it. So a file that a world saved and did not bring to S3 is read by no later world. Then the leader leaves a
 note of a writer in S3. From then on a leader that was replaced uploads no manifest, and no reader takes one that it
 uploads in that moment.
 
@@ -134,7 +134,7 @@ class NodeCopies(CheckpointCopies):
         return None
 
     def bring(self, step: int | None, *, nodes: int, leads: bool) -> None:
-        """Bring the checkpoint that a world goes on from, and remove every other one from this disk.
+        """Remove every other checkpoint from this disk, and bring the one that a world goes on from.
 
         A file that is here whole is not fetched. The leader's node gets the files of the script's own, too.
 
