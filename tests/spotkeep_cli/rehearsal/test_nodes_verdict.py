@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from spotkeep.disk.manifest import DataFile, Manifest, RankShare
+from spotkeep_cli.rehearsal import view
 from spotkeep_cli.rehearsal.evidence import ProcessEnding
 from spotkeep_cli.rehearsal.fleet_verdict import ResourcesOfRun
 from spotkeep_cli.rehearsal.nodes_verdict import (
@@ -117,6 +121,15 @@ def test_a_world_that_another_one_replaced_for_no_reason_of_the_rehearsal_is_nam
     worlds = worlds_of([began(1.0, 1, "i-1", step=0), began(2.0, 2, "i-2", step=0)], ended_at=3.0)
     assert [world.ending for world in worlds] == [WorldEnding.UNKNOWN, WorldEnding.DONE]
     assert worlds_of([], ended_at=3.0) == []
+
+
+def test_the_page_shows_the_worlds_as_a_rehearsal_draws_them() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    console.print(view.worlds(WORLDS))
+    assert isinstance(console.file, io.StringIO)
+    drawn = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    page = (Path(__file__).parents[3] / "docs" / "rehearsals.md").read_text()
+    assert page.partition("test_nodes_verdict.py -->\n```text\n")[2].partition("\n```")[0].splitlines() == drawn
 
 
 def test_a_good_run_passes() -> None:
