@@ -285,6 +285,7 @@ class Cloud:
         self.objects: dict[str, tuple[bytes, dict[str, str]]] = {}
         self.events: list[dict[str, Any]] = []
         self.logged: list[str] = []
+        self.log_streams: set[str] = set()
         self.calls: Counter[str] = Counter()
         self.throttled: Counter[str] = Counter()
         self.held: set[tuple[str, str]] = set()
@@ -435,6 +436,7 @@ class Cloud:
             return {"authorizationData": [{"authorizationToken": base64.b64encode(b"AWS:secret").decode()}]}
         if action == "PutLogEvents":
             self.logged += [event["message"] for event in document["logEvents"]]
+            self.log_streams.add(document["logStreamName"])
         return {}
 
     def _ec2(self, request: _Request) -> tuple[int, str | bytes]:

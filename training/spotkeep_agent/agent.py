@@ -333,7 +333,7 @@ class Agent:
 
     def _work(self) -> Leaving:
         """Train to the end, or until something ends it. The volume is mounted and the lease ours."""
-        self._open_outside("algo-1" if self._nodes is None else self._identity.instance)
+        self._open_outside("algo-1" if self._nodes is None else f"algo-{self._identity.instance}")
         job = self._controller.job
         self._board.follow_rebalance(job.rebalance)
         try:

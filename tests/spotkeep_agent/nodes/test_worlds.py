@@ -70,6 +70,8 @@ def test_two_nodes_train_together_to_the_end(fleet: Fleet) -> None:
     assert sorted(world["nodes"]) == [each.id for each in instances]
     assert world["step"] is None
     assert not fleet.cloud.ec2.volumes
+    # The role of instances writes no other stream.
+    assert {stream.partition("/algo-")[0] for stream in fleet.cloud.log_streams} == {"run-1"}
     assert [event["event"] for event in fleet.cloud.events if event["event"] != "left"] == ["training", "finished"]
 
 
