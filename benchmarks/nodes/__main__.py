@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import report
+from benchmarks.control import measures
 from benchmarks.nodes import saves, torchrun
 from benchmarks.nodes.ours import LostNodes
 from benchmarks.paired import paired_ratio
@@ -47,6 +48,8 @@ def main() -> int:
     folder = options.directory / "nodes"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    with measures.quiet():
+        node_events = measures.node_events()
     found: dict[str, dict[str, list[float]]] = {name: {"spotkeep": [], "torchrun": []} for name in (_OTHER, _FIRST)}
     # Both sides see that the connections of a node are closed. A host with a network of its own leaves without a word,
     # and ranks of torchrun then wait for half an hour.
@@ -74,10 +77,12 @@ def main() -> int:
         "other_node_lost": _compared(found[_OTHER], target=MOST_OF_RESTART),
         "first_node_lost": _compared(found[_FIRST], target=MOST_OF_NEW_WORLD),
         "saves": of_saves,
+        "node_events": asdict(node_events),
     }
     console.print(_table(document))
     report.write(options.output, document, console, processors=os.cpu_count())
-    return 1 if any(document[name]["verdict"] == "not met" for name in _JUDGED) else 0
+    missed = not node_events.kept or any(document[name]["verdict"] == "not met" for name in _JUDGED)
+    return 1 if missed else 0
 
 
 def _of_torchrun(folder: Path, name: str) -> float:
@@ -116,6 +121,11 @@ def _table(document: Mapping[str, Any]) -> Table:
     eight, one = (f"{median(row['ns_a_byte'][str(ranks)]):.2f}" for ranks in (saves.RANKS, 1))
     what = f"a save by {saves.RANKS} ranks, ns a byte"
     table.add_row(what, eight, f"{one} one rank", f"{row['ratio']:.2f}", f"{row['target']}", row["verdict"])
+    of_event = document["node_events"]["figures"]["nothing_new"]
+    kept = "met" if document["node_events"]["kept"] else "not met"
+    table.add_row(
+        "calls of AWS, an event of a node", str(of_event), "", "", str(measures.MOST_CALLS_A_NODE_EVENT), kept
+    )
     return table
 
 
