@@ -20,6 +20,7 @@ DEFAULTS = DeploymentDefaults(
     instance_type="ml.m5.xlarge",
     checkpoint_bucket="checkpoints",
     max_run_limit_seconds=432_000,
+    fleet_instance_types=("m5.large",),
 )
 
 

@@ -79,7 +79,7 @@ class DamagedFilesystemError(VolumeError):
 
 
 class BusyFilesystemError(VolumeError):
-    """A file system cannot be unmounted, as a process uses it."""
+    """A file system cannot be unmounted or checked, as a process uses it."""
 
 
 class InputError(AgentError):

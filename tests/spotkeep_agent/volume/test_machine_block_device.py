@@ -7,13 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spotkeep_agent.errors import DamagedFilesystemError, VolumeError
+from spotkeep_agent.errors import BusyFilesystemError, DamagedFilesystemError, VolumeError
 from spotkeep_agent.volume import machine as machine_module
 from spotkeep_agent.volume.actions import MachineVolumes
 from spotkeep_agent.volume.machine import BlockDeviceMachine, DeviceLinks, link_name
@@ -205,3 +206,21 @@ def test_a_former_agents_training_is_ended_when_the_next_one_inspects(
     process = subprocess.Popen(["sleep", "60"], cwd=machine.mount_point)
     assert machine.survey().mounted == "vol-1"
     assert process.wait(30) == -9
+
+
+def test_a_file_system_that_another_program_uses_is_waited_for_and_is_not_damaged(
+    attach: Callable[..., Path], machine: BlockDeviceMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attach("vol-1")
+    machine.format("vol-1")
+    device = os.open(tmp_path / "by-id" / link_name("vol-1"), os.O_RDONLY | os.O_EXCL)
+    let_go = threading.Timer(0.5, os.close, [device])
+    let_go.start()
+    machine.check("vol-1")
+    let_go.join()
+
+    device = os.open(tmp_path / "by-id" / link_name("vol-1"), os.O_RDONLY | os.O_EXCL)
+    monkeypatch.setattr(machine_module, "_IN_USE_SECONDS", 0.2)
+    with pytest.raises(BusyFilesystemError, match="used by another program"):
+        machine.check("vol-1")
+    os.close(device)

@@ -18,6 +18,7 @@ user guide. blkid(8), e2fsck(8), resize2fs(8). "Ext4 Disk Layout" of the kernel'
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import shutil
@@ -198,6 +199,7 @@ def _is_below(path: str, root: str) -> bool:
 
 
 _POLL_SECONDS = 0.1
+_IN_USE_SECONDS = 20.0
 _END_SECONDS = 5.0
 _NOTHING_FOUND = 2  # blkid(8)
 _REPAIRED = (0, 1, 2)  # e2fsck(8): no errors, errors corrected, corrected and a reboot advised for a root file system
@@ -304,6 +306,7 @@ class BlockDeviceMachine:
 
 
 def _check(device: str, *options: str) -> None:
+    _wait_until_unused(device)
     done = _run(["e2fsck", "-p", *options, device], allowed=range(256))
     if done.returncode not in _REPAIRED:
         said = (done.stdout + done.stderr).strip().splitlines()
@@ -311,6 +314,26 @@ def _check(device: str, *options: str) -> None:
             f"its file system is damaged (e2fsck says {done.returncode}: {' / '.join(said[-3:])}); "
             "look at a copy of it with e2fsck -f"
         )
+
+
+def _wait_until_unused(device: str) -> None:
+    """Wait for other users of a device to end.
+
+    A mount that has just ended stays for a moment in a mount namespace that another program made meanwhile.
+    """
+    give_up_at = time.monotonic() + _IN_USE_SECONDS
+    while True:
+        try:
+            descriptor = os.open(device, os.O_RDONLY | os.O_EXCL)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise VolumeError(f"{device} cannot be opened: {error.strerror}") from error
+            if time.monotonic() >= give_up_at:
+                raise BusyFilesystemError(f"{device} is used by another program, and cannot be checked") from error
+            time.sleep(_POLL_SECONDS)
+        else:
+            os.close(descriptor)
+            return
 
 
 def _grow(command: Sequence[str], volume: str) -> None:
