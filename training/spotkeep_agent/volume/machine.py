@@ -322,18 +322,20 @@ def _wait_until_unused(device: str) -> None:
     A mount that has just ended stays for a moment in a mount namespace that another program made meanwhile.
     """
     give_up_at = time.monotonic() + _IN_USE_SECONDS
-    while True:
-        try:
-            descriptor = os.open(device, os.O_RDONLY | os.O_EXCL)
-        except OSError as error:
-            if error.errno != errno.EBUSY:
-                raise VolumeError(f"{device} cannot be opened: {error.strerror}") from error
-            if time.monotonic() >= give_up_at:
-                raise BusyFilesystemError(f"{device} is used by another program, and cannot be checked") from error
-            time.sleep(_POLL_SECONDS)
-        else:
-            os.close(descriptor)
-            return
+    while _is_used(device):
+        if time.monotonic() >= give_up_at:
+            raise BusyFilesystemError(f"{device} is used by another program, and cannot be checked")
+        time.sleep(_POLL_SECONDS)
+
+
+def _is_used(device: str) -> bool:
+    try:
+        os.close(os.open(device, os.O_RDONLY | os.O_EXCL))
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise VolumeError(f"{device} cannot be opened: {error.strerror}") from error
+        return True
+    return False
 
 
 def _grow(command: Sequence[str], volume: str) -> None:
