@@ -16,6 +16,7 @@ from spotkeep_jobs.backends.ec2 import attempt_view
 from spotkeep_jobs.backends.ec2.attempt_view import as_job_view, folded, to_fold
 from spotkeep_jobs.backends.ec2.history import (
     MAX_FUTILE_INSTANCES,
+    PREPARES_WITHIN,
     FleetEnding,
     FleetHistory,
     absorb,
@@ -206,6 +207,17 @@ def test_a_node_that_never_connects_is_terminated_although_another_one_leads() -
     found = absorb(nodes_history(), seen=both, record=says, now=at(20))
     assert to_terminate(found, record=says, now=at(20)) == ()
     assert to_terminate(found, record=says, now=at(1) + BOOT_TAKES) == ("i-mute",)
+
+
+@pytest.mark.parametrize("others_train", [True, False])
+def test_a_node_that_brings_its_data_for_long_is_not_silent(others_train: bool) -> None:
+    """It is connected with no leader before it has them, and may be the first of all."""
+    both = seen(node("a", launched=1), node("slow", launched=1))
+    says = replace(world_of("a", since=20) if others_train else record(), booted=("i-a", "i-slow"))
+    found = absorb(nodes_history(), seen=both, record=says, now=at(20))
+    assert to_terminate(found, record=says, now=at(1) + 2 * BOOT_TAKES) == ()
+    forever = to_terminate(found, record=says, now=at(1) + PREPARES_WITHIN)
+    assert forever == (("i-slow",) if others_train else ("i-a", "i-slow"))
 
 
 def test_a_node_that_lost_its_connection_for_long_is_replaced_and_one_that_came_back_is_not() -> None:
