@@ -78,6 +78,16 @@ def test_two_nodes_that_are_taken_from_one_world_are_two_interruptions_and_the_o
     assert job.nodes == Nodes(connected=2, in_world=2)
 
 
+def test_no_node_is_shown_that_ec2_has_taken_though_its_leader_could_not_write_it() -> None:
+    """The record stays as the lost leader wrote it."""
+    says = world_of("a", "b", "c", since=8)
+    for taken, nodes in ((("c",), Nodes(connected=2, in_world=0)), (("a", "b", "c"), Nodes(connected=0, in_world=0))):
+        left = seen(
+            *(node(each, launched=1, **({"ended_at": at(9), **TAKEN} if each in taken else {})) for each in "abc")
+        )
+        assert as_job_view(absorb(trained(), seen=left, record=says, now=at(10)), says).nodes == nodes
+
+
 def test_a_node_that_left_on_its_notice_is_an_interruption_before_ec2_takes_it() -> None:
     running = seen(node("a", launched=1), node("b", launched=2), node("c", launched=3))
     says = world_of("a", "b", since=10)
