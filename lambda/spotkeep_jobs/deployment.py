@@ -379,6 +379,7 @@ class Deployment(Generic[SettingsT_co]):
             isolated_teams=tuple(sorted(settings.team_roles)),
             teams=tuple(sorted({*settings.team_roles, *settings.team_members})),
             fleet_instance_types=None if self.fleet_platform is None else self.fleet_platform.instance_types,
+            nodes_network=settings.fleet_nodes_security_group_id is not None,
             limits=settings.spending_limits,
             shells=settings.shells,
             queues=settings.queues,

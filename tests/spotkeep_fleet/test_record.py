@@ -106,6 +106,7 @@ RECORDS = st.builds(
     ended=st.booleans(),
     nodes=st.lists(st.builds(Node, instance=TEXT, address=TEXT), max_size=3).map(tuple),
     world=st.lists(TEXT, max_size=3).map(tuple),
+    booted=st.lists(TEXT, max_size=3).map(tuple),
 )
 
 
@@ -184,8 +185,8 @@ def test_a_record_without_nodes_is_one_of_an_older_version() -> None:
 
 
 def test_the_next_attempt_has_no_nodes_yet() -> None:
-    record = replace(new_record(run="r"), nodes=(Node("i-1", "10.0.0.1"),), world=("i-1",), ended=True)
-    assert (reopened(record).nodes, reopened(record).world) == ((), ())
+    record = replace(new_record(run="r"), nodes=(Node("i-1", "10.0.0.1"),), world=("i-1",), booted=("i-1",), ended=True)
+    assert (reopened(record).nodes, reopened(record).world, reopened(record).booted) == ((), (), ())
 
 
 def test_the_key_of_nodes_is_not_shown() -> None:

@@ -589,7 +589,7 @@ def _world(site: Site, run: str, *names: str, **training: object) -> None:
     now = site.account.now()
     lease = Lease(names[0], record.fence + 1, now.timestamp() + 30, "10.0.0.1") if names else None
     nodes = tuple(Node(name, f"10.0.0.{number}") for number, name in enumerate(names, start=1))
-    following = replace(record, lease=lease, fence=record.fence + 1, nodes=nodes, world=names)
+    following = replace(record, lease=lease, fence=record.fence + 1, nodes=nodes, world=names, booted=names)
     site.fleets.write_record(following, now=now)
     _reports(site, run, **training)
 

@@ -44,6 +44,8 @@ LONGEST_PROBLEM = 4096
 """The longest text of the last problem, in characters."""
 MOST_SETBACKS = 5
 """The most instances in a row that may leave with a problem before they trained. Each of them costs a boot."""
+MOST_BOOTED = 128
+"""The most nodes that a record names as booted, the newest of all. A run may have half of them at a time."""
 MOST_NOTICED = 20
 """The most instances that left on a notice in the record. The functions read it every five minutes."""
 LARGEST_VOLUME_GIB = 2**16
@@ -232,6 +234,8 @@ class FleetRecord:
             up again begins at zero.
         nodes: All nodes that are connected with the leader, and the leader. Empty for one instance with a volume.
         world: The ids of the instances that train together now, in the order of their ranks. The leader is the first.
+        booted: The ids of the nodes whose agents have started, the newest last. Each node writes its own, before it
+            brings its data and is connected.
     """
 
     run: str
@@ -252,6 +256,7 @@ class FleetRecord:
     setbacks: int = 0
     nodes: tuple[Node, ...] = ()
     world: tuple[str, ...] = ()
+    booted: tuple[str, ...] = ()
 
     def next_version(self) -> FleetRecord:
         """Return the record that is written over this one."""
@@ -294,6 +299,7 @@ def reopened(record: FleetRecord) -> FleetRecord:
         problem=None,
         nodes=(),
         world=(),
+        booted=(),
     )
 
 
@@ -364,6 +370,7 @@ def _record_from(reader: Reader) -> FleetRecord:
         setbacks=reader.whole("setbacks", 0),
         nodes=reader.each("nodes", _node_from),
         world=reader.texts("world"),
+        booted=reader.texts("booted"),
     )
 
 

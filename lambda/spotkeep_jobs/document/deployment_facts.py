@@ -87,6 +87,7 @@ class DeploymentDefaults:
         isolated_teams: The teams with runs that live apart, below a prefix of their own.
         teams: The teams that have a role of their own. None where that is not known.
         fleet_instance_types: The EC2 types of documents that name none. None where the deployment has no fleets.
+        nodes_network: True if the nodes of a run reach each other there. None where that is not known.
         limits: The spending limits of a run.
         shells: True if users may open shells in runs. None where that is not known.
         queues: The deployment's queues by name. None where that is not known.
@@ -108,6 +109,7 @@ class DeploymentDefaults:
     isolated_teams: tuple[str, ...] = ()
     teams: tuple[str, ...] | None = None
     fleet_instance_types: tuple[str, ...] | None = None
+    nodes_network: bool | None = None
     limits: SpendingLimits = NO_LIMITS
     shells: bool | None = None
     queues: Mapping[str, Queue] | None = None

@@ -117,6 +117,18 @@ def _nodes_can_train_together(request: JobRequest, _defaults: DeploymentDefaults
             )
 
 
+@rule("backend", "nodes")
+def _nodes_reach_each_other(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.several_nodes is None or defaults.fleet_instance_types is None or defaults.nodes_network is not False:
+        return
+    yield Problem(
+        field="nodes",
+        found=str(request.several_nodes),
+        problem="need a security group in which they reach each other, and this deployment is older than it",
+        fix="Deploy again (cdk deploy --all), or remove nodes.",
+    )
+
+
 @rule("backend", "nodes", "nodes_wait", "network")
 def _several_nodes_are_asked_for(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.backend != "ec2" or request.several_nodes is not None:
@@ -154,5 +166,6 @@ RULES: Final[tuple[Rule, ...]] = (
     _only_on_ec2("nodes_wait", fix="Remove it, or add backend: ec2 and nodes.", as_found=format_duration),
     _only_on_ec2("network", fix="Remove it, or add backend: ec2 and nodes."),
     _nodes_can_train_together,
+    _nodes_reach_each_other,
     _several_nodes_are_asked_for,
 )

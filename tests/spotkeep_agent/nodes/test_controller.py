@@ -379,3 +379,16 @@ def test_a_port_that_another_program_has_is_a_fault_of_this_node(run: Run) -> No
             run.leads(run.node())
     finally:
         server.close()
+
+
+def test_a_node_says_that_it_has_booted_before_it_brings_its_data(run: Run) -> None:
+    leader, other = two(run)
+    assert other.bring(should_leave=stays()) is None
+    assert run.records.read().booted == ("i-1",)
+    assert leader.holds_lease
+
+
+def test_a_node_of_a_run_that_is_over_brings_nothing(run: Run) -> None:
+    late = run.node()
+    run.records.text = encode(replace(run.records.read(), stop_requested=True))
+    assert late.bring(should_leave=stays()) == Leaving("the run is asked to stop")

@@ -15,7 +15,7 @@ from spotkeep_agent.aws.fleet_records import RecordChangedError
 from spotkeep_agent.errors import AwsUnavailableError, LeaseLostError
 from spotkeep_agent.nodes.connections import NodeNames
 from spotkeep_agent.nodes.lease import NodesLease
-from spotkeep_fleet.record import FleetRecord, decode, encode, new_record
+from spotkeep_fleet.record import MOST_BOOTED, FleetRecord, decode, encode, new_record
 
 LONG_SECONDS = 1e6
 NODES = ["i-0", "i-1", "i-2"]
@@ -72,6 +72,25 @@ def test_the_first_node_takes_it_with_its_address_and_another_one_finds_that() -
     with pytest.raises(LeaseLostError):
         first.write(note)
     assert second.write(note).fence == 2
+
+
+def test_a_node_says_that_it_has_booted_without_the_lease_and_takes_nothing_from_its_holder() -> None:
+    records = Records()
+    first, second = node(records, "i-1"), node(records, "i-2")
+    first.read()
+    assert first.take(holder_is_silent=False)
+    assert second.note_boot().booted == ("i-2",)
+    assert second.note_boot().booted == ("i-2",)
+    found = first.write(note)
+    assert (found.booted, found.lease, found.fence) == (("i-2",), records.read().lease, 1)
+    assert not second.is_held
+
+
+def test_the_newest_nodes_that_have_booted_are_named() -> None:
+    records = Records()
+    for number in range(MOST_BOOTED + 3):
+        node(records, f"i-{number}").note_boot()
+    assert records.read().booted == tuple(f"i-{number}" for number in range(3, MOST_BOOTED + 3))
 
 
 def test_each_world_has_a_higher_fence_and_a_lease_that_is_given_back_is_free() -> None:

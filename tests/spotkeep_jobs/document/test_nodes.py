@@ -112,6 +112,17 @@ def test_what_nodes_cannot_do_is_refused_with_the_way(fields: dict[str, Any], fi
     assert said in refused(**fields)[field]
 
 
+@pytest.mark.parametrize("has_group", [True, False, None])
+def test_nodes_are_refused_where_the_deployment_is_older_than_they_are(has_group: bool | None) -> None:
+    """Its functions know nodes before its stacks do: without the security group no node reaches another one."""
+    defaults = DeploymentDefaults(fleet_instance_types=("g5.xlarge",), prices=PRICES, nodes_network=has_group)
+    problems = validate(DOCUMENT, defaults=defaults, now=NOW).problems
+    assert [each.field for each in problems] == (["nodes"] if has_group is False else [])
+    assert all("cdk deploy --all" in each.fix for each in problems)
+    one = validate({**DOCUMENT, "nodes": 1}, defaults=defaults, now=NOW)
+    assert not one.problems
+
+
 def test_all_reasons_come_at_once() -> None:
     both = refused(
         nodes={"min": 3, "max": 2},

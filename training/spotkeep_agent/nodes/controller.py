@@ -113,11 +113,22 @@ class NodesController:
         return 0 if self.world is None else self.world.fence
 
     def bring(self, *, should_leave: Callable[[], str | None]) -> Leaving | None:
-        """Make the folder of the training, and end the processes of an earlier agent in it."""
+        """Make the folder of the training, end the processes of an earlier agent in it, and record that this one works.
+
+        A run that is over is not brought.
+        """
         self._files.base.mkdir(parents=True, exist_ok=True)
         self.end_processes()
-        why = should_leave()
-        return None if why is None else Leaving(why)
+        while (why := should_leave()) is None:
+            try:
+                self.over = over(self._lease.note_boot())
+                return None if self.over is None else Leaving(self.over)
+            except ConnectionError as error:
+                _logger.warning("the record cannot be reached: %s", error)
+            except LeaseLostError as error:
+                return Leaving(str(error))
+            self._pause(self._times.look)
+        return Leaving(why)
 
     def write(self, change: Callable[[FleetRecord], FleetRecord]) -> FleetRecord:
         """Change the record under the lease, and renew the lease.

@@ -15,7 +15,7 @@ from spotkeep_agent.aws.volumes import RunVolumes
 from spotkeep_agent.ebs import GONE_STATES
 from spotkeep_agent.errors import AwsCallRefusedError, AwsUnavailableError, LeaseLostError
 from spotkeep_fleet.errors import DocumentError
-from spotkeep_fleet.record import NODES_LEASE_SECONDS, FleetRecord, Lease
+from spotkeep_fleet.record import MOST_BOOTED, NODES_LEASE_SECONDS, FleetRecord, Lease
 
 from .connections import NodeNames
 from .decisions import SeenLease, may_take, seen_again, taken
@@ -84,6 +84,29 @@ class NodesLease:
             self.record = record
             self._seen = seen_again(self._seen, record.lease, now=time.monotonic())
             return record
+
+    def note_boot(self) -> FleetRecord:
+        """Write that the agent of this node has started, whichever node has the lease.
+
+        Without it the functions take a node for silent that brings its data for longer than a boot takes.
+
+        Raises:
+            ConnectionError: The record cannot be reached now.
+            LeaseLostError: There is no record, or it is unreadable.
+        """
+        with self._lock, _translated():
+            for _ in range(_MOST_CONFLICTS):
+                record = self.read()
+                if self._names.instance in record.booted:
+                    return record
+                following = replace(record, booted=(*record.booted, self._names.instance)[-MOST_BOOTED:])
+                try:
+                    self._records.write(following)
+                except RecordChangedError:
+                    continue
+                self.record = following.next_version()
+                return self.record
+        raise ConnectionError(_meanwhile())
 
     def take(self, *, holder_is_silent: bool) -> bool:
         """Take the lease if this node may. Return True when it has it.
@@ -161,7 +184,7 @@ class NodesLease:
                 self.record = following.next_version()
                 self._fence = None if following.lease is None else following.lease.fence
                 return self.record
-        raise ConnectionError(f"others have written the record {_MOST_CONFLICTS} times meanwhile")
+        raise ConnectionError(_meanwhile())
 
     def forget(self) -> None:
         """Renew the lease no more. Another node takes it."""
@@ -191,6 +214,10 @@ class NodesLease:
     def _is_gone(self, instance: str) -> bool:
         states = dict(self._ec2.instances((instance,)))
         return states.get(instance) is None or states[instance] in GONE_STATES
+
+
+def _meanwhile() -> str:
+    return f"others have written the record {_MOST_CONFLICTS} times meanwhile"
 
 
 def _alive(record: FleetRecord) -> FleetRecord:

@@ -89,7 +89,10 @@ def as_job_view(history: FleetHistory, record: FleetRecord | None) -> JobView:
 def _nodes(history: FleetHistory, record: FleetRecord | None) -> Nodes | None:
     if history.nodes is None or record is None or not record.nodes:
         return None
-    return Nodes(connected=len(record.nodes), in_world=len(record.world))
+    # A leader that is gone could not write which nodes went with it.
+    live = {life.instance_id for life in history.live}
+    in_world = len(record.world) if live.issuperset(record.world) else 0
+    return Nodes(connected=sum(node.instance in live for node in record.nodes), in_world=in_world)
 
 
 def time_worked_together(lives: Sequence[InstanceLife], phases: Sequence[PhaseChange], *, until: datetime) -> timedelta:

@@ -26,14 +26,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
 from spotkeep_fleet.ecr_images import ecr_registry
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
-from spotkeep_jobs.backends.ec2.facts import Ami, InstanceTypeFacts, Snapshot, SpotPrice, Subnet, Volume
+from spotkeep_jobs.backends.ec2.facts import (
+    Ami,
+    InstanceTypeFacts,
+    Snapshot,
+    SpotPrice,
+    Subnet,
+    Volume,
+    fewest_adapters,
+)
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.document.secrets import references_of
 from spotkeep_jobs.errors import AwsCallError, Problem
@@ -98,6 +106,30 @@ def network_problems(subnets: Sequence[Subnet], *, image: str | None, secrets: b
             found="ec2",
             problem=f"cannot train in {subnet.id}, where fleets may launch: nothing leads from it to {purposes}{why}",
             fix=f"One of these: {'; '.join(ways)}.",
+        )
+
+
+def adapter_problems(subnets: Sequence[Subnet], *, instance_types: Sequence[str], adapters: int) -> Iterator[Problem]:
+    """Yield subnets that nodes with several adapters cannot leave, as EC2 gives such an instance no public address.
+
+    Args:
+        subnets: The subnets for instances.
+        instance_types: The instance types of the nodes.
+        adapters: The number of Elastic Fabric Adapters of each node.
+
+    Source: "Public IPv4 addresses", EC2 user guide.
+    """
+    for subnet in subnets:
+        missing = _missing(replace(subnet, public_addresses=False), REQUIRED_SERVICES)
+        if adapters < 2 or not missing or _missing(subnet, REQUIRED_SERVICES):
+            continue
+        yield Problem(
+            field="network.efa",
+            found=", ".join(instance_types),
+            problem=f"gives each node {adapters} adapters, and EC2 gives an instance with several no public address: "
+            f"in {subnet.id} it would reach AWS by its internet gateway alone, so not {' or '.join(missing)}",
+            fix=f"One of these: route {subnet.id} to a NAT gateway in a network of your own (the setting "
+            "vpc_subnet_ids); add a type with one adapter to instance_types, so that each node has one; remove efa.",
         )
 
 
@@ -256,11 +288,16 @@ class FleetChecks:
     def _network(self, request: JobRequest) -> Checked:
         try:
             subnets = self.ec2.subnets(tuple(self.subnets))
+            has_efa = request.network is not None and request.network.efa and request.types
+            adapters = fewest_adapters(self.ec2.instance_types(request.types)) if has_efa else 1
         except AwsCallError as error:
             return Checked(
                 warnings=(f"EC2 could not be asked what leads out of the deployment's subnets ({error.code}).",)
             )
-        problems = tuple(network_problems(subnets, image=request.image, secrets=bool(references_of(request))))
+        problems = (
+            *network_problems(subnets, image=request.image, secrets=bool(references_of(request))),
+            *adapter_problems(subnets, instance_types=request.types, adapters=adapters),
+        )
         return Checked(problems=problems, warnings=tuple(network_warnings(subnets)))
 
     def _market(self, request: JobRequest) -> Checked:

@@ -33,6 +33,7 @@ from spotkeep_jobs.backends.ec2.facts import (
     TemplateVersion,
     TrafficRule,
     Volume,
+    fewest_adapters,
 )
 from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError
 from spotkeep_jobs.temporary_errors import typed_errors
@@ -125,7 +126,7 @@ class Ec2Api:
         template = source.get("LaunchTemplateData", {})
         nodes = nodes or NodesTemplate()
         root = root_volume(template, image=self._image(template.get("ImageId")), at_least_gb=nodes.root_gb or 0)
-        adapters = _fewest_adapters(self.instance_types(instance_types)) if nodes.efa else 0
+        adapters = fewest_adapters(self.instance_types(instance_types)) if nodes.efa else 0
         made = self._call(
             "create_launch_template_version",
             LaunchTemplateId=template_id,
@@ -490,14 +491,6 @@ def nodes_network(template: Mapping[str, Any], *, security_group_id: str | None,
             for card in range(adapters)
         ],
     }
-
-
-def _fewest_adapters(types: Sequence[InstanceTypeFacts]) -> int:
-    """Return the number of Elastic Fabric Adapters that each of these types takes, and one at least.
-
-    EC2 refuses a type that takes none. Its reason says so, and checks of requests name the type.
-    """
-    return max(1, min((each.fabric_adapters for each in types), default=1))
 
 
 def _template_version(entry: Mapping[str, Any], data: Mapping[str, Any]) -> TemplateVersion:

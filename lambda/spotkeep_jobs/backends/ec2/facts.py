@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -248,6 +249,14 @@ class InstanceTypeFacts:
     efa: bool | None = None
     in_clusters: bool | None = None
     fabric_adapters: int = 0
+
+
+def fewest_adapters(types: Sequence[InstanceTypeFacts]) -> int:
+    """Return the number of Elastic Fabric Adapters that each of these types takes, and one at least.
+
+    EC2 refuses a type that takes none. Its reason says so, and checks of requests name the type.
+    """
+    return max(1, min((each.fabric_adapters for each in types), default=1))
 
 
 @dataclass(frozen=True, kw_only=True)

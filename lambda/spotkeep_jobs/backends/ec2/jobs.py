@@ -44,6 +44,7 @@ from spotkeep_jobs.backends.ec2.facts import FleetReading, ProvisionedVolume, Sp
 from spotkeep_jobs.backends.ec2.fleet_table import FleetRecordChangedError, FleetTable
 from spotkeep_jobs.backends.ec2.history import (
     LONGEST_REASON,
+    PREPARES_WITHIN,
     FleetEnding,
     FleetHistory,
     InstanceLife,
@@ -62,7 +63,7 @@ LEAVING_TAKES: Final = timedelta(minutes=5)
 """Two minutes to save, the copy of the last checkpoint, unmount and detach. A slower instance is terminated."""
 
 BOOT_TAKES: Final = timedelta(minutes=20)
-"""The longest time that an instance may run before its agent takes the run's lease, or is a node of the run.
+"""The longest time that an instance may run before its agent takes the run's lease, or says that it is a node.
 
 A virtual one needs one to three minutes, bare metal five to fifteen. One that is silent for longer has no agent, and
 would bill for as long as its fleet is there."""
@@ -149,7 +150,8 @@ def to_terminate(history: FleetHistory, *, record: FleetRecord | None, now: date
     if history.ending_at is None:
         if history.nodes is None and holder is not None:
             return ()  # While another one holds the lease, an instance waits for it and cannot say anything.
-        silent = (life.instance_id for life in history.live if _silent(life, now))
+        booted = frozenset(() if record is None else record.booted)
+        silent = (life.instance_id for life in history.live if _silent(life, now, booted=booted))
         return tuple(dict.fromkeys((*strays, *silent)))
     late = now - history.ending_at >= LEAVING_TAKES
     saving = {holder}
@@ -162,10 +164,11 @@ def to_terminate(history: FleetHistory, *, record: FleetRecord | None, now: date
     )
 
 
-def _silent(life: InstanceLife, now: datetime) -> bool:
+def _silent(life: InstanceLife, now: datetime, *, booted: frozenset[str]) -> bool:
     if life.missing_since is not None:
         return now - life.missing_since >= BOOT_TAKES
-    return life.heard_at is None and life.training_at is None and now - life.launched_at >= BOOT_TAKES
+    takes = PREPARES_WITHIN if life.instance_id in booted else BOOT_TAKES
+    return life.heard_at is None and life.training_at is None and now - life.launched_at >= takes
 
 
 def _launches_no_more(history: FleetHistory, seen: FleetReading, now: datetime) -> bool:

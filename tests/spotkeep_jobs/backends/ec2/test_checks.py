@@ -19,6 +19,7 @@ from spotkeep_jobs.backends.ec2.checks import (
     Checked,
     FleetChecks,
     MarketFacts,
+    adapter_problems,
     judge,
     network_problems,
     network_warnings,
@@ -229,8 +230,11 @@ def test_a_volume_of_ones_own_must_be_free_and_tagged_and_the_refusal_says_the_c
     assert not checked(MarketFacts(prices=(price(0.5),), volume=good), run="count", volume={"volume": good.id}).problems
 
 
-def checks(*silent: str) -> Checked:
-    """Check in a region of one type and one subnet that leads nowhere; EC2 refuses to answer some calls."""
+def checks(*silent: str, adapters: int = 0) -> Checked:
+    """Check in a region of one type and one subnet that leads nowhere; EC2 refuses to answer some calls.
+
+    With adapters its subnet has an internet gateway, and nodes have them all.
+    """
 
     def refuse(operation: str) -> None:
         if operation in silent:
@@ -240,11 +244,14 @@ def checks(*silent: str) -> Checked:
     faults.before_call = refuse
     ec2: Any = Ec2(faults)
     ec2.types = [{"InstanceType": "g5.xlarge", "SupportedUsageClasses": ["spot"],
-                  "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]}}]  # fmt: skip
+                  "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]},
+                  "NetworkInfo": {"EfaInfo": {"MaximumEfaInterfaces": adapters}}}]  # fmt: skip
     ec2.images = [{"ImageId": "ami-1", "Architecture": "arm64"}]
-    ec2.subnets = [{"SubnetId": "subnet-1", "VpcId": "vpc-1"}]
+    ec2.subnets = [{"SubnetId": "subnet-1", "VpcId": "vpc-1", "MapPublicIpOnLaunch": bool(adapters)}]
+    ec2.route_tables = [table("rtb-1", route(GatewayId="igw-1"), of="subnet-1")] if adapters else []
+    nodes = {"nodes": {"min": 2, "max": 2}, "distributed": "torchrun", "network": {"efa": True}} if adapters else {}
     request = JobRequest.model_validate(
-        {"name": "count", "command": "true", "backend": "ec2", "instance_types": ["g5.xlarge"]}
+        {"name": "count", "command": "true", "backend": "ec2", "instance_types": ["g5.xlarge"], **nodes}
     )
     bound = FleetChecks(
         ec2=Ec2Api(lambda: ec2), template_id=TEMPLATE, subnets={"subnet-1": "us-east-1a"}, deployment="spotkeep",
@@ -263,6 +270,19 @@ def test_what_ec2_does_not_say_stops_no_launch_and_hides_nothing_else_that_is_wr
     no_market = checks("DescribeSpotPriceHistory")
     assert [problem.field for problem in no_market.problems] == ["backend"]
     assert "types, prices and volumes" in no_market.warnings[0]
+
+
+@pytest.mark.parametrize(("adapters", "refused"), [(1, []), (4, ["network.efa"])])
+def test_nodes_with_several_adapters_need_another_way_than_public_addresses(adapters: int, refused: list[str]) -> None:
+    """EC2 gives an instance with several network interfaces no public address, so its agent would never say a word."""
+    problems = [each for each in checks(adapters=adapters).problems if each.field != "instance_types"]
+    assert [each.field for each in problems] == refused
+    assert all("4 adapters" in each.problem and "NAT" in each.fix for each in problems)
+
+
+def test_a_way_beside_the_internet_gateway_takes_nodes_with_several_adapters() -> None:
+    ways = [subnet("igw-1", "nat-1", public=True), subnet("igw-1", endpoints=EVERYTHING, public=True), subnet("tgw-1")]
+    assert list(adapter_problems(ways, instance_types=["p4d.24xlarge"], adapters=4)) == []
 
 
 AGENT = Path(__file__).parents[4] / "training" / "spotkeep_agent"

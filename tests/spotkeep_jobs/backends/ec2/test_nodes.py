@@ -16,6 +16,7 @@ from spotkeep_jobs.backends.ec2 import attempt_view
 from spotkeep_jobs.backends.ec2.attempt_view import as_job_view, folded, to_fold
 from spotkeep_jobs.backends.ec2.history import (
     MAX_FUTILE_INSTANCES,
+    PREPARES_WITHIN,
     FleetEnding,
     FleetHistory,
     absorb,
@@ -75,6 +76,16 @@ def test_two_nodes_that_are_taken_from_one_world_are_two_interruptions_and_the_o
     job = as_job_view(found, world_of("a", "d", since=12))
     assert (count_interruptions(job), job.instance_count) == (2, 3)
     assert job.nodes == Nodes(connected=2, in_world=2)
+
+
+def test_no_node_is_shown_that_ec2_has_taken_though_its_leader_could_not_write_it() -> None:
+    """The record stays as the lost leader wrote it."""
+    says = world_of("a", "b", "c", since=8)
+    for taken, nodes in ((("c",), Nodes(connected=2, in_world=0)), (("a", "b", "c"), Nodes(connected=0, in_world=0))):
+        left = seen(
+            *(node(each, launched=1, **({"ended_at": at(9), **TAKEN} if each in taken else {})) for each in "abc")
+        )
+        assert as_job_view(absorb(trained(), seen=left, record=says, now=at(10)), says).nodes == nodes
 
 
 def test_a_node_that_left_on_its_notice_is_an_interruption_before_ec2_takes_it() -> None:
@@ -206,6 +217,17 @@ def test_a_node_that_never_connects_is_terminated_although_another_one_leads() -
     found = absorb(nodes_history(), seen=both, record=says, now=at(20))
     assert to_terminate(found, record=says, now=at(20)) == ()
     assert to_terminate(found, record=says, now=at(1) + BOOT_TAKES) == ("i-mute",)
+
+
+@pytest.mark.parametrize("others_train", [True, False])
+def test_a_node_that_brings_its_data_for_long_is_not_silent(others_train: bool) -> None:
+    """It is connected with no leader before it has them, and may be the first of all."""
+    both = seen(node("a", launched=1), node("slow", launched=1))
+    says = replace(world_of("a", since=20) if others_train else record(), booted=("i-a", "i-slow"))
+    found = absorb(nodes_history(), seen=both, record=says, now=at(20))
+    assert to_terminate(found, record=says, now=at(1) + 2 * BOOT_TAKES) == ()
+    forever = to_terminate(found, record=says, now=at(1) + PREPARES_WITHIN)
+    assert forever == (("i-slow",) if others_train else ("i-a", "i-slow"))
 
 
 def test_a_node_that_lost_its_connection_for_long_is_replaced_and_one_that_came_back_is_not() -> None:
