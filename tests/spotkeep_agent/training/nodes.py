@@ -171,6 +171,22 @@ class Run:
         self.nodes.append(node)
         return node
 
+    def reboot(self, node: Node) -> Node:
+        """A node that died is there again, with its disk as it was."""
+        node.copies.stop()
+        again = Node(self, node.name, node.root)
+        self.nodes[self.nodes.index(node)] = again
+        return again
+
+    def wake(self) -> None:
+        """Nodes that hung find that the world has gone on without them."""
+        for node in self.nodes:
+            if node.hung.is_set() and not node.is_dead:
+                node.hung.clear()
+                node.copies.leader_is_done()
+                with contextlib.suppress(ProcessDiedError):
+                    node.copies.finish(lambda: 0.0, exit_code=None, goes_on=True)
+
     def close(self) -> None:
         """End all threads of the nodes."""
         for node in self.nodes:

@@ -303,6 +303,7 @@ class World:
         saves: The steps from one checkpoint to the next, each with True to wait until it has arrived.
         seconds: The time for its end.
         wakes: True where those that hang go on after it.
+        reboots: True where one that has died comes back before it.
     """
 
     joins: bool
@@ -313,6 +314,7 @@ class World:
     saves: tuple[tuple[int, bool], ...]
     seconds: float
     wakes: bool
+    reboots: bool
 
 
 FATES = st.tuples(st.sampled_from(["stays", "stays", "dies", "hangs"]), st.integers(0, 150))
@@ -326,6 +328,7 @@ WORLDS = st.builds(
     saves=st.lists(st.tuples(st.integers(1, 3), st.booleans()), max_size=4).map(tuple),
     seconds=st.sampled_from([0.0, 0.01, 60.0]),
     wakes=st.booleans(),
+    reboots=st.booleans(),
 )
 
 
@@ -345,8 +348,9 @@ def test_what_a_leader_reported_or_a_newer_one_is_restored_whole_by_the_next_wor
                 if world.wakes:
                     hanging.set()
                     hanging = threading.Event()
+                    run.wake()
             # The nodes of the last world show what it has left.
-            live(run, World(True, 4, 0, (("stays", 0),) * 4, None, ((1, True),), 60.0, False), hanging)
+            live(run, World(True, 4, 0, (("stays", 0),) * 4, None, ((1, True),), 60.0, False, False), hanging)
         finally:
             hanging.set()
             run.close()
@@ -355,6 +359,9 @@ def test_what_a_leader_reported_or_a_newer_one_is_restored_whole_by_the_next_wor
 def live(run: Run, plan: World, hanging: threading.Event) -> None:
     chance = random.Random(plan.order)  # noqa: S311 - not secret
     run.order = lambda members: chance.sample(list(members), len(members))
+    dead = [node for node in run.nodes if node.is_dead]
+    if dead and plan.reboots:
+        run.reboot(dead[0])
     there = [node for node in run.nodes if not node.is_gone]
     if len(there) < 2 or plan.joins:
         there.append(run.join())
