@@ -423,6 +423,7 @@ class Agent:
             user=self._user,
             state=self._settings.state,
             gpus=self._gpus > 0,
+            adapters=self._settings.fabric_adapters,
         )
         self._event("image-pulling", what=job.image)
         began = time.monotonic()
