@@ -43,8 +43,9 @@ def words(docker: Docker, tmp_path: Path) -> list[str]:
     """What docker is called with to run a training."""
     no_calls: Any = None
     made = Container(
-        f"{REGISTRY}/training:7", docker=docker, calls=no_calls, user=current_user(), state=tmp_path, gpus=True
-    )
+        f"{REGISTRY}/training:7", docker=docker, calls=no_calls, user=current_user(), state=tmp_path, gpus=True,
+        adapters=tmp_path / "infiniband",
+    )  # fmt: skip
     return made.command(
         ["run", "--", "python", "train.py"], environment=ENVIRONMENT, base=tmp_path / "ml", notices=tmp_path / "job"
     )

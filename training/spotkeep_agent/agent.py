@@ -423,6 +423,7 @@ class Agent:
             user=self._user,
             state=self._settings.state,
             gpus=self._gpus > 0,
+            adapters=self._settings.fabric_adapters,
         )
         self._event("image-pulling", what=job.image)
         began = time.monotonic()
@@ -511,7 +512,7 @@ class Agent:
                     self._report(state=TRAINING)
                     confirmed_at = time.monotonic()
                 except LeaseLostError as lost:
-                    if self._nodes is not None:
+                    if self._nodes is not None and not self._nodes.holds_lease:
                         continue  # This node ends the world, and looks for the new leader.
                     return self._end_in_time(process, self._own_notice(str(lost)))
                 except ConnectionError as error:

@@ -68,6 +68,11 @@ class AgentSettings:
         return self.root / "sys/bus/pci/devices"
 
     @property
+    def fabric_adapters(self) -> Path:
+        """The folder of the devices of Elastic Fabric Adapters."""
+        return self.root / "dev/infiniband"
+
+    @property
     def state(self) -> Path:
         """The folder of the agent's lock and the notice file."""
         return self.root / "run/spotkeep"

@@ -59,7 +59,10 @@ def container(
         environment={"PATH": str(recorded.path)}, configuration=folder / "logins", cancelled=threading.Event()
     )
     ecr: Any = Ecr(token("AWS:secret") if answer is None else answer)
-    return Container(image, docker=docker, calls=ecr, user=current_user(), state=folder, gpus=gpus), ecr
+    made = Container(
+        image, docker=docker, calls=ecr, user=current_user(), state=folder, gpus=gpus, adapters=folder / "infiniband"
+    )
+    return made, ecr
 
 
 class TestItsImage:
@@ -132,6 +135,18 @@ class TestItsCommand:
         words = self.words(recorded, tmp_path, gpus=True)
         assert words[words.index("--gpus") + 1] == "all"
         assert "--gpus" not in self.words(recorded, tmp_path)
+
+    def test_elastic_fabric_adapters_are_passed_on_where_there_are_some(
+        self, recorded: RecordingDocker, tmp_path: Path
+    ) -> None:
+        assert "--device" not in self.words(recorded, tmp_path)
+        devices = tmp_path / "infiniband"
+        devices.mkdir()
+        for name in ("uverbs1", "uverbs0", "rdma_cm"):
+            (devices / name).touch()
+        words = self.words(recorded, tmp_path)
+        given = [words[place + 1] for place, word in enumerate(words) if word == "--device"]
+        assert given == [f"{devices}/uverbs0", f"{devices}/uverbs1"]
 
     def test_of_the_agents_environment_it_has_where_aws_is(self) -> None:
         inherited = {"PATH": "/usr/bin", "HOME": "/root", "AWS_REGION": "us-east-1", "SPOTKEEP_RUN_TABLE": "t"}

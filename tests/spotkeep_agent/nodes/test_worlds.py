@@ -206,3 +206,15 @@ def test_a_run_that_is_asked_to_stop_saves_and_all_nodes_leave(fleet: Fleet) -> 
     record = fleet.cloud.record
     assert record.training.uploaded_step == max(steps_of(leader, "saved"))
     assert (record.lease, record.training.state, record.training.interruptions) == (None, TRAINING, 0)
+
+
+def test_a_leader_whose_record_cannot_be_read_has_all_ranks_save_and_leaves(fleet: Fleet) -> None:
+    """A script may write anything there. No stop would reach a leader that trains on."""
+    fleet.launch(at_least=2, at_most=2)
+    instances = fleet.boot(2)
+    trains(fleet, instances, nodes=2)
+    leader, _ = leader_and_others(fleet.cloud, instances)
+    item = fleet.cloud.record_item
+    item.update(version={"N": str(int(item["version"]["N"]) + 1)}, record={"S": "no record"})
+    assert [each.finish(seconds=90) for each in instances] == [0, 0]
+    assert max(steps_of(leader, "saved")) >= 4

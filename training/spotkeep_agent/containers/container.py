@@ -36,6 +36,10 @@ NAME = "spotkeep-training"
 """The container's name. An instance has one agent, and an agent one training."""
 _ENVIRONMENT_NAME = "environment.json"
 _ENTER = "spotkeep_agent/containers/enter.py"
+_ADAPTERS = "uverbs*"
+"""The devices by which programs use Elastic Fabric Adapters. NCCL without them goes over TCP and says so nowhere.
+
+Source: "Get started with EFA and NCCL" (EC2 user guide) and `Documentation/infiniband/user_verbs.rst` (Linux)."""
 _SPARE_SECONDS = 10
 _ECR_LOGIN = "AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken"
 
@@ -50,10 +54,19 @@ class Container:
         user: The user that trains.
         state: A folder of the agent's, in memory on an instance.
         gpus: This instance has NVIDIA GPUs.
+        adapters: The folder of the devices of Elastic Fabric Adapters, which is missing without any.
     """
 
     def __init__(
-        self, image: str, *, docker: Docker, calls: AwsCalls, user: TrainingUser, state: Path, gpus: bool
+        self,
+        image: str,
+        *,
+        docker: Docker,
+        calls: AwsCalls,
+        user: TrainingUser,
+        state: Path,
+        gpus: bool,
+        adapters: Path,
     ) -> None:
         self._image = image
         self._docker = docker
@@ -61,6 +74,7 @@ class Container:
         self._user = user
         self._environment_file = state / _ENVIRONMENT_NAME
         self._gpus = gpus
+        self._adapters = adapters
 
     @property
     def docker_environment(self) -> Mapping[str, str]:
@@ -109,6 +123,7 @@ class Container:
             # When the machine shuts down docker ends containers, too.
             "--stop-timeout", str(int(notice_seconds()) + _SPARE_SECONDS),
             *(["--gpus", "all"] if self._gpus else []),
+            *(word for adapter in sorted(self._adapters.glob(_ADAPTERS)) for word in ("--device", str(adapter))),
             *_mount(base), *_mount(notices), *_mount(Path(user.home)),
             *_mount(Path(root), readonly=True), *_mount(self._environment_file, readonly=True),
             "--workdir", str(base), "--entrypoint", "python3", self._image,
