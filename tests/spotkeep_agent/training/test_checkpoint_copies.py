@@ -18,6 +18,7 @@ from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.events import EVENT_PREFIX
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.connections import Connections
+from spotkeep_agent.errors import InputError
 from spotkeep_agent.training.checkpoint_copies import CheckpointCopies
 from tests.spotkeep_agent.conftest import copies_of
 
@@ -126,3 +127,18 @@ def open_below(folder: Path) -> list[str]:
         with contextlib.suppress(OSError):
             found.append(str(descriptor.readlink()))
     return [path for path in found if path.startswith(f"{folder}/")]
+
+
+def test_a_new_volume_does_not_begin_anew_where_no_checkpoint_of_s3_can_be_used(
+    tmp_path: Path, s3: Any, calls: AwsCalls, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = copies_of(tmp_path / "first", calls, f"s3://{bucket}/run")
+    train(tmp_path / "first" / "checkpoints", first, steps=4, hear=None, monkeypatch=monkeypatch, copied=range(2, 4))
+    first.stop()
+    for item in s3.list_objects_v2(Bucket=bucket, Prefix="run/")["Contents"]:
+        if item["Key"].endswith("manifest.json"):
+            s3.put_object(Bucket=bucket, Key=item["Key"], Body=b"{}")
+    second = copies_of(tmp_path / "second", calls, f"s3://{bucket}/run")
+    with pytest.raises(InputError, match="none of them can be used"):
+        second.restore_newer(known_uploaded=None)
+    second.stop()

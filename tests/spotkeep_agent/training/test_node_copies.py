@@ -19,6 +19,7 @@ from spotkeep.disk.retention import Retention
 from spotkeep.errors import LockLostError
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.object_store import objects_of
+from spotkeep_agent.errors import InputError
 from spotkeep_agent.training import checkpoint_copies
 from tests.models.faults import ProcessDiedError
 
@@ -223,6 +224,17 @@ def test_a_checkpoint_of_which_s3_lacks_a_file_is_not_named(run: Run) -> None:
     run.end()
     del run.stored.objects[f"{PREFIX}step-2-1.1.2/data-00002.bin"]
     assert run.begin(run.nodes) == 1
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_anew(run: Run) -> None:
+    run.begin(run.nodes)
+    train(run, 1, 2)
+    run.end()
+    for step in (1, 2):
+        key = f"{PREFIX}step-{step}-1.1.2/manifest.json"
+        run.stored.objects[key] = (b"{}", run.stored.objects[key][1])
+    with pytest.raises(InputError, match=r"checkpoints of the steps 2, 1, and none of them can be used"):
+        run.begin([run.nodes[1], run.join()])
 
 
 def test_a_note_that_s3_never_had_counts_on_no_disk(run: Run) -> None:

@@ -24,10 +24,25 @@ from spotkeep.remote.transfer import TransferCancelledError
 from spotkeep_agent.as_user.files import UserFiles, UserStorage
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.object_store import objects_of
+from spotkeep_agent.errors import InputError
 
 from .script_files import CHECKPOINTS, SCAN_SECONDS, ScriptFiles
 
 _logger = logging.getLogger("spotkeep.agent")
+
+
+def unusable_checkpoints(steps: Sequence[int], *, why: str) -> InputError:
+    """Return the error of a run that has checkpoints in S3 and can go on from none of them.
+
+    Args:
+        steps: Their steps, the newest first.
+        why: The reason against the oldest of them.
+    """
+    some = ", ".join(map(str, steps[:5])) + (", ..." if len(steps) > 5 else "")
+    return InputError(
+        f"S3 has checkpoints of the steps {some}, and none of them can be used: {why.rstrip('.')}. The run does not begin "
+        "anew beside them. Look with `spotkeep checkpoints verify`; put them right or remove them, then `spotkeep resume`"
+    )
 
 
 class CheckpointCopies:
@@ -99,6 +114,7 @@ class CheckpointCopies:
 
         Raises:
             CheckpointError: If S3 cannot be read. Going on would lose the checkpoints there.
+            InputError: If S3 has checkpoints, and neither of them nor of those on the volume one can be used.
             OSError: If the volume cannot be read or written.
         """
         try:
@@ -110,7 +126,7 @@ class CheckpointCopies:
             return None
         # S3 may know that a checkpoint on the volume is of a writer that was replaced.
         in_s3 = self._fetched.learn_writers()
-        here = self.newest_here()
+        here, why = self.newest_here(), ""
         for step in in_s3:
             if here is not None and step <= here:
                 return None
@@ -123,8 +139,11 @@ class CheckpointCopies:
                     raise
                 # Damaged there: the next older one may be whole.
                 _logger.warning("the checkpoint of step %d in S3 cannot be used: %s", step, error)
+                why = str(error)
                 continue
             return step
+        if in_s3 and here is None:
+            raise unusable_checkpoints(in_s3, why=why)
         return None
 
     def has_any(self) -> bool:

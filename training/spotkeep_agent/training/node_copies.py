@@ -39,7 +39,7 @@ from spotkeep.remote.upload_share import UploadNote, UploadShare
 from spotkeep_agent.as_user.files import UserFiles
 from spotkeep_agent.aws.calls import AwsCalls
 
-from .checkpoint_copies import CheckpointCopies
+from .checkpoint_copies import CheckpointCopies, unusable_checkpoints
 from .script_files import SCAN_SECONDS
 
 _LOOK_SECONDS = 0.2
@@ -121,16 +121,22 @@ class NodeCopies(CheckpointCopies):
 
         Raises:
             CheckpointError: If S3 cannot be read. Going on would lose the checkpoints there.
+            InputError: If S3 has checkpoints, and none of them can be used.
         """
-        for step in self._fetched.steps():
+        steps = self._fetched.steps()
+        why = "a node cannot bring it"
+        for step in steps:
             if before is not None and step >= before:
                 continue
             try:
                 self._fetched.read_manifest(step)
             except (DamagedCheckpointError, NewerFormatError) as error:
                 _logger.warning("the checkpoint of step %d in S3 cannot be used: %s", step, error)
+                why = str(error)
                 continue
             return step
+        if steps:
+            raise unusable_checkpoints(steps, why=why)
         return None
 
     def bring(self, step: int | None, *, nodes: int, leads: bool) -> None:
