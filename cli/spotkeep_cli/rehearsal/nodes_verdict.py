@@ -104,10 +104,13 @@ class ComparedCheckpoints:
     Attributes:
         steps: The steps that were compared.
         differing: Those of them at which the two runs had other bits.
+        differ_from_the_start: True if the first ones differ that the run saved before it lost a node. Then no loss is
+            the cause, and the later ones show nothing of losses.
     """
 
     steps: tuple[int, ...]
     differing: tuple[int, ...]
+    differ_from_the_start: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +166,7 @@ class NodesEvidence:
             "worlds": [_world_document(world) for world in self.worlds],
             "nodes_taken": [asdict(each) for each in self.taken],
             "equal_on_any_world": self.equal_on_any_world,
-            "checkpoints_compared": asdict(self.compared),
+            "checkpoints_compared": {"steps": self.compared.steps, "differing": self.compared.differing},
             "samples_doubled": None if self.samples is None else self.samples.doubled,
             "samples_missed": None if self.samples is None else self.samples.missed,
         }
@@ -282,7 +285,14 @@ def compare_checkpoints(run: Sequence[StoredCheckpoint], reference: Sequence[Sto
     by_step = [_of_first_size(each) for each in (run, reference)]
     steps = sorted(by_step[0].keys() & by_step[1].keys())
     differing = [step for step in steps if len(by_step[0][step] | by_step[1][step]) > 1]
-    return ComparedCheckpoints(steps=tuple(steps), differing=tuple(differing))
+    first_fence = min(run, key=lambda each: each.at).fence if run else None
+    before_a_loss = _of_first_size([each for each in run if each.fence == first_fence])
+    first = min(before_a_loss.keys() & by_step[1].keys(), default=None)
+    return ComparedCheckpoints(
+        steps=tuple(steps),
+        differing=tuple(differing),
+        differ_from_the_start=first is not None and before_a_loss[first].isdisjoint(by_step[1][first]),
+    )
 
 
 def _of_first_size(stored: Sequence[StoredCheckpoint]) -> dict[int, set[str]]:
@@ -343,23 +353,34 @@ def _counts(content: bytes | None) -> list[int] | None:
     return found if isinstance(found, list) and all(type(each) is int for each in found) else None
 
 
+_NOTHING_TO_COMPARE = (
+    "the run went on with another number of ranks before a checkpoint that both runs have, so its model shows nothing. "
+    "Let it save at fixed steps (every_steps), more often"
+)
+_DIFFER_FROM_THE_START = (
+    "the checkpoints of the two runs differ before a node was taken, so they show nothing of losses. Seed every random "
+    "generator whose state is saved: random.seed(0), numpy.random.seed(0), torch.manual_seed(0)"
+)
+
+
 def with_other_sums(verdict: Verdict, evidence: NodesEvidence) -> Verdict:
     """Return the verdict on a model that was trained by several numbers of ranks.
 
     Such a model has other last bits, unless the script trains with virtual ranks. So a difference is no reason against
-    it where the checkpoints before the first change have the bits of the run left alone.
+    it where the checkpoints before the first change have the bits of the run left alone. Where they had other bits
+    before a loss, a model with the bits of the run left alone gets a remark.
 
     Args:
         verdict: The verdict on the run as on any other.
         evidence: The evidence of its worlds.
     """
+    unseeded = evidence.compared.differ_from_the_start
+    if unseeded and not verdict.other_model:
+        return replace(verdict, remarks=(*verdict.remarks, _DIFFER_FROM_THE_START))
     if evidence.equal_on_any_world or not evidence.changed_size or not verdict.other_model:
         return verdict
-    if not evidence.compared.steps:
-        unseen = (
-            "the run went on with another number of ranks before a checkpoint that both runs have, so its model shows "
-            "nothing. Let it save at fixed steps (every_steps), more often"
-        )
+    if unseeded or not evidence.compared.steps:
+        unseen = _DIFFER_FROM_THE_START if unseeded else _NOTHING_TO_COMPARE
         others = tuple(reason for reason in verdict.reasons if reason not in verdict.other_model)
         return replace(verdict, reasons=(*others, unseen), not_shown=(*verdict.not_shown, unseen), other_model=())
     remark = (
@@ -400,7 +421,7 @@ def _checks(evidence: NodesEvidence) -> Iterator[RehearsalCheck]:
         passed=bool(fences) and all(one < other for one, other in pairwise(fences)),
     )
     yield _sizes(evidence)
-    if evidence.compared.steps:
+    if evidence.compared.steps and not evidence.compared.differ_from_the_start:
         differing = evidence.compared.differing
         yield RehearsalCheck(
             expected="while the number of ranks stayed, the checkpoints equal those of the run left alone, bit for bit",

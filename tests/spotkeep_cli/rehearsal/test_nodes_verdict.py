@@ -218,6 +218,32 @@ def test_checkpoints_are_compared_up_to_the_first_change_of_the_number_of_ranks(
     assert compare_checkpoints([], alone) == ComparedCheckpoints(steps=(), differing=())
 
 
+def test_checkpoints_that_differ_before_a_loss_say_nothing_about_losses() -> None:
+    # Of a script that seeds torch alone, each process draws the state of Python's `random`.
+    alone = [stored(step, at=float(step)) for step in (10, 20, 30)]
+    unseeded = [stored(step, at=float(step), fence=1 + step // 20, content="ffffffff") for step in (10, 20, 30)]
+    compared = compare_checkpoints(unseeded, alone)
+    assert compared.differing == (10, 20, 30)
+    assert compared.differ_from_the_start
+    # Equal ones before the loss, or none, leave a later difference to the loss.
+    assert not compare_checkpoints([alone[0], *unseeded[1:]], alone).differ_from_the_start
+    assert not compare_checkpoints([stored(14, at=1.0), *unseeded[1:]], alone).differ_from_the_start
+    evidence = replace(GOOD, compared=compared)
+    assert not failed(evidence)
+    equal = replace(DIFFERENT, reasons=(), identical_to_uninterrupted=True, equal_to_uninterrupted=True, other_model=())
+    found = with_other_sums(equal, evidence)
+    assert not found.reasons
+    assert "random.seed" in found.remarks[0]
+
+
+def test_a_model_of_other_sums_shows_nothing_where_the_checkpoints_differ_before_a_loss() -> None:
+    compared = ComparedCheckpoints(steps=(10,), differing=(10,), differ_from_the_start=True)
+    unseeded = replace(GOOD, equal_on_any_world=False, compared=compared)
+    found = with_other_sums(replace(DIFFERENT, reasons=(DIFFERS,)), unseeded)
+    assert found.unproven
+    assert "random.seed" in found.reasons[0]
+
+
 def test_virtual_ranks_are_found_in_the_state_of_a_checkpoint() -> None:
     own = {"dict": [["count", 4], ["seed", 7], ["steps", 44], ["environment", {"dict": []}]]}
     manifest = stored(10, at=1.0).manifest
