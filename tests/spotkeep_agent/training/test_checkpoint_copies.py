@@ -138,6 +138,7 @@ def test_a_new_volume_does_not_begin_anew_where_no_checkpoint_of_s3_can_be_used(
     for item in s3.list_objects_v2(Bucket=bucket, Prefix="run/")["Contents"]:
         if item["Key"].endswith("manifest.json"):
             s3.put_object(Bucket=bucket, Key=item["Key"], Body=b"{}")
+    (tmp_path / "second").mkdir()
     second = copies_of(tmp_path / "second", calls, f"s3://{bucket}/run")
     with pytest.raises(InputError, match="none of them can be used"):
         second.restore_newer(known_uploaded=None)

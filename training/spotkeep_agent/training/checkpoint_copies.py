@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Callable
@@ -40,8 +41,9 @@ def unusable_checkpoints(steps: Sequence[int], *, why: str) -> InputError:
     """
     some = ", ".join(map(str, steps[:5])) + (", ..." if len(steps) > 5 else "")
     return InputError(
-        f"S3 has checkpoints of the steps {some}, and none of them can be used: {why.rstrip('.')}. The run does not begin "
-        "anew beside them. Look with `spotkeep checkpoints verify`; put them right or remove them, then `spotkeep resume`"
+        f"S3 has checkpoints of the steps {some}, and none of them can be used: {why.rstrip('.')}. The run does not "
+        "begin anew beside them. Look with `spotkeep checkpoints verify`, put them right or remove them, then "
+        "`spotkeep resume`"
     )
 
 
