@@ -84,6 +84,7 @@ class SharedDirectory(CheckpointDirectory):
     ) -> None:
         super().__init__(path, storage=storage, uploads=uploads)
         self._ranks = ranks
+        self._ranks_upload = ranks_upload
         self._world_size = ranks.world_size
         self.note: Callable[[], Json] = lambda: None
         self.notes: list[Json] = []
@@ -116,7 +117,7 @@ class SharedDirectory(CheckpointDirectory):
     ) -> None:
         """Begin to write, as `WriterNotes.begin` does. Every rank must call it. Rank 0 takes the token.
 
-        Hosts with a disk each have a token outside of a run, too.
+        Hosts with a disk each that a platform mirrors have a token outside of a run, too.
 
         Raises:
             LockLostError: If a later writer of the run has begun. Other ranks may get it as OtherRankError.
@@ -128,7 +129,8 @@ class SharedDirectory(CheckpointDirectory):
             if self._ranks.rank != 0:
                 return [None, None, None]
             held = lock
-            if held is None and len(set(self._leaders)) > 1 and self.writer_notes.writers().newest is None:
+            mirrored = len(set(self._leaders)) > 1 and not self._ranks_upload
+            if held is None and mirrored and self.writer_notes.writers().newest is None:
                 # A host may delete a file of another one that it got at its start. A new one of that name would go too.
                 held = _OUTSIDE_OF_A_RUN
             try:
