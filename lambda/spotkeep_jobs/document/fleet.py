@@ -317,7 +317,7 @@ def fleet_warnings(request: JobRequest) -> Iterator[str]:
     """Yield probable mistakes of a run on EC2."""
     if request.backend != "ec2":
         return
-    if not request.checkpoints:
+    if not request.checkpoints and request.several_nodes is None:
         yield (
             "checkpoints: false keeps nothing in S3: what the script saves is on the volume alone, and is lost with it."
         )

@@ -83,7 +83,7 @@ class Run:
         self.records = Records()
         self.in_s3: dict[int, bool] = {}
         self.port = free_port()
-        self.told: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
         self.nodes: list[NodesController] = []
 
     def node(self, *, at_least: int = 1, at_most: int = 3, lease_seconds: float = TIMES.lease) -> NodesController:
@@ -106,7 +106,7 @@ class Run:
                 lease=NodesLease(names, records=given, ec2=given, lease_seconds=lease_seconds),
                 new_copies=new_copies,
                 files=UserFiles(base),
-                tell=lambda event, **fields: self.told.append({"event": event, **fields}),
+                tell=lambda event, **fields: self.events.append({"event": event, **fields}),
                 pause=time.sleep,
                 times=TIMES,
                 port=self.port,
@@ -198,7 +198,7 @@ def test_two_nodes_begin_from_one_checkpoint_under_one_fence(run: Run) -> None:
         "current_instance_type": "g5.xlarge",
         "network_interface_name": "lo",
     }
-    assert [event["event"] for event in run.told] == ["node-joined", "world-began"]
+    assert [event["event"] for event in run.events] == ["node-joined", "world-began"]
 
 
 def test_a_checkpoint_that_a_node_cannot_bring_is_passed_over_by_all(run: Run) -> None:
@@ -206,7 +206,7 @@ def test_a_checkpoint_that_a_node_cannot_bring_is_passed_over_by_all(run: Run) -
     leader, other = two(run, at_most=2)
     first, second = worlds(leader, other)
     assert first.step == second.step == 4
-    assert [event["step"] for event in run.told if event["event"] == "world-began"] == [8, 4]
+    assert [event["step"] for event in run.events if event["event"] == "world-began"] == [8, 4]
     assert ("claimed", (1, first.fence - 1), 8) not in copies_of(leader).happened
 
 
@@ -234,7 +234,7 @@ def test_the_end_of_a_world_is_known_to_the_leader_and_the_next_one_begins_at_on
     run.in_s3[6] = True
     again, _ = worlds(leader, other)
     assert again.step == 6
-    assert run.told[-1]["nodes"] == ["i-0", "i-1"]
+    assert run.events[-1]["nodes"] == ["i-0", "i-1"]
 
 
 @pytest.mark.parametrize(("kind", "found"), [(DONE, DONE), (FAILED, FAILED)])
@@ -267,7 +267,7 @@ def test_a_node_that_ec2_takes_is_counted_as_an_interruption(run: Run) -> None:
     other.leave(why="notice: EC2 terminate", taken=True, seconds_left=left())
     attended(leader, lambda: run.records.read().training.interruptions)
     assert [each.instance for each in run.records.read().training.noticed] == ["i-1"]
-    assert run.told[-1] == {"event": "node-left", "instance": "i-1", "reason": "notice: EC2 terminate"}
+    assert run.events[-1] == {"event": "node-left", "instance": "i-1", "reason": "notice: EC2 terminate"}
 
 
 def test_nodes_that_cannot_train_end_the_run_after_some_for_each_place(run: Run) -> None:

@@ -169,6 +169,11 @@ def test_the_ceiling_of_a_deployment_counts_nodes() -> None:
     assert "144.00 USD" in refused(limit_usd=100, nodes=2)["max_wait"]
 
 
+def test_nodes_without_checkpoints_are_not_warned_of_a_volume_that_they_do_not_have() -> None:
+    assert any("on the volume alone" in each for each in judged(nodes=1, checkpoints=False).warnings)
+    assert not any("volume" in each for each in judged(checkpoints=False).warnings)
+
+
 def test_a_root_disk_is_bounded_where_the_document_asks_for_it() -> None:
     assert judged(volume_limit_gb=50).request is not None
     assert "volume.size_gb" in refused(volume_limit_gb=50, volume={"size_gb": 60})

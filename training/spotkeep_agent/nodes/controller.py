@@ -19,7 +19,7 @@ from spotkeep_fleet.instance_job import InstanceJob, NodesSpec
 from spotkeep_fleet.record import NODES_PORT, FleetRecord
 
 from .connections import LeaderConnection, NodeNames, StrangerError
-from .decisions import NodeEnd
+from .decisions import INTERRUPTED, NodeEnd
 from .following import Following
 from .leading import END_SECONDS, PAUSE_SECONDS, Leading
 from .lease import NodesLease
@@ -310,7 +310,7 @@ class NodesController:
 
     def _give_up(self) -> None:
         """Give up a world before this node has trained in it."""
-        own = NodeEnd("interrupted", 0)
+        own = NodeEnd(INTERRUPTED, 0)
         ends = time.monotonic() + END_SECONDS
         self.ended(own, seconds_left=lambda: ends - time.monotonic())
         self.finish_copies(lambda: 0.0, exit_code=None, goes_on=True)

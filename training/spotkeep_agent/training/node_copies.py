@@ -167,7 +167,7 @@ class NodeCopies(CheckpointCopies):
         self._begin(self._files_to_send(nodes))
         has_files, self._has_files = self._has_files, False
         if leads:
-            # Where another node has led since this one did, S3 is newer.
+            # Where another node was the leader meanwhile, S3 is newer.
             self._files.restore(cancelled=self._cancelled, again=not has_files)
         self._has_files = leads
         self._is_sending = True

@@ -242,9 +242,9 @@ def test_a_node_that_lost_its_connection_for_long_is_replaced_and_one_that_came_
 
 def test_without_a_leader_no_node_is_missing() -> None:
     live = seen(node("a", launched=1), node("b", launched=2), node("c", launched=3))
-    nobody = replace(world_of("a", "b", since=10), lease=Lease("i-a", 1, at(9).timestamp()))
-    found = absorb(trained(), seen=live, record=nobody, now=at(10))
-    assert to_terminate(found, record=nobody, now=at(59)) == ()
+    no_nodes = replace(world_of("a", "b", since=10), lease=Lease("i-a", 1, at(9).timestamp()))
+    found = absorb(trained(), seen=live, record=no_nodes, now=at(10))
+    assert to_terminate(found, record=no_nodes, now=at(59)) == ()
 
 
 # Endings
