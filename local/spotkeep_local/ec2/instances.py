@@ -16,6 +16,7 @@ from spotkeep_local.ec2.records import AnnouncedInterruption, InstanceState, Loc
 from spotkeep_local.hosts.host import HostRefusedError
 from spotkeep_local.hosts.instance_host import HostEnd, HostSpecification
 from spotkeep_local.hosts.metadata import InstanceMetadata
+from spotkeep_local.hosts.network import free_meeting_port
 from spotkeep_local.hosts.written_files import read_end
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Instances:
         self._on_notice = on_notice
         self._on_leaving = on_leaving
         self._on_ended = on_ended
+        self._meeting_ports: dict[str, int] = {}
 
     def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
         """Return the operations by the API's names."""
@@ -128,7 +130,11 @@ class Instances:
         cloud = self._cloud
         try:
             host = cloud.platform.start(
-                replace(self._specification(instance), network=self._networks.of(instance)),
+                replace(
+                    self._specification(instance),
+                    network=self._networks.of(instance),
+                    meeting_port=self._meeting_port(instance),
+                ),
                 read_metadata=lambda: self._metadata(instance.instance_id),
                 on_end=lambda ending: self._host_ended(instance.instance_id, ending),
             )
@@ -284,6 +290,17 @@ class Instances:
             address=instance.private_ip,
             clock=self._cloud.clock,
         )
+
+    def _meeting_port(self, instance: LocalInstance) -> int | None:
+        """Return the port at which the instances of a fleet meet, where all share the network of this machine.
+
+        torch listens at all addresses, so two fleets cannot meet at one port.
+        """
+        if self._cloud.platform.network_refusal is None:
+            return None
+        if instance.fleet_id not in self._meeting_ports:
+            self._meeting_ports[instance.fleet_id] = free_meeting_port()
+        return self._meeting_ports[instance.fleet_id]
 
     def _metadata(self, instance_id: str) -> InstanceMetadata:
         # Without the lock: a metadata service that waited for it would answer late.

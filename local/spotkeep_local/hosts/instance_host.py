@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spotkeep_local.hosts.host import HostRefusedError
+from spotkeep_local.hosts.network import MEETING_PORT_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,6 +54,7 @@ class HostSpecification:
         links: The symbolic links of its image, from paths below `/` to directories of this machine.
         programs: The texts of commands of its image that this machine lacks or has in another form, by name.
         agent_time_scale: The factor by which its agent asks for notices more often than on AWS.
+        meeting_port: The port at which its ranks meet those of other hosts. None for that of the training.
         address: Its private address.
         network: The network of its VPC. None where instances have no networks.
         clock: A library of `clock`, with which its processes see a wrong wall clock. None for the machine's clock.
@@ -66,6 +68,7 @@ class HostSpecification:
     links: Mapping[str, str] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)
     agent_time_scale: float = 1.0
+    meeting_port: int | None = None
     address: str = ""
     network: HostsNetwork | None = None
     clock: Path | None = None
@@ -94,6 +97,7 @@ class HostSpecification:
             "SPOTKEEP_LOCAL_TIME_SCALE": f"{self.agent_time_scale:g}",
             "AWS_CONFIG_FILE": os.devnull,
             "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            **({} if self.meeting_port is None else {MEETING_PORT_VARIABLE: str(self.meeting_port)}),
         }
 
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 INTERFACE = "eth0"
+MEETING_PORT_VARIABLE = "SM_MASTER_PORT"
+"""The variable with the port at which the ranks of several hosts meet."""
 _SYSTEM_PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
 _ROUTER = "169.254.0.1"
 """The address of the router at each of its ports. No VPC has it."""
@@ -43,6 +45,7 @@ _ALLOWED, _DROPPED = "pref 1000", "pref 2000"
 _HIGHEST_PORT = 65534
 """The highest port that a rule of Linux names. The one above it passes where every port does."""
 _GONE = "Cannot find device"
+_TRIES = 100
 _CARRIER_TRIES, _CARRIER_POLL_SECONDS = 1000, 0.005
 _SETTINGS = {"ip_forward": "1", "conf/all/rp_filter": "0", "conf/default/rp_filter": "0"}
 _T = TypeVar("_T")
@@ -306,3 +309,17 @@ def _in_a_thread(act: Callable[[], _T]) -> _T:
     if problems:
         raise problems[0]
     return found[0]
+
+
+def free_meeting_port() -> int:
+    """Return a free port that has a free one after it. The ranks of hosts meet at the first, their runners at the next.
+
+    Raises:
+        HostRefusedError: None was found.
+    """
+    for _ in range(_TRIES):
+        with socket.create_server(("127.0.0.1", 0)) as first, contextlib.suppress(OSError, OverflowError):
+            port: int = first.getsockname()[1]
+            with socket.create_server(("127.0.0.1", port + 1)):
+                return port
+    raise HostRefusedError(f"this machine had no two free ports beside each other in {_TRIES} tries")

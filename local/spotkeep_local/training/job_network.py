@@ -13,14 +13,19 @@ Source: https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-training
 
 from __future__ import annotations
 
-import contextlib
-import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spotkeep_local.hosts.host import HostRefusedError
 from spotkeep_local.hosts.isolation import Isolation
-from spotkeep_local.hosts.network import INTERFACE, HostsNetwork, join_hosts, network_refusal
+from spotkeep_local.hosts.network import (
+    INTERFACE,
+    MEETING_PORT_VARIABLE,
+    HostsNetwork,
+    free_meeting_port,
+    join_hosts,
+    network_refusal,
+)
 from spotkeep_local.training.errors import JobFailedError
 
 if TYPE_CHECKING:
@@ -30,7 +35,6 @@ CONTAINER_HOST_NAME = "aws"
 """The name that a container of several has for itself. An issue of AWS's training toolkit found this one in 2019."""
 _LOOPBACK = "lo"
 _ADDRESSES = "198.18.0.0/24"
-_TRIES = 100
 
 
 def host_name(number: int) -> str:
@@ -96,8 +100,7 @@ class JobNetwork:
                 self._hosts, networks = join_hosts(_ADDRESSES, hosts=addresses, endpoint_port=endpoint_port)
             except HostRefusedError as error:
                 raise JobFailedError(f"InternalServerError: {error}") from error
-        # Jobs that share a network cannot all meet at one port.
-        variables = (("SM_MASTER_PORT", str(_free_ports())),) if refused else ()
+        variables = _own_meeting_port() if refused else ()
         self.places = [
             HostPlace(
                 number=number,
@@ -125,11 +128,9 @@ def shared_network_reason(isolation: Isolation | None) -> str | None:
     return network_refusal() if isolation is Isolation.NAMESPACE else "hosts here have no namespaces"
 
 
-def _free_ports() -> int:
-    """Return a free port that has a free one after it. The runners of the hosts meet at that one."""
-    for _ in range(_TRIES):
-        with socket.create_server(("127.0.0.1", 0)) as first, contextlib.suppress(OSError, OverflowError):
-            port: int = first.getsockname()[1]
-            with socket.create_server(("127.0.0.1", port + 1)):
-                return port
-    raise JobFailedError(f"InternalServerError: this machine had no two free ports beside each other in {_TRIES} tries")
+def _own_meeting_port() -> tuple[tuple[str, str], ...]:
+    """Return the variable with a port of this job alone. Jobs that share a network cannot all meet at one port."""
+    try:
+        return ((MEETING_PORT_VARIABLE, str(free_meeting_port())),)
+    except HostRefusedError as error:
+        raise JobFailedError(f"InternalServerError: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import ipaddress
 import json
 import shutil
@@ -197,6 +198,22 @@ def test_without_namespaces_each_instance_has_an_address_of_loopback(relocated: 
             assert client.recv(100)
     with pytest.raises(ControlError, match="cannot be cut off: instances share this machine's network"):
         relocated.control.cut_off(peers.instances[0])
+
+
+def test_without_namespaces_the_instances_of_a_fleet_meet_at_a_port_of_their_own(relocated: Ec2) -> None:
+    """torch listens at all addresses of the machine, so two fleets cannot meet at one port."""
+    template = relocated.template("#!/bin/sh\necho port:$SM_MASTER_PORT\nexec sleep 600\n")
+    ports = []
+    for target in (2, 1):
+        fleet = relocated.fleet(template, zones=relocated.zones[:1], target=target)
+        relocated.wait_until(lambda fleet=fleet, target=target: len(relocated.active(fleet)) == target)
+        consoles = [functools.partial(relocated.console, instance) for instance in relocated.active(fleet)]
+        for console in consoles:
+            relocated.wait_until(lambda console=console: "port:" in console())
+        [port] = {console().strip() for console in consoles}
+        ports.append(port)
+    assert ports[0] != ports[1]
+    assert all(port.removeprefix("port:").isdecimal() for port in ports)
 
 
 def test_what_a_template_says_of_network_and_placement_is_the_instances(ec2: Ec2) -> None:
