@@ -122,9 +122,11 @@ def test_a_command_that_bash_cannot_read_on_one_host_is_a_mistake_of_the_input_o
     assert other.failure.startswith(f"{NOT_STARTED}on {HOSTS[1]}: bash cannot read the command: ")
 
 
-def test_hosts_that_wait_for_one_that_does_not_come_all_name_it(start):
-    second = start(2, spec_of(), of=3)
-    first = start(1, spec_of(), of=3, most_seconds=1)
+def test_hosts_that_wait_for_one_that_does_not_come_all_name_it(start, tmp_path):
+    # The first host lets the others connect while it installs. It begins to wait once the second one is about to.
+    comes = tmp_path / "comes"
+    second = start(2, spec_of(setup=f"touch {comes}"), of=3)
+    first = start(1, spec_of(setup=f"until [ -e {comes} ]; do sleep 0.1; done"), of=3, most_seconds=5)
     assert [first.finish(), second.finish()] == [68, 68], (first.said, second.said)
     assert f"did not meet at {HOSTS[0]}:" in first.failure
     assert HOSTS[2] in first.failure
