@@ -80,6 +80,7 @@ def start(tmp_path: Path, pyz: Path) -> Iterator[Callable[..., Host]]:
             env={
                 "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
                 "SAGEMAKER_BASE_DIR": str(folder / "ml"),
+                "TMPDIR": str(folder),  # where the mark of a setup that has run is; one of another test counts for none
                 "TRAINING_JOB_NAME": "endings-1",
                 "SM_MASTER_PORT": str(port),
                 "OMP_NUM_THREADS": "1",
