@@ -120,6 +120,7 @@ class Fleets:
                 "ec2:DescribeImages",
                 "ec2:DescribeInstanceTypes",
                 "ec2:DescribeLaunchTemplateVersions",
+                "ec2:DescribePlacementGroups",
                 "ec2:DescribeRouteTables",
                 "ec2:DescribeSubnets",
                 "ec2:DescribeVpcEndpoints",

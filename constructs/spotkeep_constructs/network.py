@@ -15,6 +15,7 @@ from constructs import Construct
 
 from spotkeep_constructs.acknowledgements import acknowledge
 from spotkeep_constructs.errors import PropertyError
+from spotkeep_fleet.tags import SUBNET_TAG
 
 _ADDRESSES = "10.73.0.0/22"
 """Nothing is routed into the created network, so its addresses collide with none. A team that peers brings its own."""
@@ -185,7 +186,7 @@ class NodesNetwork(Construct):
     Processes of NCCL and gloo listen at ports that the system chooses. An Elastic Fabric Adapter needs both directions
     of all protocols, and rules for addresses do not count for it.
 
-    A placement group is in one zone, as a subnet is. None of this bills anything.
+    A placement group is in one zone, as a subnet is. The launcher finds it by its tags. None of this bills anything.
 
     Sources: "Get started with EFA and MPI for ML workloads on Amazon EC2" (prepare an EFA-enabled security group) and
     "Placement strategies for your placement groups", Amazon EC2 user guide. AWS::EC2::SecurityGroup (remove the default
@@ -193,7 +194,7 @@ class NodesNetwork(Construct):
 
     Attributes:
         security_group_id: The id of the security group.
-        placement_groups: The name of the placement group of each subnet, by subnet id.
+        placement_groups: The names of the placement groups, in the order of the network's subnets.
     """
 
     def __init__(self, scope: Construct, id: str, *, network: Network) -> None:  # noqa: A002
@@ -234,10 +235,15 @@ class NodesNetwork(Construct):
             ip_protocol="-1",
             description="Between nodes",
         )
-        self.placement_groups = {
-            subnet.subnet_id: ec2.CfnPlacementGroup(self, f"Placement{number}", strategy="cluster").ref
+        self.placement_groups = [
+            ec2.CfnPlacementGroup(
+                self,
+                f"Placement{number}",
+                strategy="cluster",
+                tags=[CfnTag(key=SUBNET_TAG, value=subnet.subnet_id)],
+            ).ref
             for number, subnet in enumerate(network.subnets, start=1)
-        }
+        ]
 
 
 def _named(scope: Construct) -> CfnTag:

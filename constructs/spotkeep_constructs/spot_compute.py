@@ -398,7 +398,7 @@ class SpotCompute(Construct):
             instance_role=self.role,
             subnet_ids=[subnet.subnet_id for subnet in self.network.subnets],
             security_group_ids=[self.network.security_group.security_group_id, self.nodes.security_group_id],
-            placement_groups=list(self.nodes.placement_groups.values()),
+            placement_groups=self.nodes.placement_groups,
         )
 
     def fleet_variables(self, scope: Construct) -> dict[str, object]:
@@ -414,6 +414,5 @@ class SpotCompute(Construct):
             "launch_template_id": self.launch_template_id,
             "fleet_subnets": None if self._settings.vpc_id else Stack.of(scope).to_json_string(subnets),
             "fleet_nodes_security_group_id": self.nodes.security_group_id,
-            "fleet_placement_groups": Stack.of(scope).to_json_string(self.nodes.placement_groups),
             "fleet_log_group": group_name(self._settings.deployment),
         }

@@ -277,7 +277,6 @@ class Deployment(Generic[SettingsT_co]):
             log_group=self.settings.fleet_log_group,
             volume_kms_key_arn=self.settings.fleet_volume_kms_key_arn,
             nodes_security_group_id=self.settings.fleet_nodes_security_group_id,
-            placement_groups=self.settings.fleet_placement_groups,
         )
 
     @cached_property

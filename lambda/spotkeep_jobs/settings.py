@@ -101,8 +101,6 @@ class DeploymentSettings(FunctionSettings):
     """Zones by subnet id."""
     fleet_nodes_security_group_id: str | None = None
     """The security group in which the nodes of a run reach each other."""
-    fleet_placement_groups: Json[dict[str, str]] = Field(default_factory=dict)
-    """The name of the cluster placement group of each subnet, by subnet id."""
     fleet_instance_types: Json[tuple[str, ...]] = ()
     fleet_log_group: str | None = None
     fleet_volume_kms_key_arn: str | None = None

@@ -146,13 +146,10 @@ def test_settings_arrive_as_they_were_set_and_what_a_team_may_make_long_lies_wit
             "subnet-0bbbbbbbbbbbbbbb1": "us-west-1a",
             "subnet-0bbbbbbbbbbbbbbb2": "us-west-1c",
         }
-        assert function.fleet_placement_groups.keys() == function.fleet_subnets.keys()
         assert function.fleet_instance_types == ("c5.xlarge", "c6i.xlarge")
         assert function.fleet_log_group == "/spotkeep/lab/instances"
         assert function.fleet_volume_kms_key_arn == EVERYTHING_SET["volume_kms_key_arn"]
         assert function.volume_retention_days == 30
-    placed = json.dumps(variables_of(of, "Controller")["SPOTKEEP_FLEET_PLACEMENT_GROUPS"])
-    assert sorted(re.findall(r"NodesPlacement\d", placed)) == ["NodesPlacement1", "NodesPlacement2"]
     assert controller.orphans == EVERYTHING_SET["orphans"]
     assert controller.isolated_teams == tuple(EVERYTHING_SET["isolated_teams"])
     assert controller.deployment_metrics is False

@@ -128,6 +128,11 @@ class TestNodes:
         for of, subnets in ((templates, 3), (templates_with_everything, 2)):
             groups = of.resources("AWS::EC2::PlacementGroup")
             assert [group["Properties"]["Strategy"] for group in groups.values()] == ["cluster"] * subnets
+            tags = [
+                {tag["Key"]: text_of(tag["Value"]) for tag in group["Properties"]["Tags"]} for group in groups.values()
+            ]
+            assert {each["spotkeep:deployment"] for each in tags} == {"spotkeep" if of is templates else "lab"}
+            assert len({each["spotkeep:subnet"] for each in tags}) == subnets
 
     def test_functions_launch_in_these_groups_and_in_no_others(self, templates: Templates) -> None:
         for function in ("Launcher", "Controller"):

@@ -176,6 +176,7 @@ class Ec2:
         self.route_tables: list[Entry] = []
         self.vpc_endpoints: list[Entry] = []
         self.security_groups: list[Entry] = []
+        self.placement_groups: list[Entry] = []
         self.interfaces: list[Entry] = []
         self.volume_state = "available"
         self.snapshot_state = "completed"
@@ -319,6 +320,9 @@ class Ec2:
 
     def describe_vpc_endpoints(self, **query: Any) -> Entry:
         return self._describe("DescribeVpcEndpoints", "VpcEndpoints", lambda: self.vpc_endpoints, query)
+
+    def describe_placement_groups(self, **query: Any) -> Entry:
+        return self._describe("DescribePlacementGroups", "PlacementGroups", lambda: self.placement_groups, query)
 
     def describe_security_groups(self, *, GroupIds: Sequence[str], **query: Any) -> Entry:  # noqa: N803
         named = [each for each in self.security_groups if each["GroupId"] in GroupIds]

@@ -84,6 +84,15 @@ class Site:
         self.ec2 = Ec2(directly, time=self.account.time)
         self.ec2.subnets = [{"SubnetId": "subnet-a", "AvailabilityZone": "us-east-1a", "VpcId": "vpc-1"}]
         user_data = base64.b64encode(LAUNCHER.training_bundle_uri.encode()).decode()
+        self.ec2.placement_groups = [
+            {
+                "GroupName": "cluster-a",
+                "Tags": [
+                    {"Key": "spotkeep:deployment", "Value": "spotkeep"},
+                    {"Key": "spotkeep:subnet", "Value": "subnet-a"},
+                ],
+            }
+        ]
         self.ec2.versions[1]["LaunchTemplateData"]["UserData"] = user_data
         self.calls: list[list[Call]] = []
         self._kept = None if kept is None else list(kept)
@@ -109,7 +118,6 @@ class Site:
             "launch_template_id": TEMPLATE,
             "fleet_subnets": {"subnet-a": "us-east-1a"},
             "fleet_nodes_security_group_id": "sg-nodes",
-            "fleet_placement_groups": {"subnet-a": "cluster-a"},
             "fleet_instance_types": ("g5.xlarge",),
         }
         on: dict[str, Any] = {"clients": clients, "now": self.account.now, "prices": _PRICES}

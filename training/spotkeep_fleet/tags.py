@@ -15,6 +15,8 @@ OPERATION_TAG = "spotkeep:operation"
 """The tag of a volume or a snapshot with the operation that made it. See `FleetRecord.operations`."""
 
 OWNER_TAG = "spotkeep:owner"
+SUBNET_TAG = "spotkeep:subnet"
+"""The tag of a placement group with the subnet whose nodes it is for."""
 DRILL_TAG = "spotkeep:drill"
 """The tag that `spotkeep drill` puts on its target instance, and takes away. The experiment template selects by it."""
 DRILL_VALUE = "now"

@@ -100,3 +100,27 @@ def test_torch_is_not_imported_to_find_out():
         "join_ranks({}); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+ENDS_AFTER_A_COLLECTIVE = """
+import sys
+import torch
+import torch.distributed as dist
+from spotkeep.ranks.distributed import join_ranks
+
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
+join_ranks({}).training.join()
+tensors = [torch.ones(10) for _ in range(50)]
+for tensor in tensors:
+    dist.all_reduce(tensor)
+"""
+
+
+@pytest.mark.torch
+def test_a_rank_ends_well_right_after_a_collective_of_the_script(tmp_path):
+    """Each try has two chances in five to end by an abort, where the interpreter does not wait for gloo's threads."""
+    for number in range(6):
+        command = [sys.executable, "-c", ENDS_AFTER_A_COLLECTIVE, str(tmp_path / f"meeting-{number}")]
+        ranks = [subprocess.Popen([*command, str(rank)], stderr=subprocess.PIPE, text=True) for rank in range(2)]
+        errors = [rank.communicate()[1] for rank in ranks]
+        assert [rank.returncode for rank in ranks] == [0, 0], errors

@@ -12,7 +12,9 @@ rank ends its own without a message. All that it has sent to the others is with 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -37,6 +39,7 @@ Json = Any
 
 _ANSWER_SECONDS = 1800.0
 _JAX_POLL_MS = 1000
+_LAST_PAUSE_SECONDS = 0.2
 _TIMED_OUT = "DEADLINE_EXCEEDED"
 _GONE = "another rank of this training is gone, or does not answer"
 _joined = itertools.count()  # Each process of JAX joins as often as the others.
@@ -100,6 +103,17 @@ class OneRank:
         return list(numbers)
 
 
+@functools.cache
+def _pause_at_the_end() -> None:
+    """Let the interpreter end a moment after the script, in processes that have groups of gloo.
+
+    A thread of a group holds the tensors of a collective until shortly after the script has the result. Where the
+    interpreter ends in between, that thread aborts the process (torch 2.13; pull request 179291 of PyTorch). In
+    the pause it lets the tensors go. To end the groups instead would wait for a collective that lost its other ranks.
+    """
+    atexit.register(time.sleep, _LAST_PAUSE_SECONDS)
+
+
 class TorchRanks:
     """The ranks of `torch.distributed`, over a process group of gloo's that nothing else uses.
 
@@ -121,6 +135,7 @@ class TorchRanks:
         self.leave()
         if self._is_lost:
             raise RankLostError(f"{_GONE}: it was lost before")
+        _pause_at_the_end()
         there = self._distributed.get_world_size() if self._distributed.is_initialized() else 1
         if there != self.world_size:
             raise UsageError(

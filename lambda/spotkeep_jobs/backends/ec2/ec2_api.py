@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_fleet.record import SNAPSHOT, VOLUME
-from spotkeep_fleet.tags import DEPLOYMENT_TAG, OF_INSTANCES_ALONE, RUN_TAG
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, OF_INSTANCES_ALONE, RUN_TAG, SUBNET_TAG
 from spotkeep_jobs.backends.ec2.facts import (
     Ami,
     Fleet,
@@ -319,6 +319,27 @@ class Ec2Api:
             )
             for each in self._pages("describe_subnets", "Subnets", SubnetIds=sorted(ids))
         )
+
+    def placement_group(self, *, deployment: str, subnet_id: str) -> str:
+        """Return the name of a subnet's cluster placement group. AWS has named it.
+
+        Args:
+            deployment: The deployment that made the group.
+            subnet_id: The subnet.
+
+        Raises:
+            AwsRefusedError: The deployment has no group there.
+        """
+        tags = {DEPLOYMENT_TAG: deployment, SUBNET_TAG: subnet_id}
+        tagged = [{"Name": f"tag:{key}", "Values": [value]} for key, value in tags.items()]
+        found = self._call("describe_placement_groups", Filters=tagged)["PlacementGroups"]
+        if not found:
+            raise AwsRefusedError(
+                operation="DescribePlacementGroups",
+                code="NoPlacementGroup",
+                reason=f"the deployment {deployment} has no placement group for {subnet_id}: deploy it again",
+            )
+        return str(found[0]["GroupName"])
 
     def security_groups(self, ids: Iterable[str], /) -> tuple[SecurityGroup, ...]:
         """Describe security groups with their rules for TCP. None asks nothing."""

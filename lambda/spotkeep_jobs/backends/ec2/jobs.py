@@ -52,7 +52,14 @@ from spotkeep_jobs.backends.ec2.history import (
     last_words,
     may_launch,
 )
-from spotkeep_jobs.backends.ec2.launch import FleetLaunch, brought, create_fleet_request, launch_of, token_at
+from spotkeep_jobs.backends.ec2.launch import (
+    FleetLaunch,
+    brought,
+    create_fleet_request,
+    launch_of,
+    place_of_nodes,
+    token_at,
+)
 from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError, JobNotFoundError
 from spotkeep_jobs.record.deployment_records import StoragePrices
 from spotkeep_jobs.record.fields import with_changes
@@ -256,7 +263,7 @@ class FleetJobs:
                 ),
             )
         try:
-            fleet_id = self.ec2.create_fleet(create_fleet_request(launch, template_version=version))
+            fleet_id = self.ec2.create_fleet(self._fleet_request(launch, template_version=version))
         except AwsRefusedError as error:
             if _TEMPLATE_NOT_FOUND.search(error.code) and histories.just_made(history, now=self.now()):
                 raise _busy("CreateFleet", f"{error.reason} It was made a moment ago; EC2 knows it soon") from error
@@ -267,6 +274,13 @@ class FleetJobs:
             history,
             lambda read: read if read.job_id else with_changes(read, fleet_id=fleet_id, made_at=self.now()),
         ).job_id
+
+    def _fleet_request(self, launch: FleetLaunch, *, template_version: str, place: int = 0) -> dict[str, Any]:
+        group = None
+        if launch.in_cluster:
+            subnet_id = place_of_nodes(launch, place=place)["SubnetId"]
+            group = self.ec2.placement_group(deployment=self.deployment, subnet_id=subnet_id)
+        return create_fleet_request(launch, template_version=template_version, place=place, placement_group=group)
 
     def observe(self, job_name: str, /) -> JobView | None:
         """Describe an attempt by its record and EC2's present answer. Changes nothing."""
@@ -518,7 +532,7 @@ class FleetJobs:
             raise _busy("CreateFleet", f"the record of attempt {history.attempt} of {history.run} is not there")
         # Recorded before the fleet: it is looked for by its token until EC2 must show it.
         history = self.records.write_history(with_changes(history, made_at=self.now()))
-        request = create_fleet_request(launch, template_version=version, place=history.place)
+        request = self._fleet_request(launch, template_version=version, place=history.place)
         try:
             fleet_id = self.ec2.create_fleet(request)
         except AwsRefusedError as error:

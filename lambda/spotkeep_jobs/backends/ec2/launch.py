@@ -11,10 +11,8 @@ Sources:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
-
-from pydantic import Field
 
 from spotkeep_fleet.instance_job import InstanceJob, NodesSpec, VolumeSpec, read_job
 from spotkeep_fleet.record import CurrentVolume
@@ -47,7 +45,6 @@ class FleetPlatform:
         event_bus: The event bus to which instances send their events.
         volume_kms_key_arn: The ARN of the KMS key that encrypts the runs' volumes. None for the account's own EBS key.
         nodes_security_group_id: The security group in which the nodes of a run reach each other.
-        placement_groups: The name of the cluster placement group of each subnet, by subnet id.
     """
 
     launch_template_id: str
@@ -57,7 +54,6 @@ class FleetPlatform:
     event_bus: str | None = "default"
     volume_kms_key_arn: str | None = None
     nodes_security_group_id: str | None = None
-    placement_groups: Mapping[str, str] = field(default_factory=dict)
 
 
 class FleetLaunch(Record):
@@ -77,8 +73,8 @@ class FleetLaunch(Record):
     """The nodes that train together. None for one instance with its volume."""
     nodes_template: NodesTemplate | None = None
     """The settings of nodes beside the deployed template."""
-    placement_groups: dict[str, str] = Field(default_factory=dict)
-    """The placement group of nodes in each subnet, by subnet id. Empty for any place in it."""
+    in_cluster: bool = False
+    """True for nodes in the cluster placement group of their subnet. False for any place in it."""
     max_run_seconds: int
     max_wait_seconds: int | None = None
     has_max_cost: bool = False
@@ -178,9 +174,7 @@ def fleet_launch(
             root_gb=None if request.volume is None else request.volume.size_gb,
             efa=network is not None and network.efa,
         ),
-        placement_groups=dict(platform.placement_groups)
-        if nodes is not None and network is not None and network.placement is not None
-        else {},
+        in_cluster=nodes is not None and network is not None and network.placement is not None,
         max_run_seconds=job.max_run_seconds,
         max_wait_seconds=job.max_wait_seconds,
         has_max_cost=request.max_cost is not None,
@@ -250,7 +244,19 @@ def token_at(launch_id: str, *, place: int) -> str:
     return f"{launch_id}-{place}" if place else launch_id
 
 
-def create_fleet_request(launch: FleetLaunch, *, template_version: str, place: int = 0) -> dict[str, Any]:
+def place_of_nodes(launch: FleetLaunch, *, place: int) -> dict[str, str]:
+    """Return the override of the one place in which nodes are looked for.
+
+    Args:
+        launch: The launch of an attempt with nodes.
+        place: The number of the place, from 0. After the last one comes the first one.
+    """
+    return launch.overrides[place % len(launch.overrides)]
+
+
+def create_fleet_request(
+    launch: FleetLaunch, *, template_version: str, place: int = 0, placement_group: str | None = None
+) -> dict[str, Any]:
     """Return the parameters of CreateFleet.
 
     A `maintain` fleet replaces lost instances until it is deleted. Its default strategy is the lowest price, which is
@@ -260,14 +266,14 @@ def create_fleet_request(launch: FleetLaunch, *, template_version: str, place: i
     Args:
         launch: The launch of the attempt.
         template_version: The version of the launch template that tags the run's instances.
-        place: The number of the place in which nodes are looked for, from 0. After the last one comes the first one.
+        place: The number of the place in which nodes are looked for.
+        placement_group: The name of the cluster placement group in that place. None for any machines there.
     """
     spot, count, overrides = launch.capacity == "spot", 1, [dict[str, Any](each) for each in launch.overrides]
     if launch.nodes is not None:
-        override = overrides[place % len(overrides)]
-        group = launch.placement_groups.get(override["SubnetId"])
         count = launch.nodes.at_most
-        overrides = [override if group is None else {**override, "Placement": {"GroupName": group}}]
+        grouped = {} if placement_group is None else {"Placement": {"GroupName": placement_group}}
+        overrides = [{**place_of_nodes(launch, place=place), **grouped}]
     return {
         "ClientToken": token_at(launch.token, place=place),
         "Type": "maintain",

@@ -20,13 +20,12 @@ from spotkeep_jobs.backends.backend import JobPhase
 from spotkeep_jobs.backends.ec2.facts import Fleet, FleetReading
 from spotkeep_jobs.backends.ec2.history import KNOWN_AFTER, PLACE_LEFT, FleetEnding, FleetHistory, absorb
 from spotkeep_jobs.backends.ec2.jobs import LEAVING_TAKES, FleetStep, steps_due
-from spotkeep_jobs.backends.ec2.launch import create_fleet_request, launch_of
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from spotkeep_jobs.record.states import EndReason, RunState
 from tests.models.faults import Fault, ProcessDiedError
 
 from .readings import at, history, node, nodes_history, record
-from .world import World, asked, run_item
+from .world import World, run_item
 
 WAIT_MINUTES = 10
 TWO: dict[str, Any] = {"nodes": {"min": 2, "max": 2}, "distributed": "torchrun"}
@@ -261,16 +260,35 @@ def test_the_key_of_nodes_is_in_their_job_alone_and_of_each_attempt_another(worl
     assert world.records.job("count").nodes.key != first.key
 
 
-def test_a_cluster_is_named_by_the_subnets_own_placement_group() -> None:
-    launch = launch_of(asked(**TWO, network={"placement": "cluster"}))
-    for place, group in enumerate(["cluster-a", "cluster-b"]):
-        request = create_fleet_request(launch, template_version="7", place=place)
-        [override] = request["LaunchTemplateConfigs"][0]["Overrides"]
-        assert override["Placement"] == {"GroupName": group}
-    [override] = create_fleet_request(launch_of(asked(**TWO)), template_version="7")["LaunchTemplateConfigs"][0][
-        "Overrides"
+def test_nodes_of_a_cluster_are_in_the_group_that_the_deployment_has_for_their_subnet(world: World) -> None:
+    world.ec2.placement_groups = [
+        {
+            "GroupName": f"{deployment}-{subnet}",
+            "Tags": [{"Key": "spotkeep:deployment", "Value": deployment}, {"Key": "spotkeep:subnet", "Value": subnet}],
+        }
+        for deployment in ("another", "spotkeep")
+        for subnet in ("subnet-b", "subnet-a")
     ]
-    assert "Placement" not in override
+    world.create(**TWO, network={"placement": "cluster"})
+    world.passes(11)
+    world.jobs.settle("count-1")
+    overrides = [fleet.request["LaunchTemplateConfigs"][0]["Overrides"] for fleet in world.ec2.fleets.values()]
+    assert [[each["Placement"] for each in place] for place in overrides] == [
+        [{"GroupName": "spotkeep-subnet-a"}],
+        [{"GroupName": "spotkeep-subnet-b"}],
+    ]
+
+
+def test_a_deployment_without_a_group_for_the_subnet_is_deployed_again(world: World) -> None:
+    with pytest.raises(AwsRefusedError, match=r"no placement group for subnet-a: deploy it again"):
+        world.create(**TWO, network={"placement": "cluster"})
+    assert not world.ec2.fleets
+
+
+def test_nodes_anywhere_in_a_subnet_ask_for_no_group(world: World) -> None:
+    world.create(**TWO)
+    [fleet] = world.ec2.fleets.values()
+    assert "Placement" not in fleet.request["LaunchTemplateConfigs"][0]["Overrides"][0]
 
 
 def test_an_earlier_fleet_that_still_launches_is_an_orphan_and_goes_with_its_nodes_alone(world: World) -> None:

@@ -165,7 +165,7 @@ def asked(
         request=request, job=first_job(request, prices={}), deployment="spotkeep", run="count", attempt=attempt,
         platform=FleetPlatform(
             launch_template_id=template_id, subnets={subnet_id: "us-east-1a", **(SUBNETS if "nodes" in fields else {})},
-            nodes_security_group_id="sg-nodes", placement_groups={"subnet-a": "cluster-a", "subnet-b": "cluster-b"},
+            nodes_security_group_id="sg-nodes",
         ),
         launch_id=launch_id, checkpoint_uri="s3://bucket/runs/count/checkpoints/",
         output_prefix="s3://bucket/runs/count/output/",
