@@ -190,11 +190,11 @@ def node_events(*, nodes: int = 8) -> Measured:
     happens("a node comes", lambda: instances.get_capacity(fleet))
     happens("a node is lost without a notice", lambda: instances.be_taken(instances.live[0], notice=False))
     counts = {what: sum(made.values()) for what, made in by_event.items()}
-    unchanged = counts["an event that says nothing new"]
+    most = max(counts.values())
     return Measured(
-        figures={"nodes": nodes, "by_event": by_event, "calls": counts, "nothing_new": unchanged},
-        kept=unchanged <= MOST_CALLS_A_NODE_EVENT,
-        target=f"an event of one of {nodes} nodes that says nothing new: at most {MOST_CALLS_A_NODE_EVENT} AWS calls",
+        figures={"nodes": nodes, "by_event": by_event, "calls": counts, "most": most},
+        kept=most <= MOST_CALLS_A_NODE_EVENT,
+        target=f"an event of one of {nodes} nodes: at most {MOST_CALLS_A_NODE_EVENT} AWS calls",
     )
 
 

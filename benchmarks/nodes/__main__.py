@@ -121,7 +121,7 @@ def _table(document: Mapping[str, Any]) -> Table:
     eight, one = (f"{median(row['ns_a_byte'][str(ranks)]):.2f}" for ranks in (saves.RANKS, 1))
     what = f"a save by {saves.RANKS} ranks, ns a byte"
     table.add_row(what, eight, f"{one} one rank", f"{row['ratio']:.2f}", f"{row['target']}", row["verdict"])
-    of_event = document["node_events"]["figures"]["nothing_new"]
+    of_event = document["node_events"]["figures"]["most"]
     kept = "met" if document["node_events"]["kept"] else "not met"
     table.add_row(
         "calls of AWS, an event of a node", str(of_event), "", "", str(measures.MOST_CALLS_A_NODE_EVENT), kept

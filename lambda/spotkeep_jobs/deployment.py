@@ -288,7 +288,7 @@ class Deployment(Generic[SettingsT_co]):
         return FleetTable(self.clients.dynamodb, table_name=self.settings.run_table, retention_days=RUN_RETENTION_DAYS)
 
     @cached_property
-    def fleets(self) -> Backend:
+    def fleets(self) -> FleetJobs | NoFleets:
         """Attempts on fleets. A deployment without fleets refuses them."""
         if self.fleet_platform is None:
             return NoFleets()

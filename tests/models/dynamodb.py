@@ -131,10 +131,12 @@ class InMemoryDynamoDb(Model):
                 if query.get("ConsistentRead") or self._seen_by_indexes is None
                 else {key[1]: item for key, item in self._seen_by_indexes.items() if key[0] == values[0]}
             )
-            after = "sk >= " in query["KeyConditionExpression"]
             found = [
-                item for key, item in partition.items() if (key >= values[1] if after else key.startswith(values[1]))
+                item for key, item in partition.items() if _is_in_part(key, query["KeyConditionExpression"], values)
             ]
+        if "FilterExpression" in query:
+            assert query["FilterExpression"] == "attribute_not_exists(#text)", "no filter of the run table"
+            found = [item for item in found if query["ExpressionAttributeNames"]["#text"] not in item]
         found.sort(key=lambda item: str(item[sort]["S"]), reverse=not query.get("ScanIndexForward", True))
         return {"Items": found}
 
@@ -163,6 +165,12 @@ class InMemoryDynamoDb(Model):
             all(_term_holds(term, item, names, values) for term in alternative.split(" AND "))
             for alternative in condition.split(" OR ")
         )
+
+
+def _is_in_part(key: str, condition: str, values: Sequence[str]) -> bool:
+    if "sk >= " in condition:
+        return key >= values[1]
+    return condition == "pk = :pk" or key.startswith(values[1])
 
 
 def _term_holds(term: str, item: Item | None, names: Mapping[str, str], values: Item) -> bool:

@@ -7,7 +7,7 @@ Every change of a run is one transaction on its item's `version`. So a function 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -63,6 +63,8 @@ RUN_IN_FLIGHT: Final = "1"
 RUN_WAITS_FOR_QUOTA: Final = "quota"
 """The part of the index with the runs that wait for quota. The end of each job asks for them."""
 POOL_IN_FLIGHT: Final = "pool"
+_OF_TIMELINE_ALONE: Final = "text"
+"""The attribute that entries of the timeline have, and no other item of a run. A filter cannot name a sort key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +99,31 @@ class Opened:
     run: Run
     attempt: Attempt
     replayed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadRun:
+    """The items of a run without its timeline, as one call has read them.
+
+    Attributes:
+        run: The run item. None for a run that is not known.
+        metrics: The metrics that its script reports, or None.
+        notifications: Its notifications, oldest first, without those that cannot be read. The outbox reports these.
+        items: All of its items by their sort keys.
+    """
+
+    run: Run | None
+    metrics: ScriptMetrics | None
+    notifications: list[Notification]
+    items: Mapping[str, Item]
+
+    def attempts(self) -> list[Attempt]:
+        """Return every attempt of the run, first to last.
+
+        Raises:
+            UnreadableRecordError: Another version wrote one of them.
+        """
+        return [record_of(Attempt, item) for key, item in self.items.items() if key.startswith("attempt#")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -394,12 +421,13 @@ class RunStore:
         if not self.table.put_if(self.item(run), "version = :seen", values={":seen": run.version}):
             raise RunChangedError(run.run)
 
-    def commit(self, change: RunChange, *, begins_job: bool = False) -> Run:
+    def commit(self, change: RunChange, *, begins_job: bool = False, beside: Sequence[Write] = ()) -> Run:
         """Write a change in one transaction. An ended run gives its checkpoint prefix back in the same one.
 
         Args:
             change: Its `run.version` is the version the decision was made on.
             begins_job: Whether the caller creates the job of its attempt next.
+            beside: Writes of the same run's items that belong to the change. A condition of theirs counts, too.
 
         Returns:
             The run item as written.
@@ -411,7 +439,7 @@ class RunStore:
         run_item = with_changes(
             change.run, version=change.run.version + 1, slot=None if change.ends_run else change.run.slot
         )
-        writes = [*self._change_writes(run_item, change), *self._next_attempt(change)]
+        writes = [*self._change_writes(run_item, change), *self._next_attempt(change), *beside]
         if change.ends_run:
             writes += [self.claims.release_checkpoint_lock(run_item), *self.claims.release_slot(change.run)]
         return self._written(run_item, writes, begins_job=begins_job or change.next_attempt is not None)
@@ -457,6 +485,18 @@ class RunStore:
             raise RunChangedError(run_item.run) from cancelled
         return run_item
 
+    def write(self, run: str, writes: Sequence[Write]) -> None:
+        """Write items of a run whose own item stays as it is, all or nothing.
+
+        Raises:
+            RunChangedError: Another function changed one of them meanwhile. Nothing was written.
+            RecordRefusedError: DynamoDB never takes one of them.
+        """
+        try:
+            self.table.transact(writes)
+        except TransactionCancelled as cancelled:
+            raise RunChangedError(run) from cancelled
+
     # Reading
 
     def get(self, run: str) -> Run | None:
@@ -473,22 +513,26 @@ class RunStore:
 
         A notification that cannot be read is left out. The run goes on, and the outbox reports the notification.
         """
-        found = self.table.query(
-            KeyConditionExpression="pk = :pk AND sk >= :first",
-            ExpressionAttributeValues=to_dynamodb({":pk": f"run#{run}", ":first": "item"}),
-            ConsistentRead=True,
+        read = _as_read(
+            self.table.query(
+                KeyConditionExpression="pk = :pk AND sk >= :first",
+                ExpressionAttributeValues=to_dynamodb({":pk": f"run#{run}", ":first": "item"}),
+                ConsistentRead=True,
+            )
         )
-        run_item: Run | None = None
-        metrics: ScriptMetrics | None = None
-        notifications: list[Notification] = []
-        for item in found:
-            if item["sk"] == "item":
-                run_item = record_of(Run, item)
-            elif item["sk"] == "metrics":
-                metrics = record_of(ScriptMetrics, item)
-            elif str(item["sk"]).startswith("notification#"):
-                notifications += readable(Notification, [item], unreadable={})
-        return run_item, metrics, sorted(notifications, key=Notification.order)
+        return read.run, read.metrics, read.notifications
+
+    def without_timeline(self, run: str) -> ReadRun:
+        """Return a run's items (strongly consistent) in one call. DynamoDB leaves out those of its timeline."""
+        return _as_read(
+            self.table.query(
+                KeyConditionExpression="pk = :pk",
+                FilterExpression="attribute_not_exists(#text)",
+                ExpressionAttributeNames={"#text": _OF_TIMELINE_ALONE},
+                ExpressionAttributeValues=to_dynamodb({":pk": f"run#{run}"}),
+                ConsistentRead=True,
+            )
+        )
 
     def attempt(self, run: str, attempt: int) -> Attempt | None:
         """Return one attempt of a run (strongly consistent), or None."""
@@ -663,3 +707,22 @@ class RunStore:
         if recorded is None:
             raise RunNotRecordedError(run, attempt=attempt)
         return recorded
+
+
+def _as_read(items: Iterable[Item]) -> ReadRun:
+    run_item: Run | None = None
+    metrics: ScriptMetrics | None = None
+    notifications: list[Notification] = []
+    by_key: dict[str, Item] = {}
+    for item in items:
+        key = str(item["sk"])
+        by_key[key] = item
+        if key == "item":
+            run_item = record_of(Run, item)
+        elif key == "metrics":
+            metrics = record_of(ScriptMetrics, item)
+        elif key.startswith("notification#"):
+            notifications += readable(Notification, [item], unreadable={})
+    return ReadRun(
+        run=run_item, metrics=metrics, notifications=sorted(notifications, key=Notification.order), items=by_key
+    )

@@ -26,6 +26,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.backends.backend import JobPhase
+from spotkeep_jobs.backends.ec2.jobs import Settled
 from spotkeep_jobs.backends.sagemaker.training_job import launch_id_of
 from spotkeep_jobs.pools.pool_reconciler import PoolReconciler
 from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from spotkeep_jobs.backends.backend import JobView
     from spotkeep_jobs.deployment import Deployment
     from spotkeep_jobs.record.record import Attempt, Notification, Run, RunChange
+    from spotkeep_jobs.record.run_store import ReadRun
+    from spotkeep_jobs.record.table_client import Write
     from spotkeep_jobs.settings import ControllerSettings
 
 MOST_UNFINISHED_READINGS: Final = 3
@@ -179,13 +182,14 @@ class RunReconciler:
         return until_written(once, has_time=lambda: self.deployment.now() < until)
 
     def _reconcile(self, run: str, *, in_progress: Mapping[str, JobView], written: _Written) -> ReconciledRun | None:
-        run_item, metrics, notifications = self.deployment.table.runs.with_metrics_and_notifications(run)
+        read = self.deployment.table.runs.without_timeline(run)
+        run_item, metrics, notifications = read.run, read.metrics, read.notifications
         if run_item is None:
             return None
         as_read = run_item
         if run_item.state.ended:
             return written.reconciled(run_item, None, notifications, as_read=as_read)
-        *earlier, attempt = self.deployment.table.runs.attempts(run)[: run_item.attempt]
+        *earlier, attempt = read.attempts()[: run_item.attempt]
         facts = RunFacts(
             run=run_item,
             request=request_of(run_item),
@@ -199,23 +203,36 @@ class RunReconciler:
         job = None if attempt.place.queue is not None else in_progress.get(attempt.job_name)
         wrote_attempt = False
         changes = [] if job is None else self._decide(facts, job)
+        unwritten: Sequence[Write] = ()
         if job is None or _has_consequences(changes, attempt) or _asks_for_action(run_item, attempt, job):
-            job = self._described(attempt)
-            changes = self._decide(replace(facts, now=self.deployment.now()), job)
+            settled = self._described(attempt, read)
+            job, unwritten = settled.view, settled.unwritten
+            facts = replace(facts, now=self.deployment.now())
+            if unwritten and (job is None or _reads_log(facts, job)):
+                self._write_alone(run, unwritten)  # Before the log, which may end this function.
+                unwritten = ()
+            try:
+                changes = self._decide(facts, job)
+            except Exception:
+                self._write_alone(run, unwritten)
+                raise
         for change in changes:
             before = run_item
             try:
-                run_item = self.deployment.table.runs.commit(change)
+                run_item = self.deployment.table.runs.commit(change, beside=unwritten)
             except RecordRefusedError:
                 if job is not None and not job.ended and _is_to_end(change):
                     LaunchCompletion(self.deployment).end_job(change.attempt)
+                self._write_alone(run, unwritten)
                 raise
             written.add(before, run_item)
+            unwritten = ()
             notifications += change.notifications
             attempt = change.next_attempt or change.attempt
             wrote_attempt = change.next_attempt is not None
             if change.pool is not None:
                 PoolReconciler(self.deployment).plan(change.pool)
+        self._write_alone(run, unwritten)
         if _asks_for_action(run_item, attempt, job):
             before = run_item
             run_item = LaunchCompletion(self.deployment).complete(
@@ -224,13 +241,18 @@ class RunReconciler:
             written.happened.append(happened_between(before, run_item))
         return written.reconciled(run_item, job, notifications, as_read=as_read)
 
-    def _described(self, attempt: Attempt) -> JobView | None:
+    def _described(self, attempt: Attempt, read: ReadRun) -> Settled:
         """Return the present description of the attempt's job, after the steps that were due are done."""
         backend = self.deployment.backend_of(attempt)
         if attempt.place.backend == "ec2":
-            return backend.settle(attempt.job_name)  # It asks EC2 once, and writes nothing where nothing is new.
+            return self.deployment.fleets.settle_within(attempt.job_name, items=read.items)
         job = backend.observe(attempt.job_name)
-        return backend.settle(attempt.job_name) if job is not None and job.has_more_to_do else job
+        return Settled(view=backend.settle(attempt.job_name) if job is not None and job.has_more_to_do else job)
+
+    def _write_alone(self, run: str, writes: Sequence[Write]) -> None:
+        """Write what EC2 has answered without a change of the run. EC2 forgets it in an hour."""
+        if writes:
+            self.deployment.table.runs.write(run, writes)
 
     def _decide(self, facts: RunFacts, job: JobView | None) -> Sequence[RunChange]:
         if job is None:

@@ -128,6 +128,10 @@ class TestOpening:
         assert table.runs.plan("digits-1a2b3c4d") == plan
         assert entry in table.runs.timeline("digits-1a2b3c4d")
         assert table.runs.plan("another") is None
+        read = table.runs.without_timeline("digits-1a2b3c4d")
+        assert (read.run, read.attempts()) == (table.runs.get("digits-1a2b3c4d"), [make.attempt()])
+        assert list(read.items) == ["attempt#0001", "item", "plan"]
+        assert table.runs.without_timeline("another").run is None
 
     def test_a_run_is_read_back_as_it_was_written(self, table: RunTable, make: Any) -> None:
         cost = Cost(

@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 
 from controller.full_pass import FullPass
+from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
+from spotkeep_jobs.backends.ec2.history import FleetHistory
 from spotkeep_jobs.backends.ec2.launch import FleetLaunch, launch_of
-from spotkeep_jobs.errors import RequestRefusedError
+from spotkeep_jobs.errors import RequestRefusedError, RunChangedError
 from spotkeep_jobs.record.record import Attempt, Run
+from spotkeep_jobs.record.run_store import RunStore
 from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
+from spotkeep_jobs.record.table_client import RecordRefusedError
 from spotkeep_jobs.runs.launch import Launcher
 from spotkeep_jobs.runs.run_actions import RunActions
 from tests.models.control_plane import ControlPlane
@@ -87,6 +91,69 @@ class Story:
 @pytest.fixture
 def story() -> Story:
     return Story()
+
+
+def history_of(story: Story) -> FleetHistory:
+    found = FleetTable(story.account.dynamodb, table_name="runs", retention_days=90).history("first", 1)
+    assert found is not None
+    return found
+
+
+def loses_its_instance(story: Story) -> None:
+    story.launched()
+    instance = story.has_instance()
+    story.passes(minutes=5)
+    story.instances.be_taken(instance, notice=False)
+    story.account.seconds += 60
+
+
+def test_the_answer_of_ec2_and_the_change_of_the_run_are_one_write(story: Story) -> None:
+    loses_its_instance(story)
+    before = history_of(story)
+    story.reconcile()
+    after = history_of(story)
+    assert (after.version, after.live, len(before.live)) == (before.version + 1, (), 1)
+    assert story.run.interruptions == 1
+
+
+@pytest.mark.parametrize("changed", ["the run", "the history"])
+def test_where_another_function_is_faster_both_are_decided_again(
+    story: Story, changed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loses_its_instance(story)
+    commit, others = RunStore.commit, [history_of(story)]
+
+    def late(store: RunStore, change: Any, **given: Any) -> Any:
+        if others:
+            history = others.pop()
+            if changed == "the run":
+                raise RunChangedError("first")
+            FleetTable(story.account.dynamodb, table_name="runs", retention_days=90).write_history(history)
+        return commit(store, change, **given)
+
+    monkeypatch.setattr(RunStore, "commit", late)
+    story.reconcile()
+    assert not others
+    assert history_of(story).live == ()
+    assert story.run.interruptions == 1
+
+
+def test_the_answer_of_ec2_is_kept_although_the_change_of_the_run_is_refused(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EC2 forgets an instance in an hour."""
+    loses_its_instance(story)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RecordRefusedError("it is too large")
+
+    monkeypatch.setattr(RunStore, "commit", refuse)
+    assert story.full_pass.run().failures
+    assert history_of(story).live == ()
+    assert story.run.interruptions == 0
+    monkeypatch.undo()
+    story.reconcile()
+    assert story.run.interruptions == 1
 
 
 MAX_COST = {"max_cost": 3.0, "notify": ["stopped", "max-cost-near"]}

@@ -12,6 +12,7 @@ write the job, so no content of the record blocks such a write.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +24,14 @@ from spotkeep_jobs.backends.ec2.history import FleetHistory
 from spotkeep_jobs.errors import RunTableError
 from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import format_time
-from spotkeep_jobs.record.table_client import CANCELLED_CODES, from_dynamodb, never_taken, record_of_text
+from spotkeep_jobs.record.table_client import (
+    CANCELLED_CODES,
+    Item,
+    Write,
+    from_dynamodb,
+    never_taken,
+    record_of_text,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -119,6 +127,15 @@ class FleetTable:
         item = self._get(f"run#{run}", _history_sort_key(attempt))
         return None if item is None else record_of_text(FleetHistory, from_dynamodb(item), "history")
 
+    def history_among(self, items: Mapping[str, Item], attempt: int, /) -> FleetHistory | None:
+        """Return the history of one attempt's fleet among a run's items by their sort keys, or None.
+
+        Raises:
+            UnreadableRecordError: Another version wrote it.
+        """
+        item = items.get(_history_sort_key(attempt))
+        return None if item is None else record_of_text(FleetHistory, item, "history")
+
     def write_history(self, history: FleetHistory, /, *, new: bool = False) -> FleetHistory:
         """Write a history over the version it was read with. Returns it as written.
 
@@ -127,16 +144,23 @@ class FleetTable:
             RecordRefusedError: DynamoDB never takes it.
         """
         following = with_changes(history, version=history.version + 1)
-        item = {
+        self._put(self._history_item(following), read=None if new else history.version, run=history.run)
+        return following
+
+    def history_write(self, history: FleetHistory, /) -> Write:
+        """Return the write of a history over the version it was read with, as a part of a transaction."""
+        item = self._history_item(with_changes(history, version=history.version + 1))
+        return {"Put": {"TableName": self._table, "Item": item, **_condition("version", history.version)}}
+
+    def _history_item(self, history: FleetHistory) -> dict[str, Any]:
+        return {
             "pk": {"S": f"run#{history.run}"},
             "sk": {"S": _history_sort_key(history.attempt)},
-            "version": {"N": str(following.version)},
-            "history": {"S": following.model_dump_json()},
+            "version": {"N": str(history.version)},
+            "history": {"S": history.model_dump_json()},
             "form": {"N": str(FleetHistory.FORM)},
             "expires_at": {"N": str(int((history.created_at + self._kept).timestamp()))},
         }
-        self._put(item, read=None if new else history.version, run=history.run)
-        return following
 
     def _get(self, pk: str, sk: str) -> dict[str, Any] | None:
         found = self._client.get_item(

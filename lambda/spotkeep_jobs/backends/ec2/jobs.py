@@ -64,7 +64,7 @@ from spotkeep_jobs.errors import AwsBusyError, AwsCallError, AwsRefusedError, Jo
 from spotkeep_jobs.record.deployment_records import StoragePrices
 from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import Charges
-from spotkeep_jobs.record.table_client import RecordRefusedError, until_written
+from spotkeep_jobs.record.table_client import Item, RecordRefusedError, Write, until_written
 
 LEAVING_TAKES: Final = timedelta(minutes=5)
 """Two minutes to save, the copy of the last checkpoint, unmount and detach. A slower instance is terminated."""
@@ -215,6 +215,19 @@ class _Observed:
     at: datetime
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settled:
+    """An attempt after the steps that were due.
+
+    Attributes:
+        view: Its description. None for an attempt that has no fleet.
+        unwritten: The writes of what EC2 has answered, which are left to the caller.
+    """
+
+    view: JobView | None
+    unwritten: tuple[Write, ...] = ()
+
+
 @dataclass(kw_only=True)
 class FleetJobs:
     """Attempts on fleets, through the interface `Backend`.
@@ -312,7 +325,29 @@ class FleetJobs:
 
         def settle() -> JobView | None:
             history = self.records.history(run, attempt)
-            return None if history is None else self._settle(history)
+            return None if history is None else self._settle(history).view
+
+        return _until_written("DescribeFleets", settle)
+
+    def settle_within(self, job_name: str, /, *, items: Mapping[str, Item]) -> Settled:
+        """Settle an attempt as a part of a decision about its run, with fewer calls.
+
+        The history is taken from the run's items. Where no step is due, the caller writes what EC2 has answered, in the
+        transaction of the run. A step follows only after its reason is written.
+
+        Args:
+            job_name: The attempt.
+            items: The run's items by their sort keys, as they were read a moment ago.
+
+        Raises:
+            AwsCallError: AWS refused or could not answer.
+        """
+        run, attempt = _named(job_name)
+        as_read = [self.records.history_among(items, attempt)]
+
+        def settle() -> Settled:
+            history = as_read.pop() if as_read else self.records.history(run, attempt)
+            return Settled(view=None) if history is None else self._settle(history, defers=True)
 
         return _until_written("DescribeFleets", settle)
 
@@ -404,29 +439,36 @@ class FleetJobs:
 
         return _until_written("CreateFleet", change)
 
-    def _settle(self, history: FleetHistory, *, unwritten: RecordRefusedError | None = None) -> JobView | None:
+    def _settle(
+        self, history: FleetHistory, *, unwritten: RecordRefusedError | None = None, defers: bool = False
+    ) -> Settled:
         """Write an attempt's history, and take the steps that are due. They are taken even where the write fails.
 
         Args:
             history: The history as it was read.
             unwritten: The error of an earlier try to write its ending. None where there was none.
+            defers: True where the caller writes the history, unless a step is due.
 
         Raises:
             RecordRefusedError: A write failed, and the due steps were taken.
         """
         observed = self._observe(history)
         if observed is None:
-            return None
+            return Settled(view=None)
         following, record = observed.history, observed.record
         if observed.seen is None:
-            return as_job_view(following, record)
+            return Settled(view=as_job_view(following, record))
+        deferred: tuple[Write, ...] = ()
         ending_is_recorded = history.ending_at is not None and unwritten is None
         if following != history:
             following = self._folded(following, now=observed.at)
-            try:
-                following = self.records.write_history(following)
-            except RecordRefusedError as error:
-                unwritten = error
+            if defers and not steps_due(following, seen=observed.seen, record=record, now=observed.at):
+                deferred = (self.records.history_write(following),)
+            else:
+                try:
+                    following = self.records.write_history(following)
+                except RecordRefusedError as error:
+                    unwritten = error
         if unwritten is not None and not ending_is_recorded and not may_launch(following, observed.seen, observed.at):
             # Since when it ends is recorded nowhere. The call that deleted the fleet gave its instance time to save.
             following = with_changes(following, ending_at=observed.at - LEAVING_TAKES)
@@ -438,7 +480,7 @@ class FleetJobs:
         if unwritten is not None:
             raise unwritten
         cost = self._cost_so_far(following, record, now=observed.at)
-        return replace(as_job_view(following, record), cost_so_far=cost)
+        return Settled(view=replace(as_job_view(following, record), cost_so_far=cost), unwritten=deferred)
 
     def _folded(self, history: FleetHistory, *, now: datetime) -> FleetHistory:
         """Return a history of a size that DynamoDB takes, with sums for its old entries."""
@@ -688,6 +730,11 @@ class NoFleets:
     def settle(self, job_name: str, /) -> JobView | None:
         """Refuse to say."""
         return self.observe(job_name)
+
+    def settle_within(self, job_name: str, /, *, items: Mapping[str, Item]) -> Settled:
+        """Refuse to say."""
+        del items
+        return Settled(view=self.observe(job_name))
 
     def stop(self, job_name: str, /) -> bool:
         """Refuse."""
