@@ -23,7 +23,7 @@ from rich.table import Table
 from benchmarks import report
 from benchmarks.control import measures
 from benchmarks.nodes import saves, torchrun
-from benchmarks.nodes.ours import LostNodes
+from benchmarks.nodes.ours import PHASES, LostNodes
 from benchmarks.paired import paired_ratio
 from benchmarks.report import STATE
 from spotkeep_local import lifecycle
@@ -51,8 +51,11 @@ def main() -> int:
     with measures.quiet():
         node_events = measures.node_events()
     found: dict[str, dict[str, list[float]]] = {name: {"spotkeep": [], "torchrun": []} for name in (_OTHER, _FIRST)}
-    # Both sides see that the connections of a node are closed. A host with a network of its own leaves without a word,
-    # and ranks of torchrun then wait for half an hour.
+    phases: dict[str, list[dict[str, float]]] = {name: [] for name in found}
+    # Ranks and runners of both sides see that the connections of a node are closed. A host with a network of its own
+    # leaves without a word, and ranks of torchrun then wait for half an hour. c10d's rendezvous sees no connection. It
+    # waits for signs of life that do not come, and then for its last call (`benchmarks.nodes.torchrun`). Both are as
+    # short as torchrun allows with its own number of signs, and are a part of its restart.
     # Agents that look as seldom as on AWS, and as many seconds until EC2 says that an instance is gone.
     server = replace(ServerOptions.fast(), isolation=Isolation.RELOCATED, agent_time_scale=1.0)
     try:
@@ -63,7 +66,9 @@ def main() -> int:
                 for name, seconds in found.items():
                     status.update(f"round {number + 1} of {options.rounds}: {name}")
                     seconds["torchrun"].append(_of_torchrun(folder / f"torchrun-{number}-{name}", name))
-                    seconds["spotkeep"].append(_of_spotkeep(local, name))
+                    ours, of_phases = _of_spotkeep(local, name)
+                    seconds["spotkeep"].append(ours)
+                    phases[name].append(of_phases)
     finally:
         lifecycle.stop(folder / "aws")
         shutil.rmtree(folder, ignore_errors=True)
@@ -74,12 +79,13 @@ def main() -> int:
             "keep_alive_s": torchrun.KEEP_ALIVE_SECONDS,
             "keep_alive_attempts": torchrun.KEEP_ALIVE_ATTEMPTS,
         },
-        "other_node_lost": _compared(found[_OTHER], target=MOST_OF_RESTART),
-        "first_node_lost": _compared(found[_FIRST], target=MOST_OF_NEW_WORLD),
+        "other_node_lost": _compared(found[_OTHER], phases[_OTHER], target=MOST_OF_RESTART),
+        "first_node_lost": _compared(found[_FIRST], phases[_FIRST], target=MOST_OF_NEW_WORLD),
         "saves": of_saves,
         "node_events": asdict(node_events),
     }
     console.print(_table(document))
+    console.print(_phases_table(document))
     report.write(options.output, document, console, processors=os.cpu_count())
     missed = not node_events.kept or any(document[name]["verdict"] == "not met" for name in _JUDGED)
     return 1 if missed else 0
@@ -93,22 +99,33 @@ def _of_torchrun(folder: Path, name: str) -> float:
         world.close()
 
 
-def _of_spotkeep(local: LocalAws, name: str) -> float:
+def _of_spotkeep(local: LocalAws, name: str) -> tuple[float, dict[str, float]]:
     nodes = LostNodes(Site(local))
     try:
-        return nodes.lose_other() if name == _OTHER else nodes.lose_leader()
+        seconds = nodes.lose_other() if name == _OTHER else nodes.lose_leader()
+        return seconds, nodes.phases
     finally:
         nodes.close()
 
 
-def _compared(seconds: Mapping[str, Sequence[float]], *, target: float) -> dict[str, Any]:
+def _compared(
+    seconds: Mapping[str, Sequence[float]], phases: Sequence[Mapping[str, float]], *, target: float
+) -> dict[str, Any]:
     ratio = paired_ratio(seconds["spotkeep"], seconds["torchrun"])
     return {
         **{f"{side}_s": [round(each, 3) for each in of_side] for side, of_side in seconds.items()},
+        "phases_s": {name: round(median(each[name] for each in phases), 3) for name in PHASES},
         "ratio": round(ratio.median, 3),
         "target": target,
         "verdict": ratio.verdict(target),
     }
+
+
+def _phases_table(document: Mapping[str, Any]) -> Table:
+    table = report.table("seconds, of the medians", _OTHER, _FIRST)
+    for name, what in PHASES.items():
+        table.add_row(what, *(f"{document[row]['phases_s'][name]:.2f}" for row in _JUDGED[:2]))
+    return table
 
 
 def _table(document: Mapping[str, Any]) -> Table:

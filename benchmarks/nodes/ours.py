@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import secrets
 import time
 from pathlib import Path
@@ -18,6 +20,14 @@ from tests.models.fleet_site import ZONES
 if TYPE_CHECKING:
     from tests.models.fleet_site import Site
 
+PHASES: Final = {
+    "world-began": "the loss is seen, the ranks are ended, a leader has the lease and names the checkpoint",
+    "start": "the checkpoint is brought, and the runner starts",
+    "resume": "torchrun and the ranks import torch one after the other, meet and restore",
+    "step": "the first step",
+}
+"""The last event of each phase between the loss and the next step."""
+_EVENT: Final = "spotkeep-event: "
 _NODES: Final = 2
 _MOST_BYTES: Final = 1 << 22
 _POLL_SECONDS: Final = 0.05
@@ -27,11 +37,15 @@ _MOST_SECONDS: Final = 180.0
 class LostNodes:
     """A run of two nodes, one of which is lost.
 
+    Attributes:
+        phases: The seconds of each phase after the loss.
+
     Args:
         site: The local AWS that it runs on.
     """
 
     def __init__(self, site: Site) -> None:
+        self.phases: dict[str, float] = {}
         self._site = site
         self._fleet = site.launch(_job(site))
         self._step_after(0.0, ranks=_NODES * RANKS_OF_NODE)
@@ -55,7 +69,9 @@ class LostNodes:
         self._site.control.interrupt(instance_id, notice=False)
         # No other one comes meanwhile, so the world has one node.
         self._site.fill(zone, room=1)
-        return self._step_after(lost_at, ranks=RANKS_OF_NODE) - lost_at
+        stepped_at = self._step_after(lost_at, ranks=RANKS_OF_NODE)
+        self.phases = phases_of(self._printed(), since=lost_at, until=stepped_at)
+        return stepped_at - lost_at
 
     def _step_after(self, moment: float, *, ranks: int) -> float:
         """Wait for the first step after a moment that so many ranks have done. Return its time."""
@@ -79,6 +95,20 @@ class LostNodes:
         own = [{"Name": f"tag:{RUN_TAG}", "Values": [self._site.run]}]
         found = self._site.ec2.describe_instances(Filters=own)["Reservations"]
         return [str(instance["InstanceId"]) for group in found for instance in group["Instances"]]
+
+
+def phases_of(printed: str, *, since: float, until: float) -> dict[str, float]:
+    """Return the seconds of each phase, from the events of the node that is left. A lost node cuts its last line off."""
+    events = []
+    for line in printed.splitlines():
+        if line.startswith(_EVENT):
+            with contextlib.suppress(json.JSONDecodeError):
+                events.append(json.loads(line[len(_EVENT) :]))
+    found, before = {}, since
+    for name in PHASES:
+        at = min((each["time"] for each in events if each["event"] == name and each["time"] > before), default=until)
+        found[name], before = round(at - before, 3), at
+    return found
 
 
 def _job(site: Site) -> InstanceJob:

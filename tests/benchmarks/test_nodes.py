@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.nodes.ours import phases_of
 from benchmarks.nodes.training import step_of
 
 
@@ -19,3 +20,16 @@ def test_a_step_is_read_with_its_time_and_its_ranks(at: int, step: int, ranks: i
 )
 def test_another_line_is_no_step(line: str) -> None:
     assert step_of(line) is None
+
+
+def test_phases_are_those_between_the_loss_and_the_next_step() -> None:
+    lines = [
+        'spotkeep-event: {"event":"start","time":5.0}',
+        'spotkeep-event: {"event":"world-began","time":11.5}',
+        'spotkeep-event: {"event":"start","time":12.0}',
+        "11.0 step 7 of 4 ranks",
+        'spotkeep-event: {"event":"resume","ti',
+        'spotkeep-event: {"event":"resume","time":15.25}',
+    ]
+    found = phases_of("\n".join(lines), since=10.0, until=15.5)
+    assert found == {"world-began": 1.5, "start": 0.5, "resume": 3.25, "step": 0.25}

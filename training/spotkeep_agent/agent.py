@@ -116,8 +116,10 @@ _LAST_COPY_SECONDS = 900.0
 _UNCONFIRMED_SECONDS = 3600.0
 _FREE_SECONDS = 3600.0
 _END_SECONDS = 5.0
-_LOST_SECONDS = 5.0
-"""Seconds for the runner of a world that has lost a node, which may end the ranks by itself."""
+_LOST_SECONDS = 1.0
+"""Seconds for the runner of a world that has lost a node, which may end the ranks by itself. They save no more."""
+_NODES_POLL_SECONDS = 0.1
+"""Seconds until a node takes in what the others have said, or that one is gone."""
 _NOTICE_NAME = "notice.json"
 _LATE_SECONDS = 60.0  # EC2 names an approximate time; who is still there then goes by itself, for nothing may bill on
 
@@ -528,7 +530,7 @@ class Agent:
                 if seen is not None and (seen.stop_requested or seen.ended):
                     return self._end_in_time(process, self._own_notice("the run is asked to stop"))
             if not self._controller.tend():
-                self._board.seen.wait(_POLL_SECONDS)
+                self._board.seen.wait(_POLL_SECONDS if self._nodes is None else _NODES_POLL_SECONDS)
         return None
 
     def _advise_to_save(self) -> None:

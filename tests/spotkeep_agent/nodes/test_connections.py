@@ -26,6 +26,8 @@ from spotkeep_agent.nodes.connections import (
     NodeServer,
     Said,
     StrangerError,
+    is_refused,
+    listening,
     proof,
 )
 
@@ -44,7 +46,7 @@ def port() -> int:
 
 @pytest.fixture
 def leader(port: int) -> Iterator[NodeServer]:
-    server = NodeServer(LEADER, key=KEY, port=port, silent_seconds=QUIET_SECONDS)
+    server = NodeServer(LEADER, key=KEY, listener=listening(LEADER.address, port=port), silent_seconds=QUIET_SECONDS)
     yield server
     server.close()
 
@@ -178,7 +180,7 @@ def test_a_line_without_an_end_is_not_kept(leader: NodeServer, port: int) -> Non
 
 
 def test_a_silent_node_is_lost_and_one_that_sends_signs_of_life_is_not(port: int) -> None:
-    server = NodeServer(LEADER, key=KEY, port=port, silent_seconds=1.5)
+    server = NodeServer(LEADER, key=KEY, listener=listening(LEADER.address, port=port), silent_seconds=1.5)
     try:
         with node(port, silent_seconds=1.5) as living:
             assert next_of(server) == Joined("i-2", "127.0.0.1")
@@ -215,7 +217,34 @@ def test_a_silent_leader_is_lost(port: int) -> None:
             lost = next_of(leading)
             assert isinstance(lost, Lost)
             assert "nothing came from it" in lost.why
+            assert not lost.is_closed
             leading.close()
+
+
+def test_a_leader_that_closes_its_connections_is_not_a_silent_one(port: int) -> None:
+    server = NodeServer(LEADER, key=KEY, listener=listening(LEADER.address, port=port), silent_seconds=QUIET_SECONDS)
+    with node(port) as connection:
+        assert not is_refused(LEADER.address, own=NODE.address, port=port)
+        server.close()
+        assert next_of(connection) == Lost("i-1", "the other end has closed it", is_closed=True)
+        assert is_refused(LEADER.address, own=NODE.address, port=port)
+
+
+def test_a_node_that_connects_before_the_leader_has_the_lease_waits_for_it(port: int) -> None:
+    """No node finds a leader of the record that refuses connections."""
+    listener = listening(LEADER.address, port=port)
+    found = queue.SimpleQueue[LeaderConnection]()
+
+    def connect() -> None:
+        found.put(LeaderConnection(NODE, address=LEADER.address, key=KEY, port=port, silent_seconds=QUIET_SECONDS))
+
+    threading.Thread(target=connect, daemon=True).start()
+    server = NodeServer(LEADER, key=KEY, listener=listener, silent_seconds=QUIET_SECONDS)
+    try:
+        assert next_of(server) == Joined("i-2", "127.0.0.1")
+        found.get(timeout=30).close()
+    finally:
+        server.close()
 
 
 def test_a_node_that_connects_again_takes_the_place_of_its_first_connection(leader: NodeServer, port: int) -> None:

@@ -17,7 +17,7 @@ import pytest
 from spotkeep.errors import DamagedCheckpointError
 from spotkeep_agent.as_user.files import UserFiles
 from spotkeep_agent.errors import InputError, NodePortError
-from spotkeep_agent.nodes.connections import NodeNames, NodeServer
+from spotkeep_agent.nodes.connections import Lost, NodeNames, NodeServer, listening
 from spotkeep_agent.nodes.controller import NodesController
 from spotkeep_agent.nodes.decisions import DONE, FAILED, INTERRUPTED, NodeEnd
 from spotkeep_agent.nodes.lease import NodesLease
@@ -323,30 +323,43 @@ def test_a_leader_whose_lease_another_node_has_ends_its_world_and_connects_to_th
     names = NodeNames(run="r", attempt=1, launch="feed", instance="i-9", address=ADDRESS)
     old.finish_copies(lambda: 0.0, exit_code=75, goes_on=True)
     old._find_role(lambda: None if old._leading is not None else "it leads no more")
-    server = NodeServer(names, key=KEY, port=run.port, silent_seconds=60)
+    server = NodeServer(names, key=KEY, listener=listening(ADDRESS, port=run.port), silent_seconds=60)
     try:
         assert not run.leads(old)
     finally:
         server.close()
 
 
-@pytest.mark.parametrize("ec2_knows", [True, False])
-def test_a_leader_that_is_gone_is_replaced_once_ec2_says_so_or_its_lease_stays_unchanged(
-    run: Run, ec2_knows: bool
-) -> None:
-    leader, other = two(run, at_most=2, lease_seconds=TIMES.lease if ec2_knows else 1.0)
+@pytest.mark.parametrize("known_by", ["its machine", "EC2", "its lease"])
+def test_a_leader_that_is_gone_is_replaced(run: Run, known_by: str) -> None:
+    """Its machine refuses connections, or EC2 says that it is gone, or its lease stays unchanged for its time."""
+    leader, other = two(run, at_most=2, lease_seconds=1.0 if known_by == "its lease" else TIMES.lease)
     first, _ = worlds(leader, other)
     assert leader._leading is not None
+    assert other._following is not None
+    if known_by != "its machine":
+        other._following._connection.happened.put(Lost("i-0", "nothing came from it for 15 s"))
+        attended(other, lambda: other.attend(has_stepped=True) is not None)
     leader._leading.close()  # Its connections are over, it renews its lease no more, and gives it to no node.
     attended(other, lambda: other.attend(has_stepped=True) is not None)
     end(other)
     assert other.finish_copies(left(), exit_code=137, goes_on=True)
-    if ec2_knows:
+    if known_by == "EC2":
         run.records.gone = {"i-0"}
     [second] = worlds(other)
     assert second.fence > first.fence
     assert run.records.read().world == ("i-1",)
     run.nodes.remove(leader)
+
+
+def test_a_leader_that_drops_a_node_and_lives_is_connected_to_again(run: Run) -> None:
+    leader, other = two(run, at_most=2)
+    worlds(leader, other)
+    assert other._following is not None
+    other._following._connection.happened.put(Lost("i-0", "the other end has closed it", is_closed=True))
+    attended(other, lambda: other.attend(has_stepped=True) is not None)
+    assert not run.leads(other)
+    assert run.records.read().fence == leader.fence
 
 
 @pytest.mark.parametrize("change", [{"stop_requested": True}, {"ended": True}])
@@ -373,7 +386,7 @@ def test_a_node_that_comes_after_the_end_has_nothing_to_do(run: Run) -> None:
 
 def test_a_port_that_another_program_has_is_a_fault_of_this_node(run: Run) -> None:
     names = NodeNames(run="another", attempt=1, launch="", instance="i-9", address=ADDRESS)
-    server = NodeServer(names, key=KEY, port=run.port)
+    server = NodeServer(names, key=KEY, listener=listening(ADDRESS, port=run.port))
     try:
         with pytest.raises(NodePortError, match=f"port {run.port} of {ADDRESS}"):
             run.leads(run.node())

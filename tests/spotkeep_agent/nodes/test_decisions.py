@@ -13,6 +13,7 @@ from spotkeep_agent.nodes.decisions import (
     DONE,
     FAILED,
     INTERRUPTED,
+    REFUSED_SECONDS,
     REJOIN_SECONDS,
     SETTLE_SECONDS,
     Gathering,
@@ -24,6 +25,7 @@ from spotkeep_agent.nodes.decisions import (
     next_world,
     seen_again,
     taken,
+    tried,
 )
 from spotkeep_fleet.record import NODES_LEASE_SECONDS, Lease, Node, new_record
 
@@ -115,6 +117,78 @@ def test_a_lease_is_taken_only_after_it_was_unchanged_for_its_time_whatever_it_s
         expected = lease is None or lease.holder == "i-9" or now - changed_at >= NODES_LEASE_SECONDS
         assert may_take(found, instance="i-9", gone=False, now=now) is expected
         assert may_take(found, instance="i-9", gone=True, now=now)
+
+
+TRIES = st.lists(st.tuples(st.sampled_from(["renewed", "refused", "in vain"]), st.floats(0.01, 20)), max_size=20)
+
+
+@given(TRIES)
+def test_a_lease_is_taken_sooner_only_where_each_try_of_some_time_was_refused_and_it_was_not_renewed(
+    tries: list[tuple[str, float]],
+) -> None:
+    lease = Lease("i-0", 1, 0.0, address="10.0.0.1")
+    seen = seen_again(None, lease, now=0.0)
+    now, renewed_at, refused_since = 0.0, 0.0, None
+    for what, seconds in tries:
+        now += seconds
+        if what == "renewed":
+            lease, renewed_at, refused_since = replace(lease, expires_at=now), now, None
+        seen = seen_again(seen, lease, now=now)
+        if what != "renewed":
+            seen = tried(seen, refused=what == "refused", now=now)
+            refused_since = None if what == "in vain" else now if refused_since is None else refused_since
+        expected = now - renewed_at >= NODES_LEASE_SECONDS or (
+            refused_since is not None and now - refused_since >= REFUSED_SECONDS
+        )
+        assert may_take(seen, instance="i-9", gone=False, now=now) is expected
+
+
+LOOK_SECONDS, SOON_SECONDS, RENEWED_SECONDS = 5.0, 0.5, 10.0
+
+
+@given(
+    ends_at=st.none() | st.floats(20, 60),
+    is_slow=st.lists(st.floats(0, NODES_LEASE_SECONDS - RENEWED_SECONDS - 0.1), min_size=30, max_size=30),
+    cut_off=st.sets(st.sampled_from(["i-1", "i-2"])),
+    looks=st.permutations(["i-1", "i-2"]),
+    machine_is_there=st.booleans(),
+)
+def test_a_slow_leader_stays_and_one_that_has_ended_is_replaced_once(
+    ends_at: float | None, is_slow: list[float], cut_off: set[str], looks: list[str], machine_is_there: bool
+) -> None:
+    """The time is simulated. The leader renews late, and some nodes cannot reach it. It may end with its process, of
+    which its machine, if it is still there, tells the nodes that had a connection."""
+    record = taken(new_record(run="r"), instance="i-0", address="10.0.0.0", expires_at=0.0)
+    seen: dict[str, SeenLease] = {}
+    look_at = dict.fromkeys(looks, 0.0)
+    renew_at, leaders = RENEWED_SECONDS, [("i-0", 0.0)]
+    late = iter(is_slow)
+    now = 0.0
+    while now < 150.0:
+        now = round(now + 0.1, 1)
+        leader = leaders[-1][0]
+        has_ended = leader == "i-0" and ends_at is not None and now >= ends_at
+        if now >= renew_at and not has_ended and record.lease is not None:
+            record = replace(record, lease=replace(record.lease, expires_at=now))
+            renew_at = now + RENEWED_SECONDS + (next(late, 0.0) if leader == "i-0" else 0.0)
+        for name in looks:
+            if name == leader or now < look_at[name]:
+                continue
+            mine = seen_again(seen.get(name), record.lease, now=now)
+            refused = has_ended and machine_is_there and name not in cut_off
+            seen[name] = mine = tried(mine, refused=refused, now=now)
+            look_at[name] = now + (SOON_SECONDS if refused else LOOK_SECONDS)
+            if may_take(mine, instance=name, gone=False, now=now):
+                record = taken(record, instance=name, address=f"10.0.0.{name[-1]}", expires_at=now)
+                leaders.append((name, now))
+                leader, has_ended, renew_at = name, False, now + RENEWED_SECONDS
+    if ends_at is None:
+        assert leaders == [("i-0", 0.0)]
+        return
+    assert len(leaders) == 2
+    knows = machine_is_there and cut_off != {"i-1", "i-2"}
+    longest = LOOK_SECONDS + (REFUSED_SECONDS + SOON_SECONDS if knows else NODES_LEASE_SECONDS + LOOK_SECONDS)
+    assert leaders[1][1] - ends_at <= longest + 0.5
 
 
 def test_a_taken_lease_has_a_higher_fence_and_no_node_of_the_leader_before() -> None:

@@ -27,6 +27,7 @@ class Records:
     def __init__(self) -> None:
         self.text = encode(new_record(run="r"))
         self.gone: set[str] = set()
+        self.ending_state = "terminated"
         self.loses_answers = False
         self.fences: list[int] = []
 
@@ -42,13 +43,17 @@ class Records:
             raise AwsUnavailableError("no answer")
 
     def instances(self, ids: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-        return tuple((each, "terminated" if each in self.gone else "running") for each in ids)
+        return tuple((each, self.ending_state if each in self.gone else "running") for each in ids)
 
 
 def node(records: Records, instance: str, *, lease_seconds: float = LONG_SECONDS) -> NodesLease:
     names = NodeNames(run="r", attempt=1, launch="", instance=instance, address=f"10.0.0.{instance[-1]}")
     given_records: Any = records
     return NodesLease(names, records=given_records, ec2=given_records, lease_seconds=lease_seconds)
+
+
+def takes(lease: NodesLease, *, is_silent: bool) -> bool:
+    return lease.may_take(holder_is_silent=is_silent) and lease.take()
 
 
 def note(record: FleetRecord) -> FleetRecord:
@@ -60,15 +65,15 @@ def test_the_first_node_takes_it_with_its_address_and_another_one_finds_that() -
     first, second = node(records, "i-1"), node(records, "i-2")
     first.read()
     second.read()
-    assert first.take(holder_is_silent=False)
-    assert not second.take(holder_is_silent=False), "it has read an older version"
+    assert takes(first, is_silent=False)
+    assert not takes(second, is_silent=False), "it has read an older version"
     found = second.read().lease
     assert found is not None
     assert (found.holder, found.fence, found.address) == ("i-1", 1, "10.0.0.1")
-    assert not second.take(holder_is_silent=True)
+    assert not takes(second, is_silent=True)
     records.gone.add("i-1")
-    assert not second.take(holder_is_silent=False), "EC2 is asked where the leader cannot be reached"
-    assert second.take(holder_is_silent=True)
+    assert not takes(second, is_silent=False), "EC2 is asked where the leader cannot be reached"
+    assert takes(second, is_silent=True)
     with pytest.raises(LeaseLostError):
         first.write(note)
     assert second.write(note).fence == 2
@@ -78,7 +83,7 @@ def test_a_node_says_that_it_has_booted_without_the_lease_and_takes_nothing_from
     records = Records()
     first, second = node(records, "i-1"), node(records, "i-2")
     first.read()
-    assert first.take(holder_is_silent=False)
+    assert takes(first, is_silent=False)
     assert second.note_boot().booted == ("i-2",)
     assert second.note_boot().booted == ("i-2",)
     found = first.write(note)
@@ -97,12 +102,12 @@ def test_each_world_has_a_higher_fence_and_a_lease_that_is_given_back_is_free() 
     records = Records()
     first, second = node(records, "i-1"), node(records, "i-2")
     first.read()
-    assert first.take(holder_is_silent=False)
+    assert takes(first, is_silent=False)
     assert first.write(note, raises_fence=True).fence == first.fence == 2
     first.give_back(note)
     assert not first.is_held
     assert second.read().lease is None
-    assert second.take(holder_is_silent=False)
+    assert takes(second, is_silent=False)
     assert second.fence == 3
 
 
@@ -110,10 +115,10 @@ def test_an_agent_that_starts_again_on_the_same_instance_takes_its_lease_at_once
     records = Records()
     first = node(records, "i-1")
     first.read()
-    assert first.take(holder_is_silent=False)
+    assert takes(first, is_silent=False)
     again = node(records, "i-1")
     again.read()
-    assert again.take(holder_is_silent=True)
+    assert takes(again, is_silent=True)
     with pytest.raises(LeaseLostError):
         first.write(note)
 
@@ -122,7 +127,7 @@ def test_a_lost_answer_is_found_out_by_the_next_write() -> None:
     records = Records()
     first = node(records, "i-1")
     first.read()
-    assert first.take(holder_is_silent=False)
+    assert takes(first, is_silent=False)
     records.loses_answers = True
     with pytest.raises(ConnectionError):
         first.write(note)
@@ -135,7 +140,7 @@ def test_a_renewed_lease_is_another_one_for_a_node_that_looks() -> None:
     records = Records()
     first = node(records, "i-1", lease_seconds=0.3)
     first.read()
-    assert first.take(holder_is_silent=False)
+    assert takes(first, is_silent=False)
     before = records.read().lease
     second = node(records, "i-2")
     second.read()
@@ -143,8 +148,34 @@ def test_a_renewed_lease_is_another_one_for_a_node_that_looks() -> None:
     while second.read().lease == before:
         assert time.monotonic() < ends, "it was never renewed"
         time.sleep(0.01)
-    assert not second.take(holder_is_silent=True)
+    assert not takes(second, is_silent=True)
     first.give_back(note)
+
+
+def test_a_leader_that_shuts_down_and_cannot_be_reached_leads_no_more() -> None:
+    """Its disk may still be written. Under its fence nothing of that is read."""
+    records = Records()
+    first, second = node(records, "i-1"), node(records, "i-2")
+    first.read()
+    assert takes(first, is_silent=False)
+    second.read()
+    records.gone, records.ending_state = {"i-1"}, "shutting-down"
+    assert not takes(second, is_silent=False)
+    assert takes(second, is_silent=True)
+
+
+def test_a_leader_that_renews_its_lease_lives_whatever_its_machine_refuses() -> None:
+    records = Records()
+    first, second = node(records, "i-1"), node(records, "i-2")
+    first.read()
+    assert takes(first, is_silent=False)
+    second.read()
+    second.note_try(refused=True)
+    assert second.is_refused
+    first.write(note)
+    second.read()
+    assert not second.is_refused
+    assert not takes(second, is_silent=True)
 
 
 def test_an_unreadable_record_and_none_end_the_lease() -> None:
@@ -165,7 +196,7 @@ def test_of_any_nodes_the_one_with_the_highest_fence_alone_writes(acts: list[tup
         if act == "look":
             lease.read()
         elif act == "take":
-            lease.take(holder_is_silent=True)
+            takes(lease, is_silent=True)
         elif act == "die":
             records.gone = {name}
         else:

@@ -35,6 +35,7 @@ _BEAT_SECONDS = 3.0
 _LOOK_SECONDS = 0.2
 _HELLO_SECONDS = 10.0
 _CONNECT_SECONDS = 5.0
+_PROBE_SECONDS = 1.0
 _TEXT_BYTES = 16
 _BROKEN = (OSError, ValueError, KeyError, TypeError, RecursionError)
 
@@ -53,10 +54,17 @@ class Joined:
 
 @dataclass(frozen=True)
 class Lost:
-    """The connection to an instance is over, for a reason that people read."""
+    """The connection to an instance is over.
+
+    Attributes:
+        instance: The instance id.
+        why: The reason, which people read.
+        is_closed: True where the machine at the other end has closed it, False where it is silent or speaks nonsense.
+    """
 
     instance: str
     why: str
+    is_closed: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,6 +127,32 @@ class _Member(JsonLines):
         self.began_at = time.monotonic()
 
 
+def listening(address: str, *, port: int = NODES_PORT) -> socket.socket:
+    """Open the port at which the other nodes connect. They wait there until a `NodeServer` has it.
+
+    Raises:
+        OSError: The port cannot be opened.
+    """
+    return socket.create_server((address, port), backlog=MOST_UNPROVEN)
+
+
+def is_refused(address: str, *, own: str, port: int = NODES_PORT) -> bool:
+    """Say whether the machine at an address refuses connections, as no program listens there.
+
+    Args:
+        address: The address.
+        own: The address of this node.
+        port: The port there.
+    """
+    try:
+        socket.create_connection((address, port), timeout=_PROBE_SECONDS, source_address=(own, 0)).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 class NodeServer:
     """The leader's connections to the other nodes, in a thread of its own.
 
@@ -128,15 +162,12 @@ class NodeServer:
     Args:
         names: The names of the leader.
         key: The key of the run's nodes.
-        port: The port at which the others connect.
+        listener: The open port at which the others connect. The server closes it.
         silent_seconds: A node from which nothing comes for longer is gone.
-
-    Raises:
-        OSError: The port cannot be opened.
     """
 
     def __init__(
-        self, names: NodeNames, *, key: str, port: int = NODES_PORT, silent_seconds: float = SILENT_SECONDS
+        self, names: NodeNames, *, key: str, listener: socket.socket, silent_seconds: float = SILENT_SECONDS
     ) -> None:
         self._names, self._key = names, key
         self._silent_seconds = silent_seconds
@@ -145,7 +176,7 @@ class NodeServer:
         self._members: list[_Member] = []
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._listener = socket.create_server((names.address, port), backlog=MOST_UNPROVEN)
+        self._listener = listener
         self._thread = threading.Thread(target=self._work, name="nodes", daemon=True)
         self._thread.start()
 
@@ -317,26 +348,26 @@ class LeaderConnection:
         raise ConnectionResetError("it does not answer")
 
     def _read(self) -> None:
-        why = None
-        while why is None:
-            why = "this node has closed it" if self._stopping.is_set() else self._received()
+        lost = None
+        while lost is None:
+            lost = Lost(self.leader, "this node has closed it") if self._stopping.is_set() else self._received()
         if not self._stopping.is_set():
             with contextlib.suppress(OSError):
                 # The leader waits for the end of this side, and the node may take the loss in much later.
                 self._lines.connection.shutdown(socket.SHUT_RDWR)
-        self.happened.put(Lost(self.leader, why))
+        self.happened.put(lost)
 
-    def _received(self) -> str | None:
-        """Take in what has come. Return why the connection is over, or None."""
+    def _received(self) -> Lost | None:
+        """Take in what has come. Return the end of the connection, or None."""
         try:
             for message in self._lines.messages():
                 if message:
                     self.happened.put(Said(self.leader, message))
         except (TimeoutError, socket.timeout):
-            silent = time.monotonic() - self._lines.heard_at > self._silent_seconds
-            return f"nothing came from it for {self._silent_seconds:.0f} s" if silent else None
+            if time.monotonic() - self._lines.heard_at > self._silent_seconds:
+                return Lost(self.leader, f"nothing came from it for {self._silent_seconds:.0f} s")
         except _BROKEN as error:
-            return str(error)
+            return Lost(self.leader, str(error), is_closed=isinstance(error, ConnectionResetError))
         return None
 
     def _beat(self) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import socket
 import time
 from pathlib import Path
 from typing import Callable
@@ -18,7 +20,7 @@ from spotkeep_agent.volume.protocol import Leaving, over
 from spotkeep_fleet.instance_job import InstanceJob, NodesSpec
 from spotkeep_fleet.record import NODES_PORT, FleetRecord
 
-from .connections import LeaderConnection, NodeNames, StrangerError
+from .connections import LeaderConnection, Lost, NodeNames, StrangerError, is_refused, listening
 from .decisions import INTERRUPTED, NodeEnd
 from .following import Following
 from .leading import END_SECONDS, PAUSE_SECONDS, Leading
@@ -28,6 +30,8 @@ from .world import Ending, NodesTimes, World
 
 _USERS_SECONDS = 5.0
 _LAST_WORD_SECONDS = 10.0
+_SOON_SECONDS = 0.5
+"""The time between two looks for a leader while the machine of the last one refuses connections."""
 _CONFIGURATION = "input/config/resourceconfig.json"
 
 _logger = logging.getLogger("spotkeep.agent")
@@ -80,7 +84,8 @@ class NodesController:
         self._files = files
         self._tell, self._pause, self._times = tell, pause, times
         self._port = port
-        self._looked_at: float | None = None
+        self._look_at: float | None = None
+        self._closed_by: str | None = None
         self._leading: Leading | None = None
         self._following: Following | None = None
 
@@ -339,16 +344,18 @@ class NodesController:
             if self._leading is not None or self._following is not None or self.over is not None:
                 return None
             now = time.monotonic()
-            if self._looked_at is not None and now - self._looked_at < self._times.look:
+            if self._look_at is not None and now < self._look_at:
                 self._pause(PAUSE_SECONDS)
                 continue
-            self._looked_at = now
+            self._look_at = now + self._times.look
             try:
                 self._look()
             except ConnectionError as error:
                 _logger.warning("the record cannot be reached: %s", error)
             except LeaseLostError as error:
                 return str(error)
+            if self._look_at is not None and self._lease.is_refused:
+                self._look_at = min(self._look_at, now + _SOON_SECONDS)
 
     def _look(self) -> None:
         """Look for the leader. Become it where there is none.
@@ -375,28 +382,42 @@ class NodesController:
             except (OSError, StrangerError) as error:
                 _logger.info("the leader %s cannot be reached: %s", lease.holder, error)
                 is_silent = True
+                is_refused_now = isinstance(error, ConnectionRefusedError)
+                self._lease.note_try(refused=is_refused_now and lease.holder == self._closed_by)
             else:
                 self._following = Following(
                     connection, on_ask=self.copies.send_own, on_copied=self.copies.leader_is_done
                 )
                 return
-        if self._lease.take(holder_is_silent=is_silent):
-            self._lead(record)
+        if self._lease.may_take(holder_is_silent=is_silent):
+            self._contend(record)
 
-    def _lead(self, before: FleetRecord) -> None:
+    def _contend(self, record: FleetRecord) -> None:
+        """Take the lease and lead, unless another node is faster.
+
+        The port is open before, so that no node finds a leader that refuses connections.
+        """
+        with contextlib.ExitStack() as closing:
+            listener = closing.enter_context(self._listening())
+            if not self._lease.take():
+                self._look_at = None  # The other writer may be a leader now.
+                return
+            closing.pop_all()
+        self._leading = Leading(
+            self._names,
+            spec=self._spec,
+            lease=self._lease,
+            before=record,
+            tell=self._tell,
+            times=self._times,
+            listener=listener,
+            on_sent=lambda step, one_is_gone: self.copies.others_have_sent(step, one_is_gone=one_is_gone),
+        )
+
+    def _listening(self) -> socket.socket:
         try:
-            self._leading = Leading(
-                self._names,
-                spec=self._spec,
-                lease=self._lease,
-                before=before,
-                tell=self._tell,
-                times=self._times,
-                port=self._port,
-                on_sent=lambda step, one_is_gone: self.copies.others_have_sent(step, one_is_gone=one_is_gone),
-            )
+            return listening(self._names.address, port=self._port)
         except OSError as error:
-            self._lease.forget()
             raise NodePortError(
                 f"the other nodes cannot connect, as port {self._port} of {self._names.address} cannot be opened: "
                 f"{error}. Let no program of the image listen there"
@@ -418,12 +439,20 @@ class NodesController:
         elif self._following is not None:
             self._following.take_in()
             self.over = self._following.over or self.over
-            if self._following.is_lost:
-                self._following, self._looked_at = None, None
-                try:
-                    self._lease.read()  # From now on it is seen unchanged, if the leader is gone.
-                except (ConnectionError, LeaseLostError) as error:
-                    _logger.warning("the record cannot be read: %s", error)
+            if self._following.lost is not None:
+                self._note_lost(self._following.lost)
+
+    def _note_lost(self, lost: Lost) -> None:
+        """Note the loss of the leader. The times after which this node may lead begin while its ranks still end."""
+        self._following, self._look_at = None, None
+        self._closed_by = lost.instance if lost.is_closed else None
+        try:
+            lease = self._lease.read().lease  # From now on it is seen unchanged, if the leader is gone.
+        except (ConnectionError, LeaseLostError) as error:
+            _logger.warning("the record cannot be read: %s", error)
+            return
+        if lease is not None and lease.address is not None and lease.holder == self._closed_by:
+            self._lease.note_try(refused=is_refused(lease.address, own=self._names.address, port=self._port))
 
     # Called in threads of the copies
 

@@ -15,6 +15,8 @@ SETTLE_SECONDS = 30.0
 """The time without an arrival after which a run begins with fewer nodes than it may have, or takes more in."""
 REJOIN_SECONDS = 15.0
 """The longest time in seconds for which the leader waits for nodes of the world before."""
+REFUSED_SECONDS = 1.0
+"""The time in seconds after which a leader has ended that closed its connections, and whose machine refuses others."""
 BUSY_SECONDS = 960.0
 """The longest time in seconds for which the leader waits for a connected node that sends its files."""
 DONE, INTERRUPTED, FAILED = "done", "interrupted", "failed"
@@ -28,24 +30,50 @@ class SeenLease:
     Attributes:
         lease: The lease. None where no node holds it.
         since: The time of this node's clock, in seconds.
+        refused_since: The time since which the machine of the holder, which had closed its connection to this node, has
+            refused each other one. None where it has not.
     """
 
     lease: Lease | None
     since: float
+    refused_since: float | None = None
 
 
 def seen_again(before: SeenLease | None, lease: Lease | None, *, now: float) -> SeenLease:
     """Return the lease as seen now, with the time of its last change.
 
-    A leader that renews its lease changes `expires_at`. Its value does not count, only that it is another one.
+    A leader that renews its lease changes `expires_at`. Its value does not count, only that it is another one. A leader
+    that renews it lives, whatever its machine refuses.
     """
     return before if before is not None and before.lease == lease else SeenLease(lease, now)
 
 
+def tried(seen: SeenLease, *, refused: bool, now: float) -> SeenLease:
+    """Return the lease after a try to connect to its holder.
+
+    Args:
+        seen: The lease as this node sees it.
+        refused: True where the holder had closed its connection to this node, and its machine has refused this one.
+        now: The time.
+    """
+    if not refused:
+        return replace(seen, refused_since=None)
+    return seen if seen.refused_since is not None else replace(seen, refused_since=now)
+
+
 def may_take(
-    seen: SeenLease, *, instance: str, gone: bool, now: float, lease_seconds: float = NODES_LEASE_SECONDS
+    seen: SeenLease,
+    *,
+    instance: str,
+    gone: bool,
+    now: float,
+    lease_seconds: float = NODES_LEASE_SECONDS,
+    refused_seconds: float = REFUSED_SECONDS,
 ) -> bool:
     """Say whether a node may take the lease.
+
+    A leader listens from before it takes the lease until it has given it back. So a machine that refuses connections,
+    to a node that had one, has no leader any more. A leader that is slow, or cut off, refuses none.
 
     Args:
         seen: The lease as this node sees it.
@@ -53,8 +81,11 @@ def may_take(
         gone: True where EC2 says that the holder is gone.
         now: The time.
         lease_seconds: The time for which a lease of a living node stays unchanged at most.
+        refused_seconds: The time for which a machine refuses each connection, after which its leader has ended.
     """
     if seen.lease is None or seen.lease.holder == instance or gone:
+        return True
+    if seen.refused_since is not None and now - seen.refused_since >= refused_seconds:
         return True
     return now - seen.since >= lease_seconds
 

@@ -21,7 +21,7 @@ class Following:
     Attributes:
         begun: The next world of this node, as the leader has formed it. None while it waits.
         over: The reason why there is nothing more to train, or None.
-        is_lost: True once the leader is gone.
+        lost: The end of the connection, once the leader is gone. None before.
 
     Args:
         connection: The connection to the leader.
@@ -34,7 +34,7 @@ class Following:
     ) -> None:
         self.begun: World | None = None
         self.over: str | None = None
-        self.is_lost = False
+        self.lost: Lost | None = None
         self._connection = connection
         self._on_ask, self._on_copied = on_ask, on_copied
         self._ended_fence = 0
@@ -79,7 +79,7 @@ class Following:
         """Return a reason to end the training of this node in a world."""
         if self.over is not None:
             return Ending(self.over)
-        if self.is_lost:
+        if self.lost is not None:
             return Ending("the leader is gone")
         if self.begun is not None or self._ended_fence >= world.fence:
             return Ending("the leader has ended the world")
@@ -87,13 +87,13 @@ class Following:
 
     def take_in(self) -> None:
         """Take in the messages, and the end of the connection."""
-        while not self.is_lost:
+        while self.lost is None:
             try:
                 happened = self._connection.happened.get_nowait()
             except queue.Empty:
                 return
             if isinstance(happened, Lost):
-                self.is_lost, self.begun = True, None
+                self.lost, self.begun = happened, None
                 _logger.warning("the leader %s is gone: %s", happened.instance, happened.why)
                 self._connection.close()
                 self._on_copied()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -61,11 +62,8 @@ class Leading:
         before: The record before this node took the lease.
         tell: Called with the name and the fields of each event.
         times: The times.
-        port: The port at which the others connect.
+        listener: The open port at which the others connect. It is closed with the connections.
         on_sent: Called with a step, and True where a node of the world is gone, when no node sends more of it.
-
-    Raises:
-        OSError: The port cannot be opened.
     """
 
     def __init__(
@@ -77,7 +75,7 @@ class Leading:
         before: FleetRecord,
         tell: Callable[..., None],
         times: NodesTimes,
-        port: int,
+        listener: socket.socket,
         on_sent: Callable[[int, bool], None],
     ) -> None:
         self.world: World | None = None
@@ -92,7 +90,7 @@ class Leading:
         self._asks = self._answered = 0
         self._unusable: int | None = None
         self._arrived_at = self._since = time.monotonic()
-        self._server = NodeServer(names, key=spec.key, port=port, silent_seconds=times.silent)
+        self._server = NodeServer(names, key=spec.key, listener=listener, silent_seconds=times.silent)
         self.publish()
 
     # Worlds

@@ -12,14 +12,15 @@ from typing import Callable
 
 from spotkeep_agent.aws.fleet_records import FleetRecords, RecordChangedError
 from spotkeep_agent.aws.volumes import RunVolumes
-from spotkeep_agent.ebs import GONE_STATES
 from spotkeep_agent.errors import AwsCallRefusedError, AwsUnavailableError, LeaseLostError
 from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.record import MOST_BOOTED, NODES_LEASE_SECONDS, FleetRecord, Lease
 
 from .connections import NodeNames
-from .decisions import SeenLease, may_take, seen_again, taken
+from .decisions import SeenLease, may_take, seen_again, taken, tried
 
+_ENDING_STATES = ("shutting-down", "terminated", "stopping", "stopped")
+"""The states of an instance that leads no more. One that shuts down may still write, which its fence makes harmless."""
 _MOST_CONFLICTS = 20
 """The most writes of others in a row that come before one of this node."""
 
@@ -108,26 +109,57 @@ class NodesLease:
                 return self.record
         raise ConnectionError(_meanwhile())
 
-    def take(self, *, holder_is_silent: bool) -> bool:
-        """Take the lease if this node may. Return True when it has it.
+    def note_try(self, *, refused: bool) -> None:
+        """Note a try to connect to the holder.
+
+        Args:
+            refused: True where the holder had closed its connection to this node, and its machine has refused this one.
+        """
+        with self._lock:
+            if self._seen is not None:
+                self._seen = tried(self._seen, refused=refused, now=time.monotonic())
+
+    @property
+    def is_refused(self) -> bool:
+        """True while the machine of the holder refuses connections, which it had closed before."""
+        return self._seen is not None and self._seen.refused_since is not None
+
+    def may_take(self, *, holder_is_silent: bool) -> bool:
+        """Say whether this node may take the lease, as it was read.
 
         Args:
             holder_is_silent: True where the holder cannot be reached. Then EC2 is asked for it.
 
         Raises:
+            ConnectionError: EC2 cannot be reached now.
+        """
+        with self._lock, _translated():
+            seen = self._seen
+            if seen is None:
+                return False
+
+            def may(*, gone: bool) -> bool:
+                return may_take(
+                    seen,
+                    instance=self._names.instance,
+                    gone=gone,
+                    now=time.monotonic(),
+                    lease_seconds=self._lease_seconds,
+                )
+
+            return may(gone=False) or (
+                holder_is_silent and seen.lease is not None and may(gone=self._is_gone(seen.lease.holder))
+            )
+
+    def take(self) -> bool:
+        """Take the lease over the record as it was read. Return False where another writer came first.
+
+        Raises:
             ConnectionError: The record cannot be reached now.
         """
         with self._lock, _translated():
-            record, seen = self.record, self._seen
-            if record is None or seen is None:
-                return False
-            if not may_take(
-                seen,
-                instance=self._names.instance,
-                gone=holder_is_silent and seen.lease is not None and self._is_gone(seen.lease.holder),
-                now=time.monotonic(),
-                lease_seconds=self._lease_seconds,
-            ):
+            record = self.record
+            if record is None:
                 return False
             following = taken(
                 record, instance=self._names.instance, address=self._names.address, expires_at=self._expires_at()
@@ -213,7 +245,7 @@ class NodesLease:
 
     def _is_gone(self, instance: str) -> bool:
         states = dict(self._ec2.instances((instance,)))
-        return states.get(instance) is None or states[instance] in GONE_STATES
+        return states.get(instance) is None or states[instance] in _ENDING_STATES
 
 
 def _meanwhile() -> str:
