@@ -98,7 +98,7 @@ class LostNodes:
 
 
 def phases_of(printed: str, *, since: float, until: float) -> dict[str, float]:
-    """Return the seconds of each phase, from the events of the node that is left. A lost node cuts its last line off."""
+    """Return the seconds of each phase, from the events of the node that is left. Lines may be cut off."""
     events = []
     for line in printed.splitlines():
         if line.startswith(_EVENT):
