@@ -86,9 +86,11 @@ class Run:
         self.events: list[dict[str, Any]] = []
         self.nodes: list[NodesController] = []
 
-    def node(self, *, at_least: int = 1, at_most: int = 3, lease_seconds: float = TIMES.lease) -> NodesController:
+    def node(
+        self, *, at_least: int = 1, at_most: int = 3, lease_seconds: float = TIMES.lease, address: str = ADDRESS
+    ) -> NodesController:
         instance = f"i-{len(self.nodes)}"
-        names = NodeNames(run="r", attempt=1, launch="feed", instance=instance, address=ADDRESS)
+        names = NodeNames(run="r", attempt=1, launch="feed", instance=instance, address=address)
         given: Any = self.records
         job = instance_job(
             volume=VolumeSpec(size_gb=8),
@@ -350,6 +352,25 @@ def test_a_leader_that_is_gone_is_replaced(run: Run, known_by: str) -> None:
     assert second.fence > first.fence
     assert run.records.read().world == ("i-1",)
     run.nodes.remove(leader)
+
+
+def test_a_silent_leader_that_ec2_has_ended_is_not_waited_for_again(run: Run) -> None:
+    """Its address may take no connection and refuse none. Here it would take one."""
+    leader = run.node(at_most=2)
+    assert run.leads(leader)
+    other = run.node(at_most=2, address="127.0.0.2")
+    assert not run.leads(other)
+    worlds(leader, other)
+    assert other._following is not None
+    other._following._connection.happened.put(Lost("i-0", "nothing came from it for 15 s"))
+    attended(other, lambda: other.attend(has_stepped=True) is not None)
+    run.records.gone = {"i-0"}
+    end(other)
+    assert other.finish_copies(left(), exit_code=137, goes_on=True)
+    assert run.leads(other)
+    lease = run.records.read().lease
+    assert lease is not None
+    assert lease.holder == "i-1"
 
 
 def test_a_leader_that_drops_a_node_and_lives_is_connected_to_again(run: Run) -> None:

@@ -86,6 +86,7 @@ class NodesController:
         self._port = port
         self._look_at: float | None = None
         self._closed_by: str | None = None
+        self._silent: str | None = None
         self._leading: Leading | None = None
         self._following: Following | None = None
 
@@ -370,6 +371,11 @@ class NodesController:
         if self.over is not None:
             return
         lease, is_silent = record.lease, False
+        if lease is not None and lease.holder == self._silent:
+            self._silent = None  # A connection to nothing takes seconds to fail, so EC2 is asked before.
+            if self._lease.may_take(holder_is_silent=True):
+                self._contend(record)
+                return
         if lease is not None and lease.address is not None and lease.holder != self._names.instance:
             try:
                 connection = LeaderConnection(
@@ -445,7 +451,7 @@ class NodesController:
     def _note_lost(self, lost: Lost) -> None:
         """Note the loss of the leader. The times after which this node may lead begin while its ranks still end."""
         self._following, self._look_at = None, None
-        self._closed_by = lost.instance if lost.is_closed else None
+        self._closed_by, self._silent = (lost.instance, None) if lost.is_closed else (None, lost.instance)
         try:
             lease = self._lease.read().lease  # From now on it is seen unchanged, if the leader is gone.
         except (ConnectionError, LeaseLostError) as error:
