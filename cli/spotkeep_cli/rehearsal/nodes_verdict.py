@@ -403,7 +403,7 @@ def judge_nodes(evidence: NodesEvidence) -> list[RehearsalCheck]:
 def _checks(evidence: NodesEvidence) -> Iterator[RehearsalCheck]:
     worlds, taken = evidence.worlds, evidence.taken
     yield RehearsalCheck(
-        expected="three nodes were taken: one after a notice, the first one, to which the others connect, without notice, "
+        expected="three nodes were taken: one after a notice, the first one (the others connect to it) without notice, "
         "and one for good",
         found=", ".join(map(_taken, taken)) or "none",
         passed=[(each.notice, each.held_lease, each.fewer) for each in taken]
