@@ -55,7 +55,7 @@ def up(
     state = local_state_directory()
     if is_rehearsed_on(state):
         raise LocalFailureError(
-            f"a rehearsal uses the local AWS in {state}: another deployment would change it, and it may stop the server",
+            f"a rehearsal uses the local AWS in {state}: a deployment would change it, and it may stop the server",
             hint="look at it: spotkeep --local ps; wait for its end; or take a local AWS of its own: "
             f"{LOCAL_STATE_VARIABLE}=FOLDER spotkeep local up",
         )
