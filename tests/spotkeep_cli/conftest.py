@@ -273,7 +273,7 @@ def spotkeep(deployment: FakeDeployment, spot_market: Callable[[ConnectionOption
 def job_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A small job with a local source, in the current directory."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text("import spotkeep\n")
+    (tmp_path / "train.py").write_text("from spotkeep import Checkpointer\n")
     path = tmp_path / "job.yaml"
     path.write_text(
         "name: digits\n"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spotkeep_cli.commands.parameters import AsJson, invocation_of
-from spotkeep_cli.errors import UsageError, local_failures
+from spotkeep_cli.errors import LocalFailureError, UsageError, local_failures
 from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
@@ -45,12 +45,21 @@ def up(
     as_json: AsJson = False,
 ) -> None:
     """Start the local AWS and deploy Spotkeep's app to it."""
-    from spotkeep_cli.aws.connection import app_to_deploy, local_state_directory
+    from spotkeep_cli.aws.connection import LOCAL_STATE_VARIABLE, app_to_deploy, local_state_directory
+    from spotkeep_cli.rehearsal.deployment import is_rehearsed_on
     from spotkeep_cli.rendering.progress_bars import showing_deployment
     from spotkeep_local import lifecycle
     from spotkeep_local.options import ServerOptions
 
     terminal = Terminal(as_json=as_json)
+    state = local_state_directory()
+    if is_rehearsed_on(state):
+        raise LocalFailureError(
+            f"a rehearsal uses the local AWS in {state}: a deployment would change it, and it may stop the server",
+            hint="look at it: spotkeep --local ps; wait for its end; or take a local AWS of its own: "
+            f"{LOCAL_STATE_VARIABLE}=FOLDER spotkeep local up",
+        )
+    found = lifecycle.status(state)
     deployment = invocation_of(context).options.deployment
     project = app_to_deploy() if deploy else None
     with local_failures():
@@ -60,7 +69,7 @@ def up(
             agent_time_scale=min(time_scale, _MOST_AGENT_SCALE),
             batch_hands_tags_on=batch_tags,
         )
-        local = lifecycle.start(local_state_directory(), port, options, on_waiting=terminal.remark)
+        local = lifecycle.start(state, port, options, on_waiting=terminal.remark)
         if project is not None:
             with showing_deployment(terminal.remarks) as on_progress:
                 _deploy(local, project=project, deployment=deployment, on_progress=on_progress)
@@ -68,6 +77,8 @@ def up(
         terminal.give_json(_as_document(local, deployed=project is not None))
         return
     terminal.show(f"The local AWS is up at {local.endpoint_url} (process {local.pid}).")
+    if found is not None:
+        terminal.show("It ran already, with the settings of its start.")
     if project is not None:
         terminal.show(f"{deployment} is deployed to it.")
         terminal.show_next(

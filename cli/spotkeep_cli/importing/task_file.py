@@ -16,15 +16,15 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from spotkeep_cli.importing.training_job import (
+    ELSEWHERE,
     WITHOUT_A_FIELD,
     ImportedJob,
     LeftOut,
     lost,
-    meaning_of,
     replaced,
     shortened_name,
 )
@@ -34,9 +34,11 @@ from spotkeep_jobs.document.shell_text import is_block
 from spotkeep_jobs.record.record import BackendName
 
 _HOST_LIST: Final = "$(echo \"$SM_HOSTS\" | tr -d '[]\" ' | tr ',' '\\n')"
-_ELSEWHERE: Final = replaced("region and credentials are those of the command: --profile, --region")
 _NO_MOUNTS: Final = lost("give data in S3 as channels, and let the script save in /opt/ml/checkpoints")
 _NO_SIZES: Final = lost("the instance type says it: write instance_type")
+_BEST_FIRST: Final = lost("write instance_types, best first")
+_GOES_ON: Final = replaced("a run goes on after each interruption; max_attempts bounds that")
+_SOURCE: Final = replaced("the directory of the task file is the source")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +74,13 @@ _SKYPILOT: Final = _Tool(
         "resources.cpus": _NO_SIZES,
         "resources.memory": _NO_SIZES,
         "resources.accelerators": _NO_SIZES,
-        "resources.any_of": lost("write instance_types, best first"),
-        "resources.ordered": lost("write instance_types, best first"),
-        "resources.job_recovery": replaced("a run goes on after each interruption; max_attempts bounds that"),
+        "resources.any_of": _BEST_FIRST,
+        "resources.ordered": _BEST_FIRST,
+        "resources.job_recovery": _GOES_ON,
         "resources.autostop": replaced("instances of a job end with it"),
         **dict.fromkeys(
             ("resources.cloud", "resources.infra", "resources.region", "resources.zone"),
-            _ELSEWHERE,
+            ELSEWHERE,
         ),
     },
 )
@@ -100,11 +102,11 @@ _DSTACK: Final = _Tool(
         "resources.cpu": _NO_SIZES,
         "resources.memory": _NO_SIZES,
         "resources.shm_size": replaced("a container gets its shared memory by its instance"),
-        "retry": replaced("a run goes on after each interruption; max_attempts bounds that"),
-        "backends": _ELSEWHERE,
-        "regions": _ELSEWHERE,
-        "repos": replaced("the directory of the task file is the source"),
-        "files": replaced("the directory of the task file is the source"),
+        "retry": _GOES_ON,
+        "backends": ELSEWHERE,
+        "regions": ELSEWHERE,
+        "repos": _SOURCE,
+        "files": _SOURCE,
     },
 )
 _GPUS: Final[Mapping[tuple[str, int], str]] = {
@@ -206,10 +208,15 @@ class _Task:
 
     def _done(self) -> ImportedJob:
         rest = {**self._rest, **{f"resources.{name}": value for name, value in self._resources.items()}}
+        alike: dict[LeftOut, list[str]] = {}
         for path, value in rest.items():
-            if value not in (None, False, "", [], {}):
-                meaning = meaning_of(path, self._tool.meanings)
-                self._left_out.append(meaning if meaning.why else LeftOut(field=path, why=WITHOUT_A_FIELD))
+            if value in (None, False, "", [], {}):
+                continue
+            if path in self._tool.meanings:
+                alike.setdefault(self._tool.meanings[path], []).append(path)
+            else:
+                self._left_out.append(LeftOut(field=path, why=WITHOUT_A_FIELD))
+        self._left_out += [replace(meaning, field=", ".join(paths)) for meaning, paths in alike.items()]
         return ImportedJob.of(self._fields, self._left_out)
 
     def _read_name(self, name: str) -> None:

@@ -64,6 +64,7 @@ def lost(why: str) -> LeftOut:
     return LeftOut(field="", why=why)
 
 
+ELSEWHERE: Final = replaced("credentials and region are those of the command: --profile, --region")
 MEANINGS: Final[Mapping[str, LeftOut]] = {
     "RoleArn": replaced("the deployment has a role of its own; give it the data by the setting data_locations"),
     "OutputDataConfig": replaced("outputs go to the deployment's bucket"),
@@ -96,8 +97,8 @@ MEANINGS: Final[Mapping[str, LeftOut]] = {
     "AlgorithmSpecification.TrainingImageConfig.TrainingRepositoryAuthConfig": lost(
         "an image outside Amazon ECR is pulled without a login: copy it to Amazon ECR"
     ),
-    "Session": replaced("credentials and region are those of the command: --profile, --region"),
-    "Region": replaced("credentials and region are those of the command: --profile, --region"),
+    "Session": ELSEWHERE,
+    "Region": ELSEWHERE,
     "AlgorithmSpecification.ContainerArguments": lost(
         "the image's own entry point gets them, and a job file has words for that only as command: write it"
     ),

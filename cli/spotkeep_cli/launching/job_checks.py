@@ -1,7 +1,7 @@
-"""Checks of `doctor` that the launcher cannot make.
+"""Checks of a job that the launcher cannot make.
 
-They see the files on this machine, and settings that are allowed but rarely meant. Nothing here refuses a job. Each
-warning names the likely effect and the remedy.
+They see the files on this machine, and settings that are allowed but rarely meant. Each warning names the likely effect
+and the remedy. `missing_scripts` alone refuses a job.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ import shutil
 import subprocess
 import warnings as python_warnings
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import PydanticCustomError
 
 from spotkeep_cli.bounded_reading import read_file
+from spotkeep_cli.launching.source_archive import named
+from spotkeep_cli.launching.used_files import used_files
 from spotkeep_fleet.ranks import torchrun_line
 from spotkeep_jobs.document.command import read_command
 from spotkeep_jobs.document.distributed import NO_RANKS
@@ -28,7 +32,7 @@ from spotkeep_jobs.document.shell_text import SHELLS, is_block, lines_of, progra
 from spotkeep_jobs.errors import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from spotkeep_cli.launching.preparation import PreparedJob
 
@@ -36,15 +40,18 @@ _CHANGES_NO_FILES = frozenset({"cd", "echo", "export", "mkdir", "pip", "pip3", "
 _ECHO_INTO_A_FILE = re.compile(r"\becho\b.*>\s*[^\s&]")
 _INSIDE_PARENTHESES = re.compile(r"\(\s*cd\b")
 _PYTHONS = re.compile(r"python(3(\.\d+)?)?")
-_KEEPS = re.compile(r"spotkeep|SPOTKEEP_CHECKPOINT_DIR|/opt/ml/checkpoints")
-"""The library, or the folder that comes back with a run."""
+_NAMES_THE_FOLDER = re.compile(r"^[^#\n]*(SPOTKEEP_CHECKPOINT_DIR|/opt/ml/checkpoints)", re.MULTILINE)
+"""The folder that comes back with a run, outside of a comment."""
+_NAMES_THE_LIBRARY = re.compile(r"^[^#\n]*\bspotkeep\b", re.MULTILINE)
+_SAVES_WITH_IT = re.compile(r"^[^#\n]*\b(Checkpointer|ResumableTraining|integrations|report_saved)\b", re.MULTILINE)
 _SAVES = re.compile(
     r"ModelCheckpoint|save_checkpoint|save_pretrained|TrainingArguments|orbax|save_file|"
     r"\b(torch|np|numpy|jnp|pt|model|booster|bst)\.save\w*\(|\b(joblib|pickle|dill|cloudpickle|torch)\.dump\(|"
     r"\.save_(model|weights|state)\(|\bto_pickle\("
 )
 """The calls that save a training's state."""
-_CONFIGURES = frozenset({".py", ".sh", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini"})
+_SCRIPTS = frozenset({".py", ".sh", ".bash"})
+_CONFIGURES = frozenset({".sh", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini"})
 _MANY_GPUS_USED = re.compile(
     r"lightning|accelerate|transformers|deepspeed|fairscale|mp\.spawn|multiprocessing\.spawn|start_processes|"
     r"nn\.DataParallel|DataParallel\(|elastic_launch|torchrun|tensorflow|keras|\bjax\b|horovod|\bray\b"
@@ -65,6 +72,7 @@ class _Job:
         command: The words of the program.
         directory: Its working directory in the source.
         prepared: The job with its packed source.
+        follows_others: True where programs that run before it may have made files.
     """
 
     fields: Mapping[str, Any]
@@ -72,8 +80,9 @@ class _Job:
     command: tuple[str, ...]
     directory: PurePosixPath
     prepared: PreparedJob
+    follows_others: bool = False
 
-    @property
+    @cached_property
     def files(self) -> frozenset[PurePosixPath]:
         return frozenset(self.prepared.archive.files if self.prepared.archive else ())
 
@@ -123,8 +132,13 @@ def check_job(prepared: PreparedJob) -> list[Problem]:
 
 
 def source_warnings(prepared: PreparedJob) -> list[Problem]:
-    """Return the warnings about a source that is missing, or lacks the script. A launch shows these."""
+    """Return the warnings about a source that is missing, or may lack the script. A launch shows these."""
     return [warning for job in _jobs(prepared) for warning in _script_is_there(job)]
+
+
+def missing_scripts(prepared: PreparedJob) -> list[Problem]:
+    """Return the problems of a command that starts a script which is neither in the source nor in any image."""
+    return [problem for job in _jobs(prepared) if _is_surely_missing(job) for problem in _missing(job)]
 
 
 def _jobs(prepared: PreparedJob) -> list[_Job]:
@@ -136,7 +150,8 @@ def _jobs(prepared: PreparedJob) -> list[_Job]:
         command = []  # The launcher's validation says so.
     block = command if isinstance(command, str) else None
     writes = block is not None and _ECHO_INTO_A_FILE.search(block) is not None
-    directory, found = PurePosixPath(), []
+    directory, found = PurePosixPath(), list[_Job]()
+    follows_others = fields.get("setup") is not None
     for words in programs_of(command):
         if block is not None and words[0] == "cd":
             if (
@@ -147,10 +162,20 @@ def _jobs(prepared: PreparedJob) -> list[_Job]:
             ):
                 break  # Where the rest runs is not known.
             directory = PurePosixPath(posixpath.normpath(directory / words[1]))
-        found.append(_Job(fields=fields, block=block, command=words, directory=directory, prepared=prepared))
+        found.append(
+            _Job(
+                fields=fields,
+                block=block,
+                command=words,
+                directory=directory,
+                prepared=prepared,
+                follows_others=follows_others,
+            )
+        )
         leaves_files = PurePosixPath(words[0]).name not in _CHANGES_NO_FILES or (words[0] == "echo" and writes)
         if block is not None and leaves_files and not found[-1].script:
             break  # Its files are not known: a checkout, an unpacked archive.
+        follows_others |= leaves_files
     return found or [_Job(fields=fields, block=block, command=(), directory=directory, prepared=prepared)]
 
 
@@ -165,24 +190,53 @@ def _script_is_there(job: _Job) -> Iterator[Problem]:
             problem=f"no source is given, so the image itself must hold {script}",
             fix="add `source: .` to send the directory of the job file",
         )
-    elif job.files and script not in job.files:
-        origin = job.prepared.archive.origin if job.prepared.archive else None
-        on_disk = origin is not None and (origin / script).is_file()
-        nearest = sorted(path for path in job.files if path.name == script.name)
-        fix = "name a file of the source; the command runs in its top directory"
-        if on_disk:
-            fix = (
-                "it is there and stays behind: git ignores it (`git check-ignore -v` says by which line), or it lies "
-                "behind a link, in a submodule that is not checked out, or in a folder that is never packed (.venv)"
-            )
-        elif nearest:
-            fix = f"did you mean {nearest[0]}? Paths are relative to the source"
-        yield Problem(
-            field="command",
-            found=" ".join(job.command),
-            problem=f"{script} is not among the {len(job.files)} files of the source",
-            fix=fix,
+    elif not _is_surely_missing(job):
+        yield from _missing(job)
+
+
+def _is_surely_missing(job: _Job) -> bool:
+    """Return True if no image can have a script, because Python looks for it below the source, where it is not.
+
+    A program in its own right may be on the PATH of the image, and a path that leaves the source may lead into it.
+    """
+    script = job.script
+    if script is None or script.is_absolute() or script.parts[:1] == ("..",):
+        return False
+    return bool(job.files) and script not in job.files and job.command[0] != str(script) and not job.follows_others
+
+
+def _missing(job: _Job) -> Iterator[Problem]:
+    script = job.script
+    if script is None or not job.files or script in job.files:
+        return
+    origin = job.prepared.archive.origin if job.prepared.archive else None
+    on_disk = origin is not None and (origin / script).is_file()
+    if on_disk:
+        fix = (
+            "it is there and stays behind: git ignores it (`git check-ignore -v` says by which line), or it lies "
+            "behind a link, in a submodule that is not checked out, or in a folder that is never packed (.venv)"
         )
+    elif nearest := _nearest(script, job.files):
+        fix = f"did you mean {nearest}? Paths are relative to the source"
+    else:
+        scripts = sorted(path for path in job.files if path.suffix == ".py")
+        there = f"the source has {named(scripts)}" if scripts else "the source has no Python file"
+        fix = f"name a file of the source, where the command runs; {there}"
+    yield Problem(
+        field="command",
+        found=" ".join(job.command),
+        problem=f"{script} is not among the {len(job.files)} files of the source",
+        fix=fix,
+    )
+
+
+def _nearest(script: PurePosixPath, files: Collection[PurePosixPath]) -> PurePosixPath | None:
+    """Return the file of the same name, or else of a similar path or name. None where there is no such file."""
+    same = sorted(path for path in files if path.name == script.name)
+    scripts = sorted((path for path in files if path.suffix == ".py"), reverse=True)
+    by_text = {path.stem: path for path in scripts} | {str(path.with_suffix("")): path for path in scripts}
+    similar = [text for name in (str(script.with_suffix("")), script.stem) for text in get_close_matches(name, by_text)]
+    return next(iter([*same, *(by_text[text] for text in similar)]), None)
 
 
 def _script_compiles(job: _Job) -> Iterator[Problem]:
@@ -232,13 +286,12 @@ def _requirements(job: _Job) -> Iterator[Problem]:
 
 
 def _script_saves(job: _Job) -> Iterator[Problem]:
-    if job.fields.get("checkpoints", True) is not True or not job.files or job.script is None:
+    used = _used(job)
+    if job.fields.get("checkpoints", True) is not True or not used:
         return
-    texts = [job.text_of(path) or "" for path in job.files if path.suffix in _CONFIGURES]
-    given = json.dumps([job.fields.get(name) for name in ("command", "setup", "hyperparameters", "environment")])
-    if any(map(_KEEPS.search, [*texts, given])):
+    if any(map(_uses_the_library, used)) or any(map(_NAMES_THE_FOLDER.search, [*used, *_configurations(job)])):
         return
-    if any(map(_SAVES.search, texts)):
+    if any(map(_SAVES.search, used)):
         yield Problem(
             field="checkpoints",
             found="true",
@@ -251,17 +304,45 @@ def _script_saves(job: _Job) -> Iterator[Problem]:
     yield Problem(
         field="checkpoints",
         found="true",
-        problem="no file of the source seems to save a checkpoint: an interruption would start it from zero",
-        fix="wrap the loop in spotkeep.Checkpointer, then prove it: spotkeep rehearse; or set `checkpoints: false`",
+        problem="no file that the command uses seems to save a checkpoint: an interruption would start it from zero",
+        fix="wrap the loop in spotkeep.Checkpointer (the ways: spotkeep help training-scripts), then prove it: "
+        "spotkeep rehearse; or set `checkpoints: false`",
     )
+
+
+def _uses_the_library(text: str) -> bool:
+    """Return True if a script imports the library, and not only to report its steps."""
+    return _NAMES_THE_LIBRARY.search(text) is not None and _SAVES_WITH_IT.search(text) is not None
+
+
+def _used(job: _Job) -> list[str]:
+    """Return the texts of the scripts that the command uses. Empty where they are not known."""
+    commands = [" ".join(each.command) for each in _jobs(job.prepared)]
+    used = used_files("\n".join([*commands, _given(job)]), files=job.files, text_of=job.text_of)
+    return [text for path in used if path.suffix in _SCRIPTS and (text := job.text_of(path)) is not None]
+
+
+def _given(job: _Job) -> str:
+    return json.dumps([job.fields.get(name) for name in ("command", "setup", "hyperparameters", "environment")])
+
+
+def _configurations(job: _Job) -> Iterator[str]:
+    """Yield the texts that may name a folder to a script: those of the job file, and of files for configuration."""
+    yield _given(job)
+    archive = job.prepared.archive
+    own = job.prepared.document.path.resolve()
+    for path in job.files:
+        # The fields of the job file are given. Its comments say nothing of the script.
+        if archive is not None and path.suffix in _CONFIGURES and (archive.origin / path).resolve() != own:
+            yield job.text_of(path) or ""
 
 
 def _script_counts_steps(job: _Job) -> Iterator[Problem]:
     sweep = job.fields.get("sweep")
-    if not isinstance(sweep, dict) or sweep.get("search") != "asha" or not job.files or job.script is None:
+    if not isinstance(sweep, dict) or sweep.get("search") != "asha":
         return
-    texts = [job.text_of(path) for path in job.files if path.suffix == ".py"]
-    if texts and not any(text and "spotkeep" in text for text in texts):
+    used = _used(job)
+    if used and not any(map(_uses_the_library, used)):
         yield Problem(
             field="sweep.search",
             found="asha",

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.launching.answers import problems_from_answer, read_answer, refused
+from spotkeep_cli.launching.job_checks import missing_scripts
 from spotkeep_cli.launching.json_values import plain
 from spotkeep_cli.launching.preparation import PreparedJob, prepare
 from spotkeep_jobs.pools.matching import PoolMatch
@@ -125,14 +126,14 @@ def judge_by_launcher(deployment: DeploymentClient, prepared: PreparedJob, *, no
     if answer.get("ok") is False:
         return Judgement(
             request={},
-            problems=(*prepared.problems, *problems_from_answer(answer.get("problems") or [])),
+            problems=(*_found_here(prepared), *problems_from_answer(answer.get("problems") or [])),
             warnings=(*prepared.warnings, *problems_from_answer(answer.get("warnings") or [])),
         )
     answer = read_answer(answer, what="the job was not judged", document=prepared.document)
     price = answer.get("usd_per_hour")
     return Judgement(
         request=answer.get("request") or judge_here(prepared, now=now).request,
-        problems=prepared.problems,
+        problems=_found_here(prepared),
         warnings=(*prepared.warnings, *problems_from_answer(answer.get("warnings") or [])),
         usd_per_hour=float(price) if isinstance(price, int | float) else None,
         worst_case_usd=answer.get("worst_case_usd"),
@@ -157,12 +158,17 @@ def judge_here(prepared: PreparedJob, *, now: datetime) -> Judgement:
     judged = judge_document(prepared.payload, None, now=now)
     return Judgement(
         request={} if judged.request is None else judged.request.as_document(),
-        problems=(*prepared.problems, *judged.problems),
+        problems=(*_found_here(prepared), *judged.problems),
         warnings=(*prepared.warnings, *problems_from_answer(judged.warnings)),
         sweep=None if judged.sweep is None else judged.sweep.model_dump(mode="json", exclude_none=True),
         most_trials=None if judged.sweep is None else judged.sweep.most_trials,
         schedule=None if judged.schedule is None else judged.schedule.model_dump(mode="json"),
     )
+
+
+def _found_here(prepared: PreparedJob) -> tuple[Problem, ...]:
+    """Return the problems that only this machine can see."""
+    return (*prepared.problems, *missing_scripts(prepared))
 
 
 def matches_from_answer(answer: Mapping[str, Any]) -> tuple[PoolMatch, ...]:

@@ -77,6 +77,18 @@ def local_aws(
                     lifecycle.stop(state_dir)
 
 
+def is_rehearsed_on(state_dir: Path) -> bool:
+    """Return True while a rehearsal uses the local AWS with this folder."""
+    if not (state_dir / _REHEARSALS_LOCK).exists():
+        return False
+    with (state_dir / _REHEARSALS_LOCK).open("a", encoding="ascii") as rehearsals:
+        try:
+            fcntl.flock(rehearsals, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def deploy(
     local: LocalAws, *, project_dir: Path, deployment: str, settings: Mapping[str, str], view: RehearsalView
 ) -> None:

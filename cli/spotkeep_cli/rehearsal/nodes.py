@@ -232,10 +232,10 @@ def take_nodes(rehearsal: Rehearsal, nodes: NodesOnEc2, untouched: NodesOnEc2) -
         if not comes_to(lambda: nodes.share() >= after):
             return False
         taken = nodes.take_node(notice=notice, held_lease=held_lease, fewer=fewer)
-        lease = ", with the lease," if held_lease else ""
+        first = ", to which the others connect," if held_lease else ""
         room = ", and no room is left for another" if fewer else ""
         rehearsal.view.note(
-            f"{taken.instance_id}{lease} {'gets a notice' if notice else 'is gone without notice'}{room}"
+            f"{taken.instance_id}{first} {'gets a notice' if notice else 'is gone without notice'}{room}"
         )
         return True
 

@@ -403,7 +403,8 @@ def judge_nodes(evidence: NodesEvidence) -> list[RehearsalCheck]:
 def _checks(evidence: NodesEvidence) -> Iterator[RehearsalCheck]:
     worlds, taken = evidence.worlds, evidence.taken
     yield RehearsalCheck(
-        expected="three nodes were taken: after a notice, the one with the lease without notice, and one for good",
+        expected="three nodes were taken: one after a notice, the first one (the others connect to it) without notice, "
+        "and one for good",
         found=", ".join(map(_taken, taken)) or "none",
         passed=[(each.notice, each.held_lease, each.fewer) for each in taken]
         == [(True, False, False), (False, True, False), (True, False, True)],
@@ -416,7 +417,7 @@ def _checks(evidence: NodesEvidence) -> Iterator[RehearsalCheck]:
     )
     fences = [world.fence for world in worlds]
     yield RehearsalCheck(
-        expected="each world has a higher fencing token than the one before",
+        expected="each world has a higher number than the one before, which the names of its checkpoints have",
         found=", ".join(map(str, fences)) or "none",
         passed=bool(fences) and all(one < other for one, other in pairwise(fences)),
     )
@@ -469,8 +470,8 @@ def _replaced(worlds: Sequence[RehearsedWorld], taken: Sequence[TakenNode]) -> l
 
 def _taken(each: TakenNode) -> str:
     how = "after a notice" if each.notice else "without notice"
-    lease = ", with the lease" if each.held_lease else ""
-    return f"{each.instance_id} {how}{lease}{', for good' if each.fewer else ''}"
+    first = ", the first one" if each.held_lease else ""
+    return f"{each.instance_id} {how}{first}{', for good' if each.fewer else ''}"
 
 
 def _nothing_left(after: ResourcesOfRun) -> RehearsalCheck:

@@ -196,8 +196,8 @@ def _of_run(report: InterruptionReport) -> Iterator[Section]:
         )
         yield Section("Instances", [phases])
     if isinstance(report, NodesReport) and report.evidence.worlds:
-        caption = "The worlds of the run, one after the other"
-        yield Section("Worlds", [_table(view.worlds(report.evidence.worlds), caption=caption, corner="fence")])
+        caption = "The nodes that train together are a world. Those of the run, one after the other"
+        yield Section("Worlds", [_table(view.worlds(report.evidence.worlds), caption=caption, corner="world")])
     if report.metrics is not None and report.metrics.metrics:
         steps = [loss.resumed_from_step for loss in report.verdict.interruptions if loss.resumed_from_step]
         yield metrics_section(report.metrics, steps=steps)

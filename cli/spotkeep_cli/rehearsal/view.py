@@ -226,7 +226,7 @@ def _of_run(report: InterruptionReport) -> Iterator[RenderableType]:
                 yield recoveries(report.evidence.lives)
             yield from _checks(report, heading="What a fleet is for")
         case NodesReport():
-            yield _heading("\nThe worlds, one after the other")
+            yield _heading("\nThe worlds, which are the nodes that train together, one after the other")
             yield worlds(report.evidence.worlds)
             yield from _checks(report, heading="What several nodes are for")
         case _:
@@ -366,7 +366,7 @@ def recoveries(lives: Sequence[RehearsedInstance]) -> Table:
 
 def worlds(found: Sequence[RehearsedWorld]) -> Table:
     """Return the table of the worlds of a run."""
-    table = _figures("nodes", "ranks", "from step", "to step", "first step after", of="fence")
+    table = _figures("nodes", "ranks", "from step", "to step", "first step after", of="world")
     table.add_column("ended by")
     for world in found:
         process = world.process

@@ -49,6 +49,24 @@ def read_nodes(value: object) -> object:
     )
 
 
+def problem_without_backend(document: Mapping[Any, Any]) -> Problem | None:
+    """Return the problem of a document with nodes that names no backend. None for any other.
+
+    With the types of SageMaker it is as likely that `instance_count` was meant, and `RULES` have the words for that.
+    """
+    nodes, types = document.get("nodes"), document.get("instance_types") or document.get("instance_type")
+    named = types if isinstance(types, list | tuple) else [types]
+    of_sagemaker = any(isinstance(each, str) and each.startswith("ml.") for each in named)
+    if document.get("backend") is not None or nodes is None or of_sagemaker:
+        return None
+    return Problem(
+        field="nodes",
+        found=shown(nodes),
+        problem="is for EC2, and a job without backend runs on SageMaker",
+        fix="Add backend: ec2.",
+    )
+
+
 class NodesRange(DocumentModel):
     """The number of nodes that train together."""
 
@@ -151,8 +169,9 @@ def _several_nodes_are_asked_for(request: JobRequest, _defaults: DeploymentDefau
 def _only_on_ec2(field: str, *, fix: str, as_found: Callable[[Any], str] = outlined) -> Rule:
     return excluded(
         field,
-        where=lambda request: request.backend == "sagemaker",
-        reads=("backend",),
+        # What goes with nodes is wrong by them, and one problem names them.
+        where=lambda request: request.backend == "sagemaker" and (field == "nodes" or request.nodes is None),
+        reads=("backend", "nodes"),
         problem="is not taken with backend: sagemaker",
         fix=fix,
         as_found=as_found,

@@ -730,7 +730,12 @@ def validate(
             fix='Send an object with at least `name` and `command`: {"name": "first", "command": "python train.py"}',
         )
         return Validation(request=None, draft=None, problems=(problem,), warnings=())
+    without_backend = nodes.problem_without_backend(document)
+    # All else is judged as it is once that problem is mended.
+    document = document if without_backend is None else {**document, "backend": "ec2"}
     request, problems, unread = read_document(document)
+    if without_backend is not None:
+        problems.insert(0, without_backend)
     given = {name for name, value in document.items() if value is not None}
     request = with_defaults(request, given=given - unread, defaults=defaults)
     for each in RULES:

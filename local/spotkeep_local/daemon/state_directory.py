@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import secrets
 from dataclasses import asdict, dataclass
@@ -12,6 +13,19 @@ from spotkeep_local.errors import PersistenceError
 
 CONTROL_TARGET = "SpotkeepLocal"
 """The text before an operation's name in the header X-Amz-Target."""
+_FULL = "the disk is full: free some space, or name a directory on another disk"
+_NO_RIGHTS = "this user may not write there: change its rights, or name a directory of your own"
+_NO_DIRECTORY = "a file is in its place: remove it, or name another directory"
+_REFUSALS = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EROFS: "the file system is read-only: name a directory on another one",
+    errno.EACCES: _NO_RIGHTS,
+    errno.EPERM: _NO_RIGHTS,
+    errno.EEXIST: _NO_DIRECTORY,
+    errno.ENOTDIR: _NO_DIRECTORY,
+}
+"""The refusals of a system with a remedy of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +218,10 @@ class StateDirectory:
                     directory.chmod(0o700)
             except OSError as error:
                 raise PersistenceError(
-                    f"the local AWS cannot keep its state in {directory}: {error.strerror}; "
-                    "name a directory that can be written to"
+                    f"the local AWS cannot keep its state in {directory}: {_found(error)}"
                 ) from error
+
+
+def _found(error: OSError) -> str:
+    """Return the refusal of the system in words, with the remedy."""
+    return _REFUSALS.get(error.errno or 0, f"{error.strerror}: name another directory")

@@ -99,6 +99,10 @@ def test_what_one_machine_sends_another_one_gets(machines, bucket):
     there, remote = machines("there")
     assert remote.steps() == [3]
     assert remote.fetch(3, cancelled=NEVER) == upload.total_bytes
+    data_bytes = (here.path / "step-3" / "data-00000.bin").stat().st_size
+    assert remote.brought_bytes == data_bytes
+    remote.fetch(3, cancelled=NEVER)
+    assert remote.brought_bytes == 2 * data_bytes, "a file that is there is checked"
     assert is_that_of(there, 3, state)
     for name in ("data-00000.bin", "manifest.json"):
         assert (there.path / "step-3" / name).read_bytes() == (here.path / "step-3" / name).read_bytes()

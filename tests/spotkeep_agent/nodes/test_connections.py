@@ -262,3 +262,19 @@ def test_an_address_at_which_no_program_listens_is_no_leader(port: int) -> None:
     with pytest.raises(OSError, match="refused"):
         LeaderConnection(NODE, address=LEADER.address, key=KEY, port=port)
     assert time.monotonic() - began < 30
+
+
+def test_a_sign_of_life_says_how_much_a_node_has_brought(port: int, leader: NodeServer) -> None:
+    said: dict[str, Any] = {}
+    with node(port, silent_seconds=1.0, sign_of_life=lambda: said):
+        assert isinstance(leader.happened.get(timeout=QUIET_SECONDS), Joined)
+        said["moved"] = 4
+        assert leader.happened.get(timeout=QUIET_SECONDS) == Said("i-2", {"moved": 4})
+
+
+def test_a_node_that_the_leader_gives_up_is_lost_to_both(port: int, leader: NodeServer) -> None:
+    with node(port) as connection:
+        assert isinstance(leader.happened.get(timeout=QUIET_SECONDS), Joined)
+        leader.give_up("i-2", why="it hangs")
+        assert leader.happened.get(timeout=QUIET_SECONDS) == Lost("i-2", "it hangs")
+        assert isinstance(connection.happened.get(timeout=QUIET_SECONDS), Lost)

@@ -42,6 +42,9 @@ class Copies:
         self.ask, self.on_sent, self.in_s3 = ask, on_sent, in_s3
         self.happened: list[Any] = []
         self.over = threading.Event()
+        self.brought_bytes = 0
+        self.goes_on = threading.Event()
+        self.goes_on.set()
 
     def newest_whole(self, *, before: int | None = None) -> int | None:
         return max((step for step in self.in_s3 if before is None or step < before), default=None)
@@ -49,6 +52,7 @@ class Copies:
     def bring(self, step: int | None, *, nodes: int, leads: bool) -> None:
         if step is not None and not self.in_s3[step] and not leads:
             raise DamagedCheckpointError("data", "it is damaged")
+        self.goes_on.wait(LONG_SECONDS)
         self.over = threading.Event()
         self.happened.append(("brought", step, nodes, leads))
 
@@ -87,7 +91,13 @@ class Run:
         self.nodes: list[NodesController] = []
 
     def node(
-        self, *, at_least: int = 1, at_most: int = 3, lease_seconds: float = TIMES.lease, address: str = ADDRESS
+        self,
+        *,
+        at_least: int = 1,
+        at_most: int = 3,
+        lease_seconds: float = TIMES.lease,
+        address: str = ADDRESS,
+        times: NodesTimes = TIMES,
     ) -> NodesController:
         instance = f"i-{len(self.nodes)}"
         names = NodeNames(run="r", attempt=1, launch="feed", instance=instance, address=address)
@@ -110,7 +120,7 @@ class Run:
                 files=UserFiles(base),
                 tell=lambda event, **fields: self.events.append({"event": event, **fields}),
                 pause=time.sleep,
-                times=TIMES,
+                times=times,
                 port=self.port,
             )
         )
@@ -237,6 +247,22 @@ def test_the_end_of_a_world_is_known_to_the_leader_and_the_next_one_begins_at_on
     again, _ = worlds(leader, other)
     assert again.step == 6
     assert run.events[-1]["nodes"] == ["i-0", "i-1"]
+
+
+def test_a_node_that_hangs_while_it_brings_a_checkpoint_is_gone_though_it_gives_signs_of_life(run: Run) -> None:
+    run.in_s3[4] = True
+    leader, other = two(run, at_most=2, times=replace(TIMES, stall=0.5))
+    copies_of(other).goes_on.clear()
+    with ThreadPoolExecutor(1) as pool:
+        hanging = pool.submit(other.begin, should_leave=stays())
+        [world] = worlds(leader)
+        assert world.hosts == (ADDRESS,)
+        assert run.records.read().world == ("i-0",)
+        left_at = next(each for each in run.events if each["event"] == "node-left")
+        assert left_at["reason"].startswith("its connection is over: it has brought no more of the checkpoint for ")
+        copies_of(other).goes_on.set()
+        hanging.result()
+    attended(other, lambda: other.attend(has_stepped=False) is not None)
 
 
 @pytest.mark.parametrize(("kind", "found"), [(DONE, DONE), (FAILED, FAILED)])

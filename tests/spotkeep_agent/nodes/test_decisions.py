@@ -16,11 +16,16 @@ from spotkeep_agent.nodes.decisions import (
     REFUSED_SECONDS,
     REJOIN_SECONDS,
     SETTLE_SECONDS,
+    SLOWEST_DISK_BYTES,
+    STALL_SECONDS,
+    Bringing,
     Gathering,
     NodeEnd,
     SeenLease,
     end_of_world,
     grows,
+    has_stalled,
+    heard_again,
     may_take,
     next_world,
     seen_again,
@@ -241,3 +246,30 @@ def test_the_reason_of_another_node_names_it() -> None:
 @pytest.mark.parametrize("ready", [("i-1",), ()])
 def test_no_world_without_the_leader(ready: tuple[str, ...]) -> None:
     assert next_world(replace(FIRST, ready=ready), now=1e9) is None
+
+
+REPORTS = st.lists(st.tuples(st.floats(0, 2 * STALL_SECONDS), st.integers(0, 2**40)), max_size=20)
+
+
+@given(REPORTS, st.floats(0, 2 * STALL_SECONDS))
+def test_a_node_that_brings_more_in_time_is_waited_for_and_any_other_is_gone(
+    reports: list[tuple[float, int]], silence: float
+) -> None:
+    """A simulated clock: the node says again and again how much it has brought, and at last it hangs."""
+    now, most = 0.0, 0
+    bringing = Bringing(moved_bytes=0, since=now)
+    for seconds, moved_bytes in reports:
+        most = max(most, moved_bytes)
+        grows_in_time = moved_bytes > bringing.moved_bytes
+        before, now = bringing, now + seconds
+        bringing = heard_again(bringing, moved_bytes, now=now)
+        assert bringing.moved_bytes >= before.moved_bytes
+        assert bringing.since == (now if grows_in_time else before.since)
+        if grows_in_time:
+            assert not has_stalled(bringing, now=now + STALL_SECONDS)
+    # Signs of life alone keep no node.
+    for _ in range(3):
+        bringing = heard_again(bringing, bringing.moved_bytes, now=now + silence)
+    allowed = STALL_SECONDS + bringing.moved_bytes / SLOWEST_DISK_BYTES
+    assert has_stalled(bringing, now=now + silence) == (now + silence - bringing.since > allowed)
+    assert has_stalled(bringing, now=now + STALL_SECONDS + most / SLOWEST_DISK_BYTES + 1)

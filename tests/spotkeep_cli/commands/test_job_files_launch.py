@@ -76,7 +76,7 @@ def test_a_source_of_set_is_relative_to_where_one_stands(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     elsewhere = tmp_path_factory.mktemp("elsewhere")
-    (elsewhere / "other.py").write_text("pass")
+    (elsewhere / "train.py").write_text("pass")
     monkeypatch.chdir(elsewhere)
     result = spotkeep("launch", str(job_file), "-y", "--detach", "--set", "source=.")
     assert ". (1 file," in result.stdout

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from spotkeep_cli.aws import connection
 from spotkeep_cli.aws.connection import (
@@ -19,6 +22,8 @@ from spotkeep_cli.aws.connection import (
 )
 from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.errors import ExitCode, NoConnectionError
+from spotkeep_cli.rehearsal.deployment import QUICK_SYNC, local_aws
+from spotkeep_cli.rehearsal.view import RehearsalView
 from spotkeep_local import cdk, lifecycle
 from spotkeep_local.errors import ToolkitError
 
@@ -65,6 +70,25 @@ def test_up_status_env_down(spotkeep: Any, state: Path) -> None:
     assert json.loads(down.stdout) == {"stopped": True}
     assert spotkeep("local", "status").exit_code == ExitCode.NO_CONNECTION
     assert "was not running" in spotkeep("local", "down").stdout
+
+
+@pytest.mark.parametrize("deploys", ["--deploy", "--no-deploy"])
+def test_a_local_aws_that_a_rehearsal_uses_is_left_to_it(
+    spotkeep: Any, state: Path, monkeypatch: pytest.MonkeyPatch, deploys: str
+) -> None:
+    """A deployment would change what is rehearsed, and the rehearsal may stop the server at its end."""
+    running = SimpleNamespace(endpoint_url="http://127.0.0.1:4566", pid=7)
+    monkeypatch.setattr(lifecycle, "start", lambda *_, **__: running)
+    monkeypatch.setattr(lifecycle, "status", lambda _: running)
+    view = RehearsalView(Console(file=io.StringIO()))
+    with local_aws(state, options=QUICK_SYNC, keep_running=True, view=view):
+        refused = spotkeep("local", "up", deploys)
+    assert refused.exit_code == ExitCode.LOCAL_AWS_FAILED
+    assert "a rehearsal uses the local AWS" in refused.stderr
+    assert f"{LOCAL_STATE_VARIABLE}=" in refused.stderr
+    found = spotkeep("local", "up", "--no-deploy")
+    assert found.exit_code == ExitCode.DONE
+    assert "It ran already, with the settings of its start." in found.stdout
 
 
 def test_the_status_of_none_is_json_too(spotkeep: Any, state: Path) -> None:

@@ -203,3 +203,17 @@ def test_another_document_is_no_task() -> None:
     for document in ([], None, {}, {"type": "service"}, {"name": "a", "command": "python a.py", "run": "x"}):
         with pytest.raises(ValueError, match="it is n"):
             import_task(document, name="task")
+
+
+@pytest.mark.parametrize(
+    ("task", "named"),
+    [
+        ("run: a\nresources: {cloud: aws, region: b, zone: c}", "resources.cloud, resources.region, resources.zone"),
+        ("run: a\nfile_mounts: {/a: b}\nvolumes: {/a: b}", "file_mounts, volumes"),
+        ("type: task\ncommands: [a]\nresources: {cpu: 4, memory: 8GB}", "resources.cpu, resources.memory"),
+        ("type: task\ncommands: [a]\nbackends: [aws]\nregions: [b]", "backends, regions"),
+    ],
+)
+def test_parts_that_are_left_out_for_one_reason_are_named_once(task: str, named: str) -> None:
+    _, left_out = imported(task)
+    assert list(left_out) == [named]

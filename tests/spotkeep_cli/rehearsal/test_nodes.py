@@ -95,7 +95,7 @@ def test_a_node_goes_after_a_notice_one_without_and_one_for_good(monkeypatch: py
         "has room", "trains with 2",
     ]  # fmt: skip
     assert [each.held_lease for each in nodes.taken] == [False, True, False]
-    assert rehearsal.notes[1] == "i-1, with the lease, is gone without notice"
+    assert rehearsal.notes[1] == "i-1, to which the others connect, is gone without notice"
 
 
 def test_nodes_that_need_all_are_watched_while_they_wait(monkeypatch: pytest.MonkeyPatch) -> None:

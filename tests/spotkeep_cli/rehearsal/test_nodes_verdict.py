@@ -156,7 +156,7 @@ def with_world(number: int, **changes: Any) -> Callable[[NodesEvidence], NodesEv
         (lambda good: replace(good, taken=[*TAKEN, TAKEN[0]]), "three nodes were taken"),
         (lambda good: replace(good, taken=[replace(TAKEN[0], held_lease=True), *TAKEN[1:]]), "three nodes were taken"),
         (with_world(2, nodes=("i-7", "i-3")), "that were not taken"),
-        (with_world(3, fence=3), "a higher fencing token"),
+        (with_world(3, fence=3), "a higher number than the one before"),
         (with_world(4, nodes=("i-3", "i-5")), "of 1 while there was no room"),
         (with_world(5, nodes=("i-3",)), "of 2 at last"),
         (lambda good: replace(good, compared=ComparedCheckpoints(steps=(10,), differing=(10,))), "bit for bit"),

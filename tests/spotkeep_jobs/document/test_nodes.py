@@ -136,6 +136,33 @@ def test_all_reasons_come_at_once() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"nodes_wait": "10m", "network": {"efa": True}, "volume": {"size_gb": 100}, "max_price": 2},
+        {"instance_type": None, "nodes": 8},
+        {"instance_type": None, "instance_types": ["g5.xlarge", "g6.xlarge"]},
+    ],
+)
+def test_nodes_without_a_backend_are_one_problem_with_one_fix(fields: dict[str, Any]) -> None:
+    assert refused(**{"backend": None, **fields}) == {
+        "nodes": "is for EC2, and a job without backend runs on SageMaker "
+        f"(found {fields.get('nodes', 2)}). Add backend: ec2."
+    }
+    judged(**{**fields, "backend": "ec2"}).accepted()
+
+
+def test_what_backend_ec2_leaves_wrong_is_named_with_it() -> None:
+    assert list(refused(backend=None, checkpoints=False)) == ["nodes", "checkpoints"]
+
+
+def test_of_nodes_on_sagemaker_only_they_are_wrong() -> None:
+    given_fields = {**SAGEMAKER, "nodes_wait": "10m", "network": {"efa": True}}
+    assert list(refused(**given_fields)) == ["nodes"]
+    assert list(refused(**{**given_fields, "backend": None})) == ["nodes"]
+
+
 @pytest.mark.parametrize("command", ["cd a\npython b.py\n", "accelerate launch a.py", "torchrun --nnodes 2 a.py"])
 def test_no_remedy_is_one_that_nodes_refuse(command: str) -> None:
     assert not any("distributed: none" in text for text in refused(command=command).values())

@@ -206,6 +206,13 @@ class RemoteCheckpoints:
         self._before: dict[str, str | None] | None = None
         self._own: dict[str, str] = {}
         self._progress: dict[int, tuple[tuple[int, int], float]] = {}
+        self._brought_bytes = 0
+        self._brought_lock = threading.Lock()
+
+    @property
+    def brought_bytes(self) -> int:
+        """Number of bytes that this process has fetched, or has begun to check on the disk. It only grows."""
+        return self._brought_bytes
 
     def steps(self) -> list[int]:
         """List the steps that are there whole, newest first. Nothing is verified.
@@ -785,12 +792,14 @@ class RemoteCheckpoints:
 
             def fetch(span: _Span) -> None:
                 if filled and _altered(os.pread(descriptor, span.size, span.start), span, file) is None:
+                    self._count_brought(span.size)
                     return
                 for attempt in (0, 1):
                     raw = self._download(key, span.start, span.size)
                     chunk = _altered(raw, span, file)
                     if chunk is None:
                         self._storage.write_at(descriptor, memoryview(raw), span.start)
+                        self._count_brought(span.size)
                         return
                     if attempt:
                         start = chunk * CHUNK_BYTES
@@ -823,9 +832,14 @@ class RemoteCheckpoints:
     def _is_whole(self, path: Path, file: DataFile) -> bool:
         with contextlib.suppress(OSError, AlteredChunkError), contextlib.closing(self._storage.open(path)) as opened:
             if opened.size == file.size:
+                self._count_brought(file.size)
                 read_data_file(opened, file.chunks)
                 return True
         return False
+
+    def _count_brought(self, size: int) -> None:
+        with self._brought_lock:
+            self._brought_bytes += size
 
     def _download(self, key: str, start: int, size: int) -> bytes:
         """Read a range. After a cut connection it reads on."""

@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any, Callable, Union
 
 from spotkeep.runner.json_lines import JsonLines
 from spotkeep_fleet.record import NODES_PORT
@@ -118,12 +118,14 @@ class _Member(JsonLines):
     Attributes:
         text: The random text that it was sent.
         names: The names of the node. None until it has proven that it is one.
+        given_up: The reason why the leader waits for it no longer. None where it does.
     """
 
     def __init__(self, connection: socket.socket) -> None:
         super().__init__(connection)
         self.text = secrets.token_hex(_TEXT_BYTES)
         self.names: NodeNames | None = None
+        self.given_up: str | None = None
         self.began_at = time.monotonic()
 
 
@@ -187,6 +189,13 @@ class NodeServer:
                 if member.names is not None and to in (None, member.names.instance):
                     member.send(message)
 
+    def give_up(self, instance: str, *, why: str) -> None:
+        """End the connection to the node with this id. It is lost then, for this reason."""
+        with self._lock:
+            for member in self._members:
+                if member.names is not None and member.names.instance == instance:
+                    member.given_up = why
+
     def close(self) -> None:
         """End all connections, after the nodes have got all messages."""
         self._stopping.set()
@@ -203,7 +212,7 @@ class NodeServer:
                     elif key.data in self._members:
                         self._read(key.data, selector)
                 now = time.monotonic()
-                self._drop_silent(selector, now=now)
+                self._drop_gone(selector, now=now)
                 if now - sent_at >= self._beat_seconds:
                     sent_at = now
                     self.send({})
@@ -221,10 +230,12 @@ class NodeServer:
         if len(unproven) > MOST_UNPROVEN:
             self._drop(unproven[0], selector, "")
 
-    def _drop_silent(self, selector: selectors.BaseSelector, *, now: float) -> None:
+    def _drop_gone(self, selector: selectors.BaseSelector, *, now: float) -> None:
         for member in tuple(self._members):
             if member.names is None and now - member.began_at >= _HELLO_SECONDS:
                 self._drop(member, selector, "")
+            elif member.given_up is not None:
+                self._drop(member, selector, member.given_up)
             elif member.names is not None and now - member.heard_at > self._silent_seconds:
                 self._drop(member, selector, f"nothing came from it for {self._silent_seconds:.0f} s")
 
@@ -279,6 +290,8 @@ class LeaderConnection:
         key: The key of the run's nodes.
         port: The port there.
         silent_seconds: A leader from which nothing comes for longer is gone.
+        sign_of_life: The function that gives the message by which the leader hears again and again that this node is
+            there. It is called in a thread of its own. An empty message is enough.
 
     Raises:
         OSError: The leader cannot be reached, or it does not answer.
@@ -293,9 +306,10 @@ class LeaderConnection:
         key: str,
         port: int = NODES_PORT,
         silent_seconds: float = SILENT_SECONDS,
+        sign_of_life: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         self.happened: queue.SimpleQueue[Happened] = queue.SimpleQueue()
-        self._silent_seconds = silent_seconds
+        self._silent_seconds, self._sign_of_life = silent_seconds, sign_of_life
         connection = socket.create_connection(
             (address, port), timeout=_CONNECT_SECONDS, source_address=(names.address, 0)
         )
@@ -372,4 +386,4 @@ class LeaderConnection:
 
     def _beat(self) -> None:
         while not self._stopping.wait(min(_BEAT_SECONDS, self._silent_seconds / 4)):
-            self.send({})
+            self.send(self._sign_of_life())

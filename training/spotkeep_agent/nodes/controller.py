@@ -7,6 +7,7 @@ import json
 import logging
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Callable
 
@@ -89,6 +90,7 @@ class NodesController:
         self._silent: str | None = None
         self._leading: Leading | None = None
         self._following: Following | None = None
+        self._brought_before: int | None = None
 
     # What the agent asks of each controller
 
@@ -286,6 +288,7 @@ class NodesController:
     def _bring(self, world: World, should_leave: Callable[[], str | None]) -> bool:
         """Bring the checkpoint of a world. On the leader, wait until all nodes have it. Return False to give it up."""
         leads = self._leading is not None
+        self._brought_before = self.copies.brought_bytes
         try:
             self.copies.bring(world.step, nodes=len(world.hosts), leads=leads)
         except DamagedCheckpointError as error:
@@ -298,6 +301,8 @@ class NodesController:
             return False
         except TransferCancelledError:
             return False
+        finally:
+            self._brought_before = None
         if self._following is not None:
             self._following.brought(world.fence)
             return True
@@ -384,6 +389,7 @@ class NodesController:
                     key=self._spec.key,
                     port=self._port,
                     silent_seconds=self._times.silent,
+                    sign_of_life=self._sign_of_life,
                 )
             except (OSError, StrangerError) as error:
                 _logger.info("the leader %s cannot be reached: %s", lease.holder, error)
@@ -460,7 +466,14 @@ class NodesController:
         if lease is not None and lease.address is not None and lease.holder == self._closed_by:
             self._lease.note_try(refused=is_refused(lease.address, own=self._names.address, port=self._port))
 
-    # Called in threads of the copies
+    # Called in other threads
+
+    def _sign_of_life(self) -> Mapping[str, int]:
+        """Return how much of the checkpoint of its world this node has brought. Empty while it brings none."""
+        before, world = self._brought_before, self.world
+        if before is None or world is None:
+            return {}
+        return {"of": world.fence, "moved": self.copies.brought_bytes - before}
 
     def _ask(self, step: int, folder: str) -> None:
         leading = self._leading

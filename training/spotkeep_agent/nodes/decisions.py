@@ -19,6 +19,10 @@ REFUSED_SECONDS = 1.0
 """The time in seconds after which a leader has ended that closed its connections, and whose machine refuses others."""
 BUSY_SECONDS = 960.0
 """The longest time in seconds for which the leader waits for a connected node that sends its files."""
+STALL_SECONDS = 120.0
+"""A node that brings no more of a checkpoint for longer is gone, beside the time that its disk may take."""
+SLOWEST_DISK_BYTES = 64 * 2**20
+"""The bytes a second that a disk reads or writes at least. A disk may write all at the end, or check a file first."""
 DONE, INTERRUPTED, FAILED = "done", "interrupted", "failed"
 """The ends of a node's training."""
 
@@ -159,6 +163,43 @@ def next_world(
             return None
     order = dict.fromkeys((gathering.leader, *gathering.former, *gathering.ready))
     return tuple(each for each in order if each in ready)[: gathering.at_most]
+
+
+@dataclass(frozen=True)
+class Bringing:
+    """The part of a checkpoint that a node has brought.
+
+    Attributes:
+        moved_bytes: The bytes that it has fetched, or checks on its disk.
+        since: The time at which the leader has heard of the last of them.
+    """
+
+    moved_bytes: int
+    since: float
+
+
+def heard_again(before: Bringing, moved_bytes: int, *, now: float) -> Bringing:
+    """Return the part that a node has brought, as it says now. A sign of life that names no more bytes changes nothing.
+
+    Args:
+        before: The part as heard before.
+        moved_bytes: The number of bytes that it names.
+        now: The time.
+    """
+    return before if moved_bytes <= before.moved_bytes else Bringing(moved_bytes, now)
+
+
+def has_stalled(bringing: Bringing, *, now: float, stall_seconds: float = STALL_SECONDS) -> bool:
+    """Return True if a node is not waited for any longer.
+
+    Its checkpoint has an end, and so has the time that it may take.
+
+    Args:
+        bringing: The part that it has brought.
+        now: The time.
+        stall_seconds: The longest time without progress, beside that of the disk.
+    """
+    return now - bringing.since > stall_seconds + bringing.moved_bytes / SLOWEST_DISK_BYTES
 
 
 def grows(

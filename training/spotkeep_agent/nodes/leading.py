@@ -7,7 +7,7 @@ import queue
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable
 
 from spotkeep_agent.errors import LeaseLostError
@@ -16,7 +16,19 @@ from spotkeep_fleet.instance_job import NodesSpec
 from spotkeep_fleet.record import LONGEST_FAILURE, MOST_NOTICED, MOST_SETBACKS, Departure, FleetRecord, Node
 
 from .connections import Happened, Joined, Lost, NodeNames, NodeServer, Said
-from .decisions import DONE, FAILED, INTERRUPTED, Gathering, NodeEnd, end_of_world, grows, next_world
+from .decisions import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    Bringing,
+    Gathering,
+    NodeEnd,
+    end_of_world,
+    grows,
+    has_stalled,
+    heard_again,
+    next_world,
+)
 from .lease import NodesLease
 from .world import Ending, NodesTimes, World
 
@@ -37,6 +49,7 @@ class _Member:
         address: Its private address.
         ready: True while it waits for a world.
         has_brought: True once it has the checkpoint of the world.
+        bringing: The part of the checkpoint that it has brought until now.
         sent: The last question for files that it has answered.
         end: The end of its training in the world.
     """
@@ -44,6 +57,7 @@ class _Member:
     address: str
     ready: bool = False
     has_brought: bool = False
+    bringing: Bringing = field(default_factory=lambda: Bringing(0, 0.0))
     sent: tuple[int, int] | None = None
     end: NodeEnd | None = None
 
@@ -136,13 +150,19 @@ class Leading:
         for place, instance in enumerate(chosen[1:], start=1):
             member = self._members[instance]
             member.ready, member.has_brought, member.sent, member.end = False, False, None, None
+            member.bringing = Bringing(0, time.monotonic())
             begun = {"fence": world.fence, "hosts": hosts, "place": place, "step": step}
             self._server.send({"begin": begun}, to=instance)
         self._tell("world-began", nodes=list(chosen), hosts=len(hosts), step=step, fence=world.fence)
         return world
 
     def all_have_brought(self) -> bool:
-        """Return True once all nodes of the world have its checkpoint."""
+        """Return True once all nodes of the world have its checkpoint. A node that hangs meanwhile is given up."""
+        now, stall = time.monotonic(), self._times.stall
+        for instance, member in self._of_world().items():
+            if not member.has_brought and has_stalled(member.bringing, now=now, stall_seconds=stall):
+                why = f"it has brought no more of the checkpoint for {now - member.bringing.since:.1f} s"
+                self._server.give_up(instance, why=why)
         return all(member.has_brought for member in self._of_world().values())
 
     def ending(self, *, has_stepped: bool) -> Ending | None:
@@ -301,6 +321,9 @@ class Leading:
             member.ready = True
         elif "brought" in message:
             member.has_brought = message["brought"] == self._fence
+        elif "moved" in message:
+            if message["of"] == self._fence:
+                member.bringing = heard_again(member.bringing, int(message["moved"]), now=time.monotonic())
         elif "unusable" in message:
             self.unusable(int(message["unusable"]))
         elif "sent" in message:

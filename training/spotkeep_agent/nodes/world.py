@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from spotkeep_fleet.record import NODES_LEASE_SECONDS
 
 from .connections import SILENT_SECONDS
-from .decisions import REJOIN_SECONDS, SETTLE_SECONDS
+from .decisions import REJOIN_SECONDS, SETTLE_SECONDS, STALL_SECONDS
 
 _LOOK_SECONDS = 5.0
+_SHORTEST_STALL_SECONDS = 30.0
 _SHORTEST_SILENCE_SECONDS, _SHORTEST_LEASE_SECONDS, _SHORTEST_LOOK_SECONDS = 5.0, 6.0, 0.5
 
 
@@ -53,6 +54,7 @@ class NodesTimes:
         settle: The time without an arrival before a first world, or one with more nodes.
         rejoin: The longest wait for nodes of the world before that have no connection.
         look: The time between two looks for a leader.
+        stall: A node that brings no more of a checkpoint for longer is gone.
     """
 
     lease: float = NODES_LEASE_SECONDS
@@ -60,6 +62,7 @@ class NodesTimes:
     settle: float = SETTLE_SECONDS
     rejoin: float = REJOIN_SECONDS
     look: float = _LOOK_SECONDS
+    stall: float = STALL_SECONDS
 
     @classmethod
     def scaled(cls, factor: float) -> NodesTimes:
@@ -73,4 +76,5 @@ class NodesTimes:
             settle=whole.settle / factor,
             rejoin=max(whole.rejoin / factor, _SHORTEST_SILENCE_SECONDS),
             look=max(whole.look / factor, _SHORTEST_LOOK_SECONDS),
+            stall=max(whole.stall / factor, _SHORTEST_STALL_SECONDS),
         )

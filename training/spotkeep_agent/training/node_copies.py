@@ -106,6 +106,11 @@ class NodeCopies(CheckpointCopies):
         )
         self._reset(step=None)
 
+    @property
+    def brought_bytes(self) -> int:
+        """Number of bytes that this node has brought of the checkpoints of all worlds."""
+        return self._fetched.brought_bytes
+
     # The beginning of a world
 
     def newest_whole(self, *, before: int | None = None) -> int | None:
