@@ -600,12 +600,12 @@ def _with_worlds(
 
     def load(at: datetime) -> None:
         if entries[-1].phase in WAITING_PHASES:
-            enter(JobPhase.LOADING, at, f"{there} nodes, {_kind(here)}")
+            enter(JobPhase.LOADING, at, _counted(there, here))
 
     def train(at: datetime, count: int) -> None:
         if entries[-1].phase is not JobPhase.TRAINING:
             load(at)
-            enter(JobPhase.TRAINING, at, f"{count} nodes, {_kind(here)}")
+            enter(JobPhase.TRAINING, at, _counted(count, here))
 
     for at, what, life in _happened(lives):
         own = life.fleet == history.fleet_id
@@ -623,7 +623,8 @@ def _with_worlds(
             elif entries[-1].phase not in WAITING_PHASES and there < at_least:
                 enter(JobPhase.WAITING, at, f"{_where(life)}, went before it trained")
     live, at = {life.instance_id for life in here if _left_at(life) is None}, _reported_at(record, now)
-    trains = record.training.state == TRAINING and record.world and live.issuperset(record.world)
+    # A leader that leaves writes the others of its world, which are one only if they are enough.
+    trains = record.training.state == TRAINING and len(record.world) >= at_least and live.issuperset(record.world)
     if trains and over_since is None and at >= entries[-1].at:
         train(at, len(record.world))
     return tuple(with_changes(life, recorded=_last_fact(life)) for life in lives), tuple(entries)
@@ -657,8 +658,9 @@ def _last_fact(life: InstanceLife) -> Recorded:
     return Recorded.LAUNCHED if life.training_at is None else Recorded.TRAINING
 
 
-def _kind(lives: Sequence[InstanceLife]) -> str:
-    return f"{lives[-1].instance_type} in {lives[-1].zone}" if lives else "of a place that was left"
+def _counted(nodes: int, lives: Sequence[InstanceLife]) -> str:
+    kind = f"{lives[-1].instance_type} in {lives[-1].zone}" if lives else "of a place that was left"
+    return f"{nodes} {'node' if nodes == 1 else 'nodes'}, {kind}"
 
 
 def _in_order(entries: Sequence[Transition], at: datetime) -> datetime:
