@@ -29,6 +29,7 @@ from spotkeep_jobs.backends.ec2.history import (
     futile_instances,
     futile_lives,
     futile_so_far,
+    is_a_world,
     time_trained,
     time_worked,
 )
@@ -93,7 +94,7 @@ def _nodes(history: FleetHistory, record: FleetRecord | None) -> Nodes | None:
         return None
     # A leader that is gone could not write which nodes went with it.
     live = {life.instance_id for life in history.live}
-    trains = len(record.world) >= history.nodes.at_least and live.issuperset(record.world)
+    trains = is_a_world(record, at_least=history.nodes.at_least, live=live)
     in_world = len(record.world) if trains else 0
     return Nodes(connected=sum(node.instance in live for node in record.nodes), in_world=in_world)
 

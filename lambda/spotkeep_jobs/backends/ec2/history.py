@@ -13,7 +13,7 @@ Sources:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Final
@@ -623,11 +623,24 @@ def _with_worlds(
             elif entries[-1].phase not in WAITING_PHASES and there < at_least:
                 enter(JobPhase.WAITING, at, f"{_where(life)}, went before it trained")
     live, at = {life.instance_id for life in here if _left_at(life) is None}, _reported_at(record, now)
-    # A leader that leaves writes the others of its world, which are one only if they are enough.
-    trains = record.training.state == TRAINING and len(record.world) >= at_least and live.issuperset(record.world)
+    trains = record.training.state == TRAINING and is_a_world(record, at_least=at_least, live=live)
     if trains and over_since is None and at >= entries[-1].at:
         train(at, len(record.world))
     return tuple(with_changes(life, recorded=_last_fact(life)) for life in lives), tuple(entries)
+
+
+def is_a_world(record: FleetRecord, *, at_least: int, live: Set[str]) -> bool:
+    """Return True if the world of a record is one that its leader has formed, and all of its nodes are there.
+
+    A leader that leaves writes the others of its world, for the next leader to wait for.
+
+    Args:
+        record: The fleet record.
+        at_least: The fewest nodes that train.
+        live: The instances that run.
+    """
+    leader = None if record.lease is None else record.lease.holder
+    return len(record.world) >= at_least and record.world[0] == leader and live >= set(record.world)
 
 
 def _happened(lives: Sequence[InstanceLife]) -> list[tuple[datetime, Recorded, InstanceLife]]:

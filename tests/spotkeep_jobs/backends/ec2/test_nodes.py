@@ -119,6 +119,20 @@ def test_the_nodes_that_a_leader_leaves_behind_are_no_world_while_they_are_too_f
     assert as_job_view(found, left).nodes == Nodes(connected=1, in_world=0)
 
 
+@pytest.mark.parametrize("holder", [None, "i-c"])
+def test_nodes_train_again_when_their_next_leader_has_formed_a_world(holder: str | None) -> None:
+    """The first of a world leads it. Before the next world the record still has the others of the former one."""
+    three = seen(node("a", launched=1), node("b", launched=2), node("c", launched=3))
+    left = world_of("b", "c", since=9.1)
+    lease = None if holder is None else Lease(holder=holder, fence=4, expires_at=at(99).timestamp())
+    left = replace(left, training=replace(left.training, noticed=(Departure("i-a", at(9).timestamp()),)), lease=lease)
+    found = absorb(trained(), seen=three, record=left, now=at(9.2))
+    assert phases(found)[3:] == [("INTERRUPTED", 9), ("LOADING", 9)]
+    assert as_job_view(found, left).nodes == Nodes(connected=2, in_world=0)
+    again = replace(world_of("c", "b", since=10), training=replace(left.training, heartbeat_at=at(10).timestamp()))
+    assert phases(absorb(found, seen=three, record=again, now=at(10)))[5:] == [("TRAINING", 10)]
+
+
 def test_the_timeline_counts_nodes_and_says_what_was_lost() -> None:
     left = seen(node("a", launched=1), node("b", launched=2, ended_at=at(9), **TAKEN))
     pair = seen(node("a", launched=1), node("b", launched=2))
