@@ -20,6 +20,7 @@ from spotkeep_cli.account.check import AccountCheck
 from spotkeep_cli.aws.calls import Connection
 from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.aws.deployment import DeploymentClient
+from spotkeep_cli.drill.on_aws import DrillTarget
 from spotkeep_cli.drill.recovery import DrillState
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.main import app
@@ -147,8 +148,8 @@ class FakeDrill:
         self.started: list[str] = []
         self.spared: list[str] = []
 
-    def instance(self) -> tuple[str, str]:
-        return "i-1", "eu-central-1a"
+    def target(self) -> DrillTarget:
+        return DrillTarget(instance="i-1", zone="eu-central-1a", others=frozenset())
 
     def start(self, instance: str, *, token: str) -> str:
         assert token

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mypy_boto3_logs import CloudWatchLogsClient
-    from mypy_boto3_logs.type_defs import OutputLogEventTypeDef
+    from mypy_boto3_logs.type_defs import LogStreamTypeDef, OutputLogEventTypeDef
 
     from spotkeep_cli.aws.connection_options import ConnectionOptions
 
@@ -24,7 +24,7 @@ class LogLine:
 
     Attributes:
         time: The time at which CloudWatch Logs received it.
-        stream: The host that wrote it (`algo-1`).
+        stream: The host that wrote it (`algo-1`), or the instance, of a node that waits for others.
         text: The line without its end.
     """
 
@@ -73,9 +73,9 @@ class AttemptLog:
         return sorted(lines, key=lambda line: line.time)
 
     def last_lines(self, most: int = 100) -> list[LogLine]:
-        """Return the last lines of the newest stream. None where there is no stream (yet).
+        """Return the last lines of the newest stream of the first host. None where there is no stream (yet).
 
-        The first time it makes two calls, and then one.
+        The first rank reports the steps, and is on the first host. The first time it makes two calls, and then one.
 
         Args:
             most: At most so many lines.
@@ -100,7 +100,7 @@ class AttemptLog:
         answer = self._client.describe_log_streams(
             logGroupName=self._group, logStreamNamePrefix=f"{self._job_names[-1]}/"
         )
-        streams = sorted(answer["logStreams"], key=lambda stream: stream.get("lastEventTimestamp", 0))
+        streams = sorted(answer["logStreams"], key=_of_the_first_host_and_new)
         return streams[-1]["logStreamName"] if streams else None
 
     def _streams(self) -> list[str]:
@@ -130,9 +130,18 @@ class AttemptLog:
                 return
 
 
+def _host_of(stream: str) -> str:
+    host = stream.rpartition("/")[2].rpartition("-")[0]
+    return host.removeprefix("algo-") if host.startswith("algo-i-") else host
+
+
+def _of_the_first_host_and_new(stream: LogStreamTypeDef) -> tuple[bool, int]:
+    return _host_of(stream["logStreamName"]) == "algo-1", stream.get("lastEventTimestamp", 0)
+
+
 def _line_of(event: OutputLogEventTypeDef, *, stream: str) -> LogLine:
     return LogLine(
         time=datetime.fromtimestamp(event["timestamp"] / 1000, tz=UTC),
-        stream=stream.rpartition("/")[2].rpartition("-")[0] or stream,
+        stream=_host_of(stream) or stream,
         text=event["message"].rstrip("\n"),
     )

@@ -96,14 +96,14 @@ def drill(
     run = find_run(deployment.table, run_name, command=invocation.options.command).run
     terminal = Terminal(as_json=as_json)
     hands = on_aws.Drill(deployment, run=run)
-    instance, zone = hands.instance()
-    terminal.confirm(f"Take {instance} ({zone}) away from {run}? It has two minutes to save.", assume_yes=yes)
+    target = hands.target()
+    away = f"Take {target.instance} ({target.zone}) away from {run}? It has two minutes to save."
+    terminal.confirm(away, assume_yes=yes)
 
     recovery = on_aws.carry_out(
         hands,
         run=run,
-        instance=instance,
-        zone=zone,
+        target=target,
         token=invocation.seams.new_token(),
         clock=invocation.seams.now,
         pause=invocation.pause,

@@ -7,6 +7,7 @@ Source: StartExperiment and GetExperiment, AWS FIS API reference.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.aws.calls import translated_aws_errors
@@ -23,6 +24,21 @@ if TYPE_CHECKING:
     from spotkeep_cli.aws.deployment import DeploymentClient
 
 _LIVE = ("pending", "running")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrillTarget:
+    """The instance that a drill takes away.
+
+    Attributes:
+        instance: Its id.
+        zone: Its zone.
+        others: The other instances of the run, which are its other nodes.
+    """
+
+    instance: str
+    zone: str
+    others: frozenset[str]
 
 
 class Drill:
@@ -43,8 +59,8 @@ class Drill:
         )
         self._experiment: str | None = None
 
-    def instance(self) -> tuple[str, str]:
-        """Return the spot instance that holds the run, and its zone.
+    def target(self) -> DrillTarget:
+        """Return the spot instance that holds the run, or leads its nodes.
 
         Raises:
             RefusedError: The deployment has no drills, or the run has no such instance.
@@ -67,7 +83,12 @@ class Drill:
                 f"{holder['InstanceId']} is no spot instance: EC2 does not take it away",
                 hint="drill a run that is on spot",
             )
-        return str(holder["InstanceId"]), str(holder["Placement"]["AvailabilityZone"])
+        live = (each for each, instance in found.items() if instance["State"]["Name"] in _LIVE)
+        return DrillTarget(
+            instance=holder["InstanceId"],
+            zone=holder["Placement"]["AvailabilityZone"],
+            others=frozenset(each for each in live if each != holder["InstanceId"]),
+        )
 
     def start(self, instance: str, *, token: str) -> str:
         """Start the experiment on an instance, and give its id."""
@@ -115,6 +136,7 @@ class Drill:
             durable_step=max(durable, default=None),
             over=training.over if training else False,
             failed=training.state in (FAILED, INPUT_ERROR) if training else False,
+            nodes=len(record.world) if record is not None and record.nodes else None,
         )
 
     def _instances(self) -> list[dict[str, Any]]:
@@ -132,8 +154,7 @@ def carry_out(
     hands: Drill,
     *,
     run: str,
-    instance: str,
-    zone: str,
+    target: DrillTarget,
     token: str,
     clock: Callable[[], datetime],
     pause: Callable[[], None],
@@ -145,8 +166,7 @@ def carry_out(
     Args:
         hands: The drill.
         run: The run's id.
-        instance: The instance that holds the run.
-        zone: Its zone.
+        target: The instance to take.
         token: An idempotency token for the experiment.
         clock: Returns the time.
         pause: Waits between two descriptions.
@@ -154,8 +174,10 @@ def carry_out(
         on_phase: Called with each phase that was reached.
     """
     began = clock().timestamp()
-    hands.start(instance, token=token)
-    recovery = Recovery(run=run, began_at=began, instance=instance, zone=zone, seen={})
+    hands.start(target.instance, token=token)
+    recovery = Recovery(
+        run=run, began_at=began, instance=target.instance, zone=target.zone, seen={}, others=target.others
+    )
     while not recovery.ended and clock().timestamp() - began < within_seconds:
         before = set(recovery.seen)
         recovery = absorb(recovery, hands.describe(at=clock().timestamp()))
@@ -165,5 +187,5 @@ def carry_out(
         if not recovery.ended:
             pause()
     if Phase.GONE not in recovery.seen:
-        hands.spare(instance)
+        hands.spare(target.instance)
     return recovery

@@ -30,9 +30,12 @@ class Phase(StrEnum):
     REPLACED = "replaced"
     """The fleet has another one."""
     TAKEN_UP = "taken up"
-    """The new instance holds the run, and brings the volume to itself."""
+    """The new instance holds the run, and brings the volume to itself. Of several nodes, another one leads."""
     TRAINING = "training"
-    """The new instance has completed a step that no other one had saved, or the training is done."""
+    """The run has completed a step that was not saved before, or the training is done."""
+
+
+_NOT_IN_JSON = frozenset({"seen", "began_at", "others", "leader", "nodes"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +52,7 @@ class DrillState:
         over: True if the training has ended, well or not.
         failed: True if it has failed for good.
         reason: The reason for the experiment's state, in FIS's words.
+        nodes: Number of nodes that train together. None for a run of one instance.
     """
 
     at: float
@@ -60,6 +64,7 @@ class DrillState:
     over: bool = False
     failed: bool = False
     reason: str = ""
+    nodes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +82,9 @@ class Recovery:
         reached_step: The highest step that the old instance reported.
         saved_step: The durable step when the old instance had let go. The new one continues there.
         problem: The reason that the drill can have no result any more.
+        others: The other nodes of the run when the drill began.
+        leader: The node that leads the others after it.
+        nodes: Number of nodes that train together. None for a run of one instance.
     """
 
     run: str
@@ -89,6 +97,9 @@ class Recovery:
     reached_step: int | None = None
     saved_step: int | None = None
     problem: str | None = None
+    others: frozenset[str] = frozenset()
+    leader: str | None = None
+    nodes: int | None = None
 
     @property
     def recovered(self) -> bool:
@@ -118,7 +129,7 @@ class Recovery:
 
     def document(self) -> dict[str, Any]:
         """Return it as `--json` gives it."""
-        kept = {name: value for name, value in asdict(self).items() if name not in ("seen", "began_at")}
+        kept = {name: value for name, value in asdict(self).items() if name not in _NOT_IN_JSON}
         return {
             **kept,
             "ok": self.recovered,
@@ -150,25 +161,28 @@ def absorb(recovery: Recovery, state: DrillState) -> Recovery:
             reached_step=_highest((recovery.reached_step, state.step if own else None)),
             saved_step=_highest((recovery.saved_step, state.durable_step)),
         )
+    new = [id_ for id_ in others if id_ not in recovery.others]
     taken_by = state.holder if state.holder in others else None
     noticed = state.experiment in ("running", "completed")
     now_true = {
         Phase.NOTICE: noticed,
         Phase.LET_GO: not holds and (noticed or Phase.NOTICE in recovery.seen),
         Phase.GONE: recovery.instance not in state.instances,
-        Phase.REPLACED: bool(others),
+        Phase.REPLACED: bool(new),
         Phase.TAKEN_UP: taken_by is not None,
         Phase.TRAINING: taken_by is not None and not state.failed and (state.over or _beyond(state, recovery)),
     }
     after = state.at - recovery.began_at
     seen = {**{phase: after for phase, true in now_true.items() if true}, **recovery.seen}
-    replacement = taken_by or recovery.replacement or next(iter(others), None)
+    replacement = (taken_by if taken_by in new else None) or recovery.replacement or next(iter(new), None)
     return replace(
         recovery,
         seen=seen,
         replacement=replacement,
         replacement_zone=others.get(replacement or "", recovery.replacement_zone),
         problem=_problem(state, recovered=Phase.TRAINING in seen),
+        leader=taken_by or recovery.leader,
+        nodes=state.nodes,
     )
 
 
@@ -227,10 +241,14 @@ def _verdict(recovery: Recovery) -> Text:
     if not recovery.recovered:
         return Text.assemble(("FAIL", "bold red"), f"  {recovery.run} did not come back.")
     after = recovery.seen[Phase.TRAINING]
-    moved = "another zone" if recovery.replacement_zone != recovery.zone else "the same zone"
+    if recovery.nodes is not None:
+        where = f"on {counted(recovery.nodes, 'node')}"
+    else:
+        moved = "another zone" if recovery.replacement_zone != recovery.zone else "the same zone"
+        where = f"in {moved} ({recovery.replacement_zone})"
     return Text.assemble(
         ("PASS", "bold green"),
-        f"  {recovery.run} trains again after {after:.0f} s, in {moved} ({recovery.replacement_zone}).",
+        f"  {recovery.run} trains again after {after:.0f} s, {where}.",
     )
 
 
@@ -242,6 +260,8 @@ def _said(recovery: Recovery, phase: Phase) -> str:
         Phase.LET_GO: f"it has let go{step}",
         Phase.GONE: "it is gone",
         Phase.REPLACED: f"the fleet has {place}",
-        Phase.TAKEN_UP: "which has taken the run up",
+        Phase.TAKEN_UP: (
+            "which has taken the run up" if recovery.nodes is None else f"{recovery.leader} leads the other nodes"
+        ),
         Phase.TRAINING: "it trains again",
     }[phase]

@@ -226,12 +226,10 @@ class FirstHour:
             return
         hands = Drill(self._deployment, run=job.run)
         self._wait(job, lambda run: run.state.ended or (run.state is RunState.TRAINING and self._has_begun(run)))
-        instance, zone = hands.instance()
         recovery = carry_out(
             hands,
             run=job.run,
-            instance=instance,
-            zone=zone,
+            target=hands.target(),
             token=self._invocation.seams.new_token(),
             clock=self._now,
             pause=self._guarded_pause,

@@ -296,10 +296,13 @@ def _on_ec2(request: Mapping[str, Any], *, offers: Sequence[Mapping[str, Any]]) 
         rows = [("volume", f"{volume.size_gb:,} GiB of {volume.type}{each}{begins}, {after}")]
     if request.get("capacity") == "on-demand":
         return rows
-    limit = f"; at most {quantities.dollars(request['max_price'])} an hour" if request.get("max_price") else ""
+    each_node = "" if job.several_nodes is None else " each"
+    limit = (
+        f"; at most {quantities.dollars(request['max_price'])} an hour{each_node}" if request.get("max_price") else ""
+    )
     for number, offer in enumerate(offers[:_OFFERS_SHOWN]):
-        price = f"{quantities.dollars(offer['spot_usd_per_hour'])} an hour, {offer['instance_type']} in {offer['zone']}"
-        rows.append(("spot now" if not number else "", price))
+        price = f"{quantities.dollars(offer['spot_usd_per_hour'])} an hour{each_node}"
+        rows.append(("spot now" if not number else "", f"{price}, {offer['instance_type']} in {offer['zone']}"))
     left = len(offers) - _OFFERS_SHOWN
     if left > 0:
         rows.append(("", f"and {quantities.counted(left, 'more place')}{limit}"))
@@ -420,19 +423,22 @@ def _costs(request: Mapping[str, Any], *, judgement: Judgement, now: datetime) -
 
 def _costs_of_one(request: Mapping[str, Any], *, judgement: Judgement, now: datetime) -> str:
     hourly = judgement.usd_per_hour
-    own, on_top = ("its volume", "the volume comes") if hosts_of(request) == 1 else ("root disks", "root disks come")
-    if request.get("backend") == "ec2" and request.get("max_cost"):
+    several, on_ec2 = hosts_of(request) > 1, request.get("backend") == "ec2"
+    own, on_top = ("its volume", "the volume comes on top")
+    if several:
+        own, on_top = ("root disks and waits", "nodes that wait for others, and root disks, come on top")
+    if on_ec2 and request.get("max_cost"):
         return f"at most {quantities.dollars(request['max_cost'])} with {own} (max_cost), and the run ends before"
-    if request.get("backend") == "ec2" and request.get("capacity") == "spot" and request.get("max_price"):
+    if on_ec2 and request.get("capacity") == "spot" and request.get("max_price"):
         hourly = request["max_price"] if hourly is None else min(hourly, request["max_price"])
         ceiling = cost_ceiling_usd(request, usd_per_hour=hourly, now=now)
-        return f"at most {quantities.dollars(ceiling)} of instance time, at max_price; {on_top} on top"
+        return f"at most {quantities.dollars(ceiling)} of instance time, at max_price; {on_top}"
     if judgement.spot_offers and request.get("capacity") == "spot" and hourly is None:
         cheapest = judgement.spot_offers[0]["spot_usd_per_hour"]
         ceiling = cost_ceiling_usd(request, usd_per_hour=cheapest, now=now)
         return (
             f"{quantities.dollars(ceiling)} of instance time for all of max_run, at the lowest spot price of now, "
-            f"which moves; {on_top} on top"
+            f"which moves; {on_top}"
         )
     ceiling = cost_ceiling_usd(request, usd_per_hour=hourly, now=now)
     if ceiling is None:
@@ -440,5 +446,6 @@ def _costs_of_one(request: Mapping[str, Any], *, judgement: Judgement, now: date
     spot = "; spot usually costs far less" if request.get("capacity") != "on-demand" else ""
     return (
         f"at most {quantities.dollars(ceiling)} of instance time "
-        f"({quantities.dollars(judgement.usd_per_hour)} an hour on demand{spot})"
+        f"({quantities.dollars(judgement.usd_per_hour)} an hour{' each' if several else ''} on demand{spot})"
+        f"{f'; {on_top}' if several and on_ec2 else ''}"
     )

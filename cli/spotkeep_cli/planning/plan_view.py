@@ -35,7 +35,7 @@ def plan_view(planned: PlannedJobFile, *, width: int) -> RenderableType:
     heading = Text.assemble(
         (planned.name, "bold"),
         f"  {quantities.duration(plan.job.work_s)} of work in {quantities.duration(plan.job.deadline_s)}, on ",
-        planned.types[0].instance_type,
+        f"{'' if planned.instances == 1 else f'{planned.instances} x '}{planned.types[0].instance_type}",
     )
     parts: list[RenderableType] = [heading, facts(answer_facts(planned)), "", *_spread(planned, best, width=width)]
     if len(plan.forecasts) > 1:
@@ -231,6 +231,9 @@ def ground_facts(planned: PlannedJobFile) -> list[Fact]:
     rows: list[Fact] = [("rests on", "; ".join(plan.knowledge.sources)), ("work", planned.work_from)]
     if len(planned.types) > 1:
         rows.append(("types", "taken to be equally fast"))
+    if (count := planned.instances) > 1:
+        often = f"forecast as one: {count} that are taken at different times are interrupted more often"
+        rows.append(("instances", often))
     rows.append(("intervals", "hold eight in ten times; a restart is taken to cost " + _rounded(plan.job.restart_s)))
     return rows
 

@@ -95,16 +95,17 @@ def bill_facts(run: Run, cost: Cost, *, prices: str | None = None) -> list[Fact]
     """
     at_most = "at most " if cost.redone_seconds is None else ""
     billed_seconds = cost.training_seconds if run.place.backend == "ec2" else cost.billed_seconds
-    of_work, waited = "", WAITED
+    billed, waited = _amount(billed_seconds, cost.billed_usd), WAITED
     if run.node_range is not None:
         # A node that waits for others is billed, and does no work.
-        of_work, waited = ", with the waits of nodes for others", "for nodes"
+        billed, waited = _amount(billed_seconds, cost.billed_usd, unit=" of node time"), "for nodes"
+        billed += ", with the waits of nodes for others" if cost.billed_usd is not None else ""
     rows: list[Fact] = [
-        ("billed", _amount(billed_seconds, cost.billed_usd) + (of_work if cost.billed_usd is not None else "")),
+        ("billed", billed),
         *_idle_pool(cost),
         ("on demand, clean", at_most + _amount(cost.clean_on_demand_seconds, cost.clean_on_demand_usd)),
         *_storage(cost),
-        ("saved", _saved(cost)),
+        ("saved", _saved(cost, on_ec2=run.place.backend == "ec2")),
         ("repeated", _redone(cost)),
         ("waited", f"{quantities.duration(cost.waited_seconds)} {waited}"),
     ]
@@ -122,11 +123,14 @@ def bill_facts(run: Run, cost: Cost, *, prices: str | None = None) -> list[Fact]
     return rows
 
 
-def _saved(cost: Cost) -> str:
+def _saved(cost: Cost, *, on_ec2: bool) -> str:
     if cost.saved_percent is None and cost.unknown_prices:
         return "not known without the prices below"
     at_most = "at most " if cost.saves_at_most else ""
-    return f"{at_most}{quantities.percent(cost.saved_percent)}, {_amount(cost.saved_seconds, cost.saved_usd)}"
+    percent = f"{at_most}{quantities.percent(cost.saved_percent)}"
+    if on_ec2 and cost.saved_usd is not None:
+        return f"{percent} ({quantities.dollars(cost.saved_usd)})"  # Seconds on demand mean little for moving prices.
+    return f"{percent}, {_amount(cost.saved_seconds, cost.saved_usd)}"
 
 
 def saved_figures(cost: Cost) -> Iterator[tuple[str, str, str]]:
@@ -158,8 +162,8 @@ def _idle_pool(cost: Cost) -> list[Fact]:
     return [("idle pool", f"{_amount(cost.idle_pool_seconds, cost.idle_pool_usd)} of it")]
 
 
-def _amount(seconds: float, usd: float | None) -> str:
-    time = quantities.duration(seconds)
+def _amount(seconds: float, usd: float | None, *, unit: str = "") -> str:
+    time = quantities.duration(seconds) + unit
     return time if usd is None else f"{time} ({quantities.dollars(usd)})"
 
 

@@ -196,9 +196,10 @@ def _total(lines: Sequence[SavingsLine]) -> SavingsTotal:
     billed = sum(cost.billed_seconds for cost in costs)
     clean = sum(cost.clean_on_demand_seconds for cost in costs)
     saved = sum(cost.saved_seconds for cost in costs)
-    # AWS's figure is over the time instances worked, so the sum must be too.
-    training = sum(cost.training_seconds for cost in costs)
-    idle = sum(cost.idle_pool_seconds for cost in costs)
+    # AWS's figure is over the time instances worked, so the sum must be too. SageMaker shows it, and EC2 shows none.
+    shown = [line.cost for line in lines if line.run.place.backend == "sagemaker"]
+    training = sum(cost.training_seconds for cost in shown)
+    worked = sum(cost.billed_seconds - cost.idle_pool_seconds for cost in shown)
     # Storage counts where the rest of a run's bill is in dollars too: one sum, of the same runs.
     clean_usd = _sum_known(line.cost.clean_on_demand_usd for line in lines)
     saved_usd = _sum_known(
@@ -211,14 +212,14 @@ def _total(lines: Sequence[SavingsLine]) -> SavingsTotal:
         saved_seconds=saved,
         redone_seconds=sum(cost.redone_seconds or 0.0 for cost in costs),
         restart_overhead_seconds=sum(cost.restart_overhead_seconds for cost in costs),
-        idle_pool_seconds=idle,
+        idle_pool_seconds=sum(cost.idle_pool_seconds for cost in costs),
         idle_pool_usd=_sum_known(cost.idle_pool_usd for cost in costs),
         stored_bytes=sum(stored) if stored else None,
         storage_usd=storage_usd,
         ebs_usd=_sum_known(usd for cost in costs for usd in _ebs_of(cost)),
         saved_percent=_share(saved_usd, clean_usd) if known and storage_usd is not None else _share(saved, clean),
         saved_at_most=any(cost.saves_at_most for cost in costs),
-        aws_saved_percent=None if training <= 0 else 100 * (1 - (billed - idle) / training),
+        aws_saved_percent=None if training <= 0 else 100 * (1 - worked / training),
         billed_usd=_sum_known(cost.billed_usd for cost in costs),
         clean_on_demand_usd=clean_usd,
         saved_usd=saved_usd,

@@ -92,7 +92,8 @@ def _remarks(report: SavingsReport, *, in_dollars: bool) -> list[str]:
     total = report.total
     if total.saved_at_most:
         remarks.append(_AT_MOST)
-    remarks += _difference(total, in_dollars=in_dollars)
+    if all(line.run.place.backend == "sagemaker" for line in report.lines):
+        remarks += _difference(total, in_dollars=in_dollars)
     if not in_dollars:
         remarks.append(f"In instance time: the price is not known for {_runs(total.runs_without_price)}.")
         if total.saved_usd is not None:

@@ -639,7 +639,7 @@ class Nodes(Record):
     connected: int
     """The number of nodes that are connected with the leader, itself included, such as 3."""
     in_world: int
-    """The number of nodes that train together, such as 2. 0 while they wait for others, with all steps saved."""
+    """The number of nodes that train together, such as 2. 0 while they wait for others."""
 
 
 class Run(WithEnding):

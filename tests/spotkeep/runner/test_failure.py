@@ -64,6 +64,19 @@ def test_of_several_ranks_the_reason_is_that_of_the_rank_and_not_torchruns_repor
     assert "Traceback" in text(report), "a rank that said nothing has no other reason"
 
 
+def test_torchruns_advice_about_threads_is_no_part_of_the_reason():
+    stars = b"*****************************************\n"
+    advice = b"Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system \n"
+    first = b"W1130 08:23:33.290000 40 torch/distributed/run.py:851] \n"
+    for before in (first, first + b"W1130 08:23:33.290000 40 torch/distributed/run.py:851] ", b""):
+        said = before + stars + advice + stars + b"ValueError: no such file\n"
+        failed = b"torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0\n"
+        assert text(said + failed) == (
+            "python train.py exited with code 1:\nValueError: no such file\nfailed (exitcode: 1) local_rank: 0"
+        )
+    assert "*****" in text(stars + b"of the script\n" + stars + failed)
+
+
 def test_of_several_ranks_that_failed_the_first_one_has_the_reason():
     began = b"Traceback (most recent call last):\n"
     mixed = b"[rank2]: " + began + b"[rank13]: " + began + b"[rank2]: ValueError: a bad sample\n"

@@ -36,6 +36,19 @@ def test_the_last_lines_are_those_of_the_newest_stream() -> None:
     assert logs.asked == ["DescribeLogStreams", "GetLogEvents", "GetLogEvents"]
 
 
+def test_of_several_hosts_the_first_one_has_the_last_lines_because_its_first_rank_reports_the_steps() -> None:
+    logs = CountedLogs()
+    logs.streams = {
+        "job-1/algo-i-0123-ec2": [(1_000.0, "node i-0456 is there")],
+        "job-1/algo-1-ec2": [(2_000.0, "step 8")],
+        "job-1/algo-2-ec2": [(9_000.0, "a warning")],
+        "job-1/algo-10-ec2": [(9_500.0, "another one")],
+    }
+    log = AttemptLog(logs, job_names=["job-1"], options=ConnectionOptions())  # type: ignore[arg-type]
+    assert [line.text for line in log.last_lines(2)] == ["step 8"]
+    assert [line.stream for line in log.read()] == ["i-0123", "algo-1", "algo-2", "algo-10"]
+
+
 def test_a_job_that_has_printed_nothing_has_no_last_line() -> None:
     log = AttemptLog(Logs(), job_names=["job-1"], options=ConnectionOptions())  # type: ignore[arg-type]
     assert log.last_lines() == []

@@ -55,16 +55,16 @@ class Account:
 def test_what_cannot_be_drilled_is_refused_with_what_to_do() -> None:
     account = Account()
     with pytest.raises(RefusedError) as refused:
-        account.drill(template="").instance()
+        account.drill(template="").target()
     assert "drills=true" in refused.value.hint
     with pytest.raises(RefusedError, match="no instance works on"):
-        account.drill().instance()
+        account.drill().target()
     records = FleetTable(account.dynamodb, table_name=CONNECTION.run_table, retention_days=1)  # type: ignore[arg-type]
     record = replace(new_record(run="digits-1"), lease=Lease(holder="i-1", fence=1, expires_at=0.0))
     job = instance_job(command=("true",), volume=VolumeSpec(size_gb=1))
     records.write_with_job(record, job=job, over=None, now=datetime.now(tz=UTC))
     with pytest.raises(RefusedError, match="i-1 is no spot instance"):
-        account.drill().instance()
+        account.drill().target()
 
 
 def test_an_experiment_that_does_not_start_leaves_no_tag_behind() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from io import StringIO
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
-from spotkeep_cli.drill.recovery import DrillState, Phase, Recovery, absorb
+from spotkeep_cli.drill.recovery import DrillState, Phase, Recovery, absorb, drill_report
 
 BEGUN = Recovery(run="digits", began_at=100.0, instance="i-1", zone="a", seen={})
 
@@ -20,8 +23,15 @@ def state(at: float, **changes: Any) -> DrillState:
         "holder": "i-1",
         "step": 40,
         "durable_step": 38,
+        "nodes": None,
     }
     return DrillState(**fields | changes)
+
+
+def rendered(recovery: Recovery) -> str:
+    console = Console(width=120, file=StringIO())
+    console.print(drill_report(recovery))
+    return str(console.file.getvalue())  # type: ignore[attr-defined]
 
 
 def followed(*states: DrillState) -> Recovery:
@@ -72,6 +82,42 @@ def test_a_run_that_has_only_been_taken_up_does_not_train_yet() -> None:
 def test_a_training_that_the_new_instance_finishes_has_come_back() -> None:
     recovery = followed(*STORY[:-2], state(50, instances={"i-2": "b"}, holder="i-2", over=True, step=42))
     assert recovery.recovered
+
+
+NODES = replace(BEGUN, others=frozenset({"i-2"}))
+
+
+def test_the_other_node_of_a_run_is_no_replacement_and_its_next_world_is_the_recovery() -> None:
+    """The leader of two nodes is taken. The other one leads, and waits for a third."""
+    two = {"i-1": "a", "i-2": "a"}
+    recovery = absorb(NODES, state(1, instances=two, nodes=2))
+    assert (set(recovery.seen), recovery.replacement) == ({Phase.NOTICE}, None)
+    for each in (
+        state(9, instances=two, holder=None, step=42, durable_step=42, nodes=1),
+        state(12, instances={"i-2": "a"}, holder="i-2", step=42, durable_step=42, nodes=1),
+    ):
+        recovery = absorb(recovery, each)
+    assert recovery.replacement is None
+    assert not recovery.ended
+    three = {"i-2": "a", "i-3": "a"}
+    recovery = absorb(recovery, state(30, instances=three, holder="i-2", step=42, durable_step=42, nodes=1))
+    assert recovery.replacement == "i-3"
+    recovery = absorb(recovery, state(50, instances=three, holder="i-2", step=43, durable_step=42, nodes=2))
+    assert [phase for phase, _, _ in recovery.phases()] == [
+        Phase.NOTICE, Phase.LET_GO, Phase.GONE, Phase.TAKEN_UP, Phase.REPLACED, Phase.TRAINING
+    ]  # fmt: skip
+    printed = rendered(recovery)
+    assert "i-2 leads the other nodes" in printed
+    assert "the fleet has i-3 in a" in printed
+    assert "digits trains again after 50 s, on 2 nodes." in printed
+
+
+def test_nodes_that_go_on_without_the_lost_one_have_come_back() -> None:
+    recovery = absorb(NODES, state(1, instances={"i-1": "a", "i-2": "a"}, nodes=2))
+    recovery = absorb(recovery, state(12, instances={"i-2": "a"}, holder="i-2", step=39, nodes=1))
+    recovery = absorb(recovery, state(20, instances={"i-2": "a"}, holder="i-2", step=41, nodes=1))
+    assert recovery.recovered
+    assert "on 1 node." in rendered(recovery)
 
 
 def test_what_can_come_of_it_no_more_is_said() -> None:

@@ -68,13 +68,14 @@ def test_the_ceiling_is_all_that_the_run_may_train_and_never_above_max_cost(
     assert cost_ceiling_usd(accepted(instance_type="ml.g5.2xlarge", **fields), usd_per_hour=2.0, now=NOON) == dollars
 
 
-def shown(tmp_path: Path, job_file: str, **facts: Any) -> str:
+def shown(tmp_path: Path, job_file: str, *, usd_per_hour: float | None = None, **facts: Any) -> str:
     (tmp_path / "job.yaml").write_text(job_file)
     prepared = prepare(read_job_file(tmp_path / "job.yaml"), deployment=None, new_token=lambda: "once")
     defaults = DeploymentDefaults(instance_type="ml.g5.xlarge", region="us-east-1", **facts)
     request = validate(prepared.payload, defaults=defaults).accepted().as_document()
+    judgement = Judgement(request=request, usd_per_hour=usd_per_hour)
     console = Console(width=120, file=StringIO())
-    console.print(launch_view(Judgement(request=request), prepared=prepared, where="here", now=NOON))
+    console.print(launch_view(judgement, prepared=prepared, where="here", now=NOON))
     return str(console.file.getvalue())  # type: ignore[attr-defined]
 
 
@@ -127,13 +128,18 @@ def test_the_fleets_of_a_run_that_goes_on_demand_by_itself_are_shown_in_their_or
 
 def test_nodes_are_shown_with_their_wait_and_network_and_all_of_them_are_paid_for(tmp_path: Path) -> None:
     job = "name: first\ncommand: python train.py\nbackend: ec2\ninstance_types: [m5.large]\ndistributed: torchrun\n"
-    facts = {"fleet_instance_types": ("m5.large",), "prices": {"m5.large": 0.1}}
+    facts: dict[str, Any] = {"fleet_instance_types": ("m5.large",), "prices": {"m5.large": 0.1}, "usd_per_hour": 0.1}
     some = " ".join(shown(tmp_path, f"{job}nodes: {{min: 2, max: 8}}\nmax_run: 10h\n", **facts).split())
     assert "runs on m5.large, spot, an EC2 fleet of 2 to 8 nodes in one zone" in some
     assert "on each of 2 to 8 instances" in some
     assert "nodes wait up to 10m for 2 of them, on the bill; then another zone or type is tried" in some
     of_eight = {"max_run": 36_000, "instance_count": 1, "nodes": {"min": 2, "max": 8}}
     assert cost_ceiling_usd(of_eight, usd_per_hour=0.1, now=NOON) == pytest.approx(8.0)
+    assert "costs at most $8.00 of instance time ($0.10 an hour each on demand; spot usually costs far less)" in some
+    waits = "; nodes that wait for others, and root disks, come on top"
+    assert f"far less){waits}" in some
+    dear = " ".join(shown(tmp_path, f"{job}nodes: 2\nmax_run: 10h\nmax_price: 0.05\n", **facts).split())
+    assert f"at most $1.00 of instance time, at max_price{waits}" in dear
     assert "volume" not in some
     network = "network: {placement: cluster, efa: true}\nnodes_wait: 30m\nvolume: {size_gb: 300}\nmax_cost: 5\n"
     two = " ".join(shown(tmp_path, f"{job}nodes: 2\nruns: 2\n{network}", **facts).split())
@@ -143,7 +149,7 @@ def test_nodes_are_shown_with_their_wait_and_network_and_all_of_them_are_paid_fo
     assert "in a cluster placement group" in two
     assert "with an Elastic Fabric Adapter each" in two
     assert "300 GiB of root disk each, deleted with their nodes" in two
-    assert "at most $5.00 with root disks (max_cost), and the run ends before" in two
+    assert "at most $5.00 with root disks and waits (max_cost), and the run ends before" in two
 
 
 def test_an_algorithm_and_the_kind_of_its_data_are_shown(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from spotkeep_cli.planning import plan_report
 from spotkeep_cli.planning.plan_plots import (
@@ -20,7 +21,7 @@ from spotkeep_cli.planning.plan_plots import (
     spread_pictures,
 )
 from spotkeep_cli.planning.plan_report import plan_html
-from spotkeep_cli.planning.plan_view import histogram
+from spotkeep_cli.planning.plan_view import histogram, plan_view
 from spotkeep_cli.rendering.pictures import Picture
 from spotkeep_cli.terminal import NextStep
 from tests.spotkeep_cli.planning.example_plans import NOW, planned
@@ -80,6 +81,20 @@ def test_money_is_that_of_all_instances(compared: PlannedJobFile) -> None:
     (spent,) = [line for line in spending.figure.axes[0].lines if line.get_gid() == "median"]
     assert float(spent.get_ydata()[-1]) == pytest.approx(4 * compared.plan.forecasts[0].cost_usd.p50, rel=0.01)
     assert on_demand_cost(compared) == pytest.approx(4 * 3.0 * compared.plan.job.uninterrupted_s / 3600)
+
+
+def test_several_instances_are_counted_and_forecast_as_one(compared: PlannedJobFile, plain: PlannedJobFile) -> None:
+    def shown(plan: PlannedJobFile) -> str:
+        console = Console(width=140)
+        with console.capture() as captured:
+            console.print(plan_view(plan, width=140))
+        return " ".join(captured.get().split())
+
+    assert f", on 4 x {compared.types[0].instance_type} in time" in shown(compared)
+    assert "instances forecast as one: 4 that are taken at different times are interrupted more often" in shown(compared)
+    assert "forecast as one" in html(compared)
+    assert " x " not in shown(plain).partition("in time")[0]
+    assert "forecast as one" not in shown(plain)
 
 
 def test_bars_of_all_futures_are_a_hundred_percent(plain: PlannedJobFile) -> None:

@@ -93,9 +93,19 @@ def test_the_bill_of_nodes_does_not_say_that_their_waits_are_free(make: Any) -> 
     request = {"name": "digits", "backend": "ec2", "nodes": {"min": 2, "max": 4}}
     run = make.completed(backend="ec2", instance_count=4, request=request, cost=make.cost(waited_seconds=60.0))
     text = " ".join(printed(run).split())
-    assert ", with the waits of nodes for others" in text
+    assert "billed 12m of node time ($0.02), with the waits of nodes for others" in text
     assert "waited 1m for nodes" in text
     assert "not billed" not in text
+
+
+def test_a_saving_on_ec2_has_no_seconds_because_its_prices_move(make: Any) -> None:
+    """A run may be billed fewer on-demand seconds than it worked, and cost more, by its volumes."""
+    dear = make.cost(saved_seconds=11.0, saved_percent=-24.0, saved_usd=-0.3)
+    on_ec2 = make.completed(backend="ec2", cost=dear)
+    assert "saved -24% (-$0.30)" in " ".join(printed(on_ec2).split())
+    assert "saved -24%, 11s (-$0.30)" in " ".join(printed(make.completed(cost=dear)).split())
+    unpriced = make.completed(backend="ec2", cost=make.cost(saved_usd=None))
+    assert "saved 62%, 6m 40s" in " ".join(printed(unpriced).split())
 
 
 def test_a_run_at_work_with_a_max_cost_shows_its_cost_so_far(make: Any) -> None:

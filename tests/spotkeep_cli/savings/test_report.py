@@ -105,6 +105,16 @@ def test_awss_percentage_leaves_idle_pools_out_of_a_sum_as_it_does_of_a_run(make
     assert total.idle_pool_seconds == 400
 
 
+def test_aws_shows_no_percentage_of_a_run_on_ec2_and_a_sum_leaves_it_out(make: Any) -> None:
+    on_sagemaker = make.completed("a", cost=make.cost(billed_seconds=600, training_seconds=1000))
+    place = on_sagemaker.place.model_copy(update={"backend": "ec2"})
+    on_ec2 = on_sagemaker.model_copy(update={"run": "b", "place": place})
+    assert report_savings([on_ec2]).total.aws_saved_percent is None
+    both = report_savings([on_sagemaker, on_ec2])
+    assert both.total.aws_saved_percent == pytest.approx(40)
+    assert [line.figures.aws_saved_percent for line in both.lines] == [pytest.approx(40), None]
+
+
 def test_every_version_is_stored_since_it_was_written(make: Any) -> None:
     versions = [
         StoredVersion(run="a", size=100, written_at=make.now - timedelta(hours=2)),

@@ -16,6 +16,10 @@ _KERNEL_COUNTS = Path("/proc/vmstat")
 _ENDED_BY_SIGTERM = re.compile(rb"\bSignalException: Process [0-9]+ got signal: %d\s*$" % signal.SIGTERM, re.MULTILINE)
 """Source: torch.distributed.elastic.multiprocessing.api."""
 _OF_TORCHRUN = re.compile(rb"^.*\btorch[./]distributed[./]elastic\b.*$\n?", re.MULTILINE)
+_ADVICE = re.compile(
+    rb"(?:^.*\btorch[./]distributed[./]run\b[^*\n]*\n)?^.*[*]{9,}\n.*Setting OMP_NUM_THREADS .*\n.*[*]{9,}\n", re.MULTILINE
+)
+"""torchrun's advice at its start, which is no reason. Source: `torch.distributed.run`."""
 _RANK_FAILED = re.compile(rb"^.*\btorch[./]distributed[./]elastic\b.*(failed \(exitcode: .*)$", re.MULTILINE)
 """torchrun's line about a rank, the first one of its report. Source: `PContext` of the same module."""
 _CLOSING = re.compile(rb"^.*\btorch[./]distributed[./]elastic\b.*Sending process [0-9]+ closing signal", re.MULTILINE)
@@ -75,7 +79,7 @@ def _said_by_ranks(stderr_tail: bytes) -> bytes:
     before = _before_sigterm(stderr_tail) if report is None else stderr_tail[: report.start()]
     if before == stderr_tail:
         return stderr_tail
-    said = _OF_TORCHRUN.sub(b"", before)
+    said = _OF_TORCHRUN.sub(b"", _ADVICE.sub(b"", before))
     if first := _RANK_RAISED.search(said):
         said = re.sub(rb"(?m)^\[rank(?!%s\])[0-9]+\]: .*\n?" % first[1], b"", said)
     return said + (b"" if report is None else report[1]) if said.strip() else stderr_tail

@@ -8,7 +8,7 @@ the same bill as an unfolded one (I8).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -29,6 +29,7 @@ from spotkeep_jobs.backends.ec2.history import (
     futile_instances,
     futile_lives,
     futile_so_far,
+    is_a_world,
     time_trained,
     time_worked,
 )
@@ -79,7 +80,9 @@ def as_job_view(history: FleetHistory, record: FleetRecord | None) -> JobView:
         instance_seconds=None if together is None else together.total_seconds(),
         nodes=_nodes(history, record),
         model_uri=None if record is None else _own_output(history, record),
-        transitions=phase_changes(history.transitions),
+        transitions=phase_changes(
+            history.transitions, texts=_TEXTS if history.nodes is None else {**_TEXTS, **_TEXTS_OF_NODES}
+        ),
         earlier_phases=history.earlier_phases,
         environment=history.marks,
         volume=_volume(record),
@@ -91,7 +94,8 @@ def _nodes(history: FleetHistory, record: FleetRecord | None) -> Nodes | None:
         return None
     # A leader that is gone could not write which nodes went with it.
     live = {life.instance_id for life in history.live}
-    in_world = len(record.world) if live.issuperset(record.world) else 0
+    trains = is_a_world(record, at_least=history.nodes.at_least, live=live)
+    in_world = len(record.world) if trains else 0
     return Nodes(connected=sum(node.instance in live for node in record.nodes), in_world=in_world)
 
 
@@ -130,14 +134,21 @@ def _first_launched_at(history: FleetHistory) -> datetime | None:
     return next((life.launched_at for life in history.lives), None)
 
 
-def phase_changes(transitions: Sequence[Transition]) -> tuple[PhaseChange, ...]:
-    """Return the phases that a history lists, in the terms that everything else works with."""
+def phase_changes(
+    transitions: Sequence[Transition], *, texts: Mapping[JobPhase, str] | None = None
+) -> tuple[PhaseChange, ...]:
+    """Return the phases that a history lists, in the terms that everything else works with.
+
+    Args:
+        transitions: The phases.
+        texts: The line in the timeline of each phase. None for phases that are only counted.
+    """
     return tuple(
         PhaseChange(
             phase=entry.phase,
             started_at=entry.at,
             ended_at=None if after is None else after.at,
-            text=_TEXTS.get(entry.phase, ""),
+            text=(texts or {}).get(entry.phase, ""),
             detail=entry.message,
         )
         for entry, after in zip(transitions, [*transitions[1:], None], strict=True)
@@ -203,6 +214,10 @@ _TEXTS: Final = {
     JobPhase.LOADING: "Has capacity, downloads its data",
     JobPhase.TRAINING: "Trains",
     JobPhase.INTERRUPTED: "Lost its capacity, waits for new",
+}
+_TEXTS_OF_NODES: Final = {
+    JobPhase.LOADING: "Has enough nodes, which bring their data",
+    JobPhase.INTERRUPTED: "Lost a node",
 }
 
 

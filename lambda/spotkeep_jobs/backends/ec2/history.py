@@ -13,7 +13,7 @@ Sources:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Final
@@ -600,12 +600,12 @@ def _with_worlds(
 
     def load(at: datetime) -> None:
         if entries[-1].phase in WAITING_PHASES:
-            enter(JobPhase.LOADING, at, f"{there} nodes, {_kind(here)}")
+            enter(JobPhase.LOADING, at, _counted(there, here))
 
     def train(at: datetime, count: int) -> None:
         if entries[-1].phase is not JobPhase.TRAINING:
             load(at)
-            enter(JobPhase.TRAINING, at, f"{count} nodes, {_kind(here)}")
+            enter(JobPhase.TRAINING, at, _counted(count, here))
 
     for at, what, life in _happened(lives):
         own = life.fleet == history.fleet_id
@@ -623,10 +623,24 @@ def _with_worlds(
             elif entries[-1].phase not in WAITING_PHASES and there < at_least:
                 enter(JobPhase.WAITING, at, f"{_where(life)}, went before it trained")
     live, at = {life.instance_id for life in here if _left_at(life) is None}, _reported_at(record, now)
-    trains = record.training.state == TRAINING and record.world and live.issuperset(record.world)
+    trains = record.training.state == TRAINING and is_a_world(record, at_least=at_least, live=live)
     if trains and over_since is None and at >= entries[-1].at:
         train(at, len(record.world))
     return tuple(with_changes(life, recorded=_last_fact(life)) for life in lives), tuple(entries)
+
+
+def is_a_world(record: FleetRecord, *, at_least: int, live: Set[str]) -> bool:
+    """Return True if the world of a record is one that its leader has formed, and all of its nodes are there.
+
+    A leader that leaves writes the others of its world, for the next leader to wait for.
+
+    Args:
+        record: The fleet record.
+        at_least: The fewest nodes that train.
+        live: The instances that run.
+    """
+    leader = None if record.lease is None else record.lease.holder
+    return len(record.world) >= at_least and record.world[0] == leader and live >= set(record.world)
 
 
 def _happened(lives: Sequence[InstanceLife]) -> list[tuple[datetime, Recorded, InstanceLife]]:
@@ -657,8 +671,9 @@ def _last_fact(life: InstanceLife) -> Recorded:
     return Recorded.LAUNCHED if life.training_at is None else Recorded.TRAINING
 
 
-def _kind(lives: Sequence[InstanceLife]) -> str:
-    return f"{lives[-1].instance_type} in {lives[-1].zone}" if lives else "of a place that was left"
+def _counted(nodes: int, lives: Sequence[InstanceLife]) -> str:
+    kind = f"{lives[-1].instance_type} in {lives[-1].zone}" if lives else "of a place that was left"
+    return f"{nodes} {'node' if nodes == 1 else 'nodes'}, {kind}"
 
 
 def _in_order(entries: Sequence[Transition], at: datetime) -> datetime:

@@ -142,7 +142,8 @@ def steps_due(
 def to_terminate(history: FleetHistory, *, record: FleetRecord | None, now: datetime) -> tuple[str, ...]:
     """Return the ids of the live instances that have nothing to save, had their time, or do not report.
 
-    All nodes of a run may have something to save until their training is over. Those of an earlier place have saved.
+    All nodes of a run may have something to save until their training is over, or until the leader of a run that is
+    asked to stop has given its lease back. Those of an earlier place have saved.
 
     Args:
         history: The history after EC2's answer.
@@ -162,7 +163,7 @@ def to_terminate(history: FleetHistory, *, record: FleetRecord | None, now: date
         return tuple(dict.fromkeys((*strays, *silent)))
     late = now - history.ending_at >= LEAVING_TAKES
     saving = {holder}
-    if record is not None and not record.training.over:
+    if record is not None and not record.training.over and (record.lease is not None or not record.stop_requested):
         saving |= {*record.world, *(node.instance for node in record.nodes)}
     return tuple(
         life.instance_id

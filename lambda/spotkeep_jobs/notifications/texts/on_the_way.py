@@ -63,7 +63,7 @@ def _lost_node(moment: Moment, least: int, *, lost: str) -> Notification:
         paragraphs=[
             *wrapped(
                 f"Your run {run.name} lost one of its nodes{which} at {clock(moment.happened_at)}. "
-                f"There is nothing to do. {_the_others(run, least)} A node that comes in its place joins them."
+                f"There is nothing to do. {_the_others(run, least)}"
             ),
             *wrapped(f"This was {ordinal(moment.nth)} interruption."),
             *["", "Checkpoints", f"  {run.checkpoint_uri}"],
@@ -75,9 +75,9 @@ def _lost_node(moment: Moment, least: int, *, lost: str) -> Notification:
 def _the_others(run: Run, least: int) -> str:
     newest = "the newest step that is in S3 as a whole"
     if least == run.place.instance_count:
-        return f"The others wait for another one, with all steps saved, and go on from {newest}."
-    fewer = f" With fewer than {least} they wait, with all steps saved." if least > 1 else ""
-    return f"The others go on from {newest}.{fewer}"
+        return f"The run waits for another node, and goes on from {newest}. Nodes that wait are billed."
+    fewer = f" With fewer than {least} they wait, on the bill." if least > 1 else ""
+    return f"The others go on from {newest}.{fewer} A node that comes in its place joins them."
 
 
 def resume_notification(moment: Moment, *, away_seconds: float) -> Notification:

@@ -107,6 +107,48 @@ def test_a_world_that_has_a_node_that_left_on_its_notice_trains_no_more() -> Non
     assert phases(found)[3:] == [("INTERRUPTED", 9), ("LOADING", 9)]
 
 
+def test_the_nodes_that_a_leader_leaves_behind_are_no_world_while_they_are_too_few() -> None:
+    """A leader that leaves writes which nodes of its world are there, for the next leader to wait for."""
+    pair = seen(node("a", launched=1), node("b", launched=2))
+    found = absorb(nodes_history(at_most=2), seen=pair, record=record(), now=at(4))
+    found = absorb(found, seen=pair, record=world_of("a", "b", since=5), now=at(6))
+    left = world_of("b", since=9)
+    left = replace(left, training=replace(left.training, noticed=(Departure("i-a", at(9).timestamp()),)))
+    found = absorb(found, seen=pair, record=left, now=at(9))
+    assert phases(found)[2:] == [("TRAINING", 5), ("INTERRUPTED", 9)]
+    assert as_job_view(found, left).nodes == Nodes(connected=1, in_world=0)
+
+
+@pytest.mark.parametrize("holder", [None, "i-c"])
+def test_nodes_train_again_when_their_next_leader_has_formed_a_world(holder: str | None) -> None:
+    """The first of a world leads it. Before the next world the record still has the others of the former one."""
+    three = seen(node("a", launched=1), node("b", launched=2), node("c", launched=3))
+    left = world_of("b", "c", since=9.1)
+    lease = None if holder is None else Lease(holder=holder, fence=4, expires_at=at(99).timestamp())
+    left = replace(left, training=replace(left.training, noticed=(Departure("i-a", at(9).timestamp()),)), lease=lease)
+    found = absorb(trained(), seen=three, record=left, now=at(9.2))
+    assert phases(found)[3:] == [("INTERRUPTED", 9), ("LOADING", 9)]
+    assert as_job_view(found, left).nodes == Nodes(connected=2, in_world=0)
+    again = replace(world_of("c", "b", since=10), training=replace(left.training, heartbeat_at=at(10).timestamp()))
+    assert phases(absorb(found, seen=three, record=again, now=at(10)))[5:] == [("TRAINING", 10)]
+
+
+def test_the_timeline_counts_nodes_and_says_what_was_lost() -> None:
+    left = seen(node("a", launched=1), node("b", launched=2, ended_at=at(9), **TAKEN))
+    pair = seen(node("a", launched=1), node("b", launched=2))
+    found = absorb(nodes_history(at_least=1, at_most=2), seen=pair, record=world_of("a", "b", since=5), now=at(6))
+    found = absorb(found, seen=left, record=world_of("a", since=12), now=at(12))
+    said = [(entry.text, entry.detail) for entry in as_job_view(found, record()).transitions]
+    assert said == [
+        ("Waits for capacity and starts", ""),
+        ("Has enough nodes, which bring their data", "1 node, g5.xlarge in us-east-1a"),
+        ("Trains", "2 nodes, g5.xlarge in us-east-1a"),
+        ("Lost a node", "i-b, g5.xlarge in us-east-1a"),
+        ("Has enough nodes, which bring their data", "1 node, g5.xlarge in us-east-1a"),
+        ("Trains", "1 node, g5.xlarge in us-east-1a"),
+    ]
+
+
 def test_a_node_that_waits_for_a_world_comes_and_goes_without_a_phase() -> None:
     more = seen(node("a", launched=1), node("b", launched=2), node("c", launched=3), node("d", launched=7))
     found = absorb(trained(), seen=more, record=world_of("a", "b", "c", since=8, waiting=("d",)), now=at(8))
@@ -260,13 +302,19 @@ def test_when_the_training_is_over_the_leader_alone_has_something_to_send(state:
     assert to_terminate(found, record=says, now=at(10) + LEAVING_TAKES) == ("i-a", "i-b", "i-c")
 
 
-def test_at_a_stop_all_nodes_may_save_although_the_leader_has_left() -> None:
+def test_at_a_stop_all_nodes_may_save_until_the_leader_has_given_the_lease_back() -> None:
+    """The leader leaves last, when all have saved. Without it no checkpoint becomes whole, and the others wait."""
     live = seen(node("a", launched=1), node("b", launched=2), node("c", launched=3), node("late", launched=9))
-    says = replace(world_of("a", "b", "c", since=9), stop_requested=True, lease=None)
+    says = replace(world_of("a", "b", "c", since=9), stop_requested=True)
     found = absorb(trained(), seen=live, record=says, now=at(10))
     assert found.ending is FleetEnding.STOPPED
     assert to_terminate(found, record=says, now=at(10)) == ("i-late",)
     assert len(to_terminate(found, record=says, now=at(10) + LEAVING_TAKES)) == 4
+    assert says.lease is not None
+    silent = replace(says, lease=replace(says.lease, expires_at=at(9).timestamp()))
+    assert to_terminate(found, record=silent, now=at(10)) == ("i-late",)
+    left = replace(says, lease=None, world=("i-b", "i-c"), nodes=says.nodes[1:])
+    assert to_terminate(found, record=left, now=at(10)) == ("i-a", "i-b", "i-c", "i-late")
 
 
 def test_from_the_launch_to_the_bill_of_two_nodes(world: World) -> None:
