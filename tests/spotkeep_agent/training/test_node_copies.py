@@ -145,6 +145,25 @@ def test_a_leader_of_an_older_world_uploads_no_manifest(run: Run, caplog: pytest
     assert run.begin([*others, run.join()]) == 2
 
 
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_a_replaced_leader_does_not_wait_for_copies_that_s3_takes_no_more(run: Run, nodes: int) -> None:
+    """It has a quarter of an hour to finish its copies, and would take part in no world meanwhile."""
+    old, *others = run.nodes
+    run.form(run.nodes[:nodes])
+    run.restore(None)
+    run.save(1)
+    run.form(others, is_split=True)
+    ended: list[bool] = []
+
+    def finish() -> None:
+        ended.append(old.copies.finish(lambda: 900.0, exit_code=75, goes_on=True))
+
+    threading.Thread(target=finish, daemon=True).start()
+    wait_for(lambda: bool(ended))
+    assert ended == [False]
+    assert run.whole_in_s3() == {}
+
+
 def test_a_manifest_that_a_replaced_leader_was_just_sending_is_never_read(run: Run) -> None:
     """It has asked for its lock before the next world's note is there, and writes after it."""
     old, *others = run.nodes

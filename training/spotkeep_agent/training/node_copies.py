@@ -29,7 +29,7 @@ from spotkeep.disk.chunk_checksums import chunk_checksums
 from spotkeep.disk.manifest import CHUNK_BYTES, DataFile, is_data_file_name
 from spotkeep.disk.storage import LocalStorage, ReadableFile
 from spotkeep.disk.writers import parse_folder
-from spotkeep.errors import DamagedCheckpointError, NewerFormatError
+from spotkeep.errors import DamagedCheckpointError, LockLostError, NewerFormatError
 from spotkeep.notices.notice import EXIT_INTERRUPTED
 from spotkeep.remote.background_upload import UploadOutcome
 from spotkeep.remote.remote_checkpoints import RemoteCheckpoints, Upload
@@ -237,7 +237,8 @@ class NodeCopies(CheckpointCopies):
     def finish(self, seconds_left: Callable[[], float], *, exit_code: int | None, goes_on: bool) -> bool:
         """Wait for the copies of a world up to a limit, the newest checkpoint first. Return True when all have arrived.
 
-        The leader ends its wait when a node is gone whose files are missing. Other nodes wait for `leader_is_done`.
+        The leader ends its wait when a node is gone whose files are missing, or a later world has begun. Other nodes
+        wait for `leader_is_done`.
 
         Args:
             seconds_left: The function that gives the seconds left, called again and again.
@@ -301,6 +302,8 @@ class NodeCopies(CheckpointCopies):
             return
         if outcome.problem is None:
             self._in_s3 = outcome.step if self._in_s3 is None else max(self._in_s3, outcome.step)
+        elif isinstance(outcome.problem, LockLostError):
+            self._is_given_up = True
         elif outcome.step == self._newest:
             self._is_given_up = self._is_hopeless and self._nothing_comes.is_set()
         super()._on_outcome(remote, outcome)
