@@ -203,6 +203,8 @@ class NodeJudge(RankJudge):
 
     def see_notice(self, ends: Sequence[RankEnd], *, durable: int) -> None:
         """Judge a world whose copies have arrived in the time of a notice. It loses no step that it had completed."""
-        codes = {end.exit_code for end in ends}
-        if codes <= {0, _EXIT_INTERRUPTED} and durable < self.begun - 1:
+        if not {end.exit_code for end in ends} <= {0, _EXIT_INTERRUPTED}:
+            return
+        self.count(**{"notices in time": 1})
+        if durable < self.begun - 1:
             self.note(f"step {durable} is in S3 after a notice in step {self.begun}", lost=self.begun - 1 - durable)

@@ -159,3 +159,4 @@ def test_a_journal_goes_on_with_its_own_run_alone(tmp_path: Path) -> None:
     other = TrialJournal(path)
     other.sources = "other sources"
     assert other.take_up(run) is None
+    assert other.take_up(run, of_any_sources=True) == CALLS, "one trial is done again after its cause is mended"
