@@ -307,6 +307,24 @@ def test_files_of_the_script_come_from_the_leader_that_was_the_last(run: Run) ->
     assert run.stored.objects[f"{PREFIX}log.csv"][0] == b"1, 2"
 
 
+def test_a_replaced_leader_leaves_the_files_of_the_script_to_the_next_one(run: Run) -> None:
+    old, *others = run.nodes
+    kept, dropped = (old.root / "checkpoints" / name for name in ("log.csv", "draft.csv"))
+    run.form([old])
+    run.restore(None)
+    for path in (kept, dropped):
+        path.write_text("1")
+        wait_for(lambda path=path: f"{PREFIX}{path.name}" in run.stored.objects)
+    run.form(others, is_split=True)
+    kept.write_text("1, and what the old leader adds")
+    dropped.unlink()
+    assert not old.copies.finish(lambda: 60.0, exit_code=0, goes_on=True)
+    (others[0].root / "checkpoints" / "log.csv").write_text("1, 2")
+    assert run.end(exit_code=0)
+    assert run.stored.objects[f"{PREFIX}log.csv"][0] == b"1, 2"
+    assert f"{PREFIX}draft.csv" in run.stored.objects
+
+
 def test_a_world_of_one_node_needs_no_other(run: Run) -> None:
     run.begin(run.nodes[:1])
     train(run, 1)

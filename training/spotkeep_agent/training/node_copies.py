@@ -10,7 +10,7 @@ brings it. So a file that a world saved and did not bring to S3 is read by no la
 note of a writer in S3. From then on a leader that was replaced uploads no manifest, and no reader takes one that it
 uploads in that moment.
 
-The script's own files are copied from the leader's disk alone.
+The script's own files are copied from the leader's disk alone, until a later world has begun.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class NodeCopies(CheckpointCopies):
     _newest: int | None
     _asked: int | None
     _sending: int | None
+    _claimed: tuple[int, int] | None
 
     def __init__(
         self,
@@ -186,6 +187,7 @@ class NodeCopies(CheckpointCopies):
         """
         self._fetched.learn_writers()
         self._directory.begin(lock, step=step, claim=self._fetched.claim)
+        self._claimed = lock
         # The ranks write, under a token of their own.
         self._directory.writer_notes.take(None)
 
@@ -262,7 +264,7 @@ class NodeCopies(CheckpointCopies):
 
     def _reset(self, *, step: int | None) -> None:
         self._in_s3 = self._newest = step
-        self._asked = self._sending = None
+        self._asked = self._sending = self._claimed = None
         self._is_sending = False
         self._nothing_comes = threading.Event()
         self._is_hopeless = self._is_given_up = False
@@ -293,6 +295,15 @@ class NodeCopies(CheckpointCopies):
             self._asked = upload.step
             self._nothing_comes.clear()
         self._ask(upload.step, upload.folder)
+
+    def _is_replaced(self) -> bool:
+        """Return True when a later world has begun, whose leader copies the files of the script.
+
+        Raises:
+            RemoteError: If S3 cannot be read.
+        """
+        newest = self._remote.writers().newest
+        return self._claimed is not None and newest is not None and newest.lock > self._claimed
 
     def _on_outcome(self, remote: RemoteCheckpoints, outcome: UploadOutcome) -> None:
         if remote is not self._remote or not self._is_sending:
