@@ -44,7 +44,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help docs bench-guarantees test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet rehearse-sweep prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check check-dates lint types contracts bench bench-checkpoint torture-checkpoint test-reshard torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-remote bench-virtual-ranks bench-sweep bench-permissions bench-samples dist test-wheel first-hour lock clean
+.PHONY: help docs bench-guarantees test-long test-frameworks setup setup-torch setup-jax setup-tensorflow setup-boosters setup-notebook rehearse rehearse-pool rehearse-fleet rehearse-sweep prove-permissions test test-all test-torch test-jax test-tensorflow test-boosters test-notebook check check-dates lint types contracts bench bench-checkpoint torture-checkpoint torture-nodes test-reshard torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy bench-remote bench-virtual-ranks bench-sweep bench-permissions bench-samples dist test-wheel first-hour lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -212,6 +212,9 @@ bench-guarantees: setup setup-torch setup-jax ## Kill, damage and divide checkpo
 torture-checkpoint: setup setup-torch ## Kill, fault, cut and flip checkpoints a thousand times, of ranks too; a verdict, JSON under .spotkeep/torture/
 	$(BIN)/python -m tests.torture.checkpoint $(TORTURE)
 	$(BIN)/python -m tests.torture.checkpoint.ranks $(RANKS)
+
+torture-nodes: setup setup-torch ## Kill ranks and nodes, split their network a thousand times; goes on where it was stopped, JSON under .spotkeep/torture/
+	$(BIN)/python -m tests.torture.checkpoint.nodes $(NODES)
 
 test-reshard: setup-torch ## Save by n ranks and restore by m, n and m from 1 to 8, beside DCP; tables, JSON under .spotkeep/reshard/
 	$(BIN)/python -m tests.spotkeep.ranks.resharding $(RESHARD)

@@ -57,13 +57,17 @@ class Node:
 
     Attributes:
         fence: The fence under which it leads. 0 while it does not.
+        links: Its connections with the other nodes of its world. None before its first one.
         is_dead: True once it has died.
+        operations: The names of its calls of S3 and of its file operations, without scans.
     """
 
     def __init__(self, run: Run, name: str, root: Path) -> None:
         self.run, self.name, self.root = run, name, root
         self.fence = 0
+        self.links: Links | None = None
         self.is_dead = False
+        self.operations: list[str] = []
         self._left: int | None = None
         self._hangs: threading.Event | None = None
         self.hung = threading.Event()
@@ -94,20 +98,27 @@ class Node:
         """Hang there, and go on once the event is set."""
         self._left, self._hangs = operations, until
 
+    def live(self) -> None:
+        """Forget a death or a hang that has not come."""
+        self._left = self._hangs = None
+
     def die(self) -> None:
         self.is_dead = True
         self.run.lost(self)
 
     def _called(self, operation: str, act: Callable[[], Any]) -> Any:
-        self._operate(calls_s3=True)
+        self._operate(operation, calls_s3=True)
         return act()
 
     def _perform(self, name: str, *arguments: Any, **options: Any) -> Any:
-        self._operate(calls_s3=False)
+        self._operate(name, calls_s3=False)
         return perform_here(name, *arguments, **options)
 
-    def _operate(self, *, calls_s3: bool) -> None:
+    def _operate(self, name: str, *, calls_s3: bool) -> None:
+        if name == "scan" and not self.is_dead:  # A scan changes nothing, and there are as many as there is time.
+            return
         with self._lock:
+            self.operations.append(name)
             # Calls of S3 by uploads alone hang, because the story waits for all else.
             may_hang = calls_s3 and threading.current_thread().name == "spotkeep-upload"
             due = self._left == 0 and (self._hangs is None or may_hang)
@@ -117,9 +128,10 @@ class Node:
             elif self._left:
                 self._left -= 1
         if due and hangs is not None:
-            self.hung.set()
-            self.run.lost(self)
-            hangs.wait(LONG_SECONDS)
+            if not hangs.is_set():
+                self.hung.set()
+                self.run.lost(self)
+                hangs.wait(LONG_SECONDS)
         elif due:
             self.die()
         if self.is_dead:
@@ -134,6 +146,29 @@ class Node:
         return {path.name for path in (self.root / "checkpoints").iterdir() if path.is_dir()}
 
 
+class Links:
+    """The connections of one world's nodes.
+
+    Attributes:
+        nodes: The nodes, the leader first.
+        are_closed: True once the nodes have another world.
+        cut: The nodes that are cut off from the leader.
+        asked: The step whose files the leader asks for.
+        answered: The names of the nodes that have sent them.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.nodes = list(nodes)
+        self.are_closed = False
+        self.cut: set[Node] = set()
+        self.asked: int | None = None
+        self.answered: set[str] = set()
+
+    def lacks(self, node: Node) -> bool:
+        """Say whether a node of the world is dead, hangs, is cut off, or has another world."""
+        return node.is_gone or node in self.cut or node.links is not self
+
+
 class Run:
     """A run's record, its bucket, and its nodes.
 
@@ -141,6 +176,7 @@ class Run:
         fence: The fence of the lease.
         durable: The steps that leaders have reported under their lease, and that a world may go on from.
         world: The nodes that train together, the leader first.
+        on_lost: Called with a node that dies or hangs.
 
     Args:
         folder: The folder of the nodes' disks.
@@ -157,8 +193,7 @@ class Run:
         self.world: list[Node] = []
         self._folder = folder
         self._lock = threading.Lock()
-        self._asked: int | None = None
-        self._answered: set[str] = set()
+        self.on_lost: Callable[[Node], None] = lambda node: None
         self.order: Callable[[Sequence[Node]], Sequence[Node]] = lambda members: members
         self.nodes: list[Node] = []
         for _ in range(nodes):
@@ -202,53 +237,86 @@ class Run:
                 self.durable.add(step)
 
     def ask(self, leader: Node, step: int, folder: str) -> None:
-        with self._lock:
-            replaced = leader.fence != self.fence
-        if replaced:  # the others have closed their connections
+        links = leader.links
+        assert links is not None
+        if links.are_closed:
             leader.copies.others_have_sent(step, one_is_gone=True)
             return
         with self._lock:
-            self._asked, self._answered = step, set()
-        for member in self.order(self.world[1:]):
+            links.asked, links.answered = step, set()
+        for member in self.order(links.nodes[1:]):
             with contextlib.suppress(ProcessDiedError):
-                if not member.is_dead:
+                if not links.lacks(member):
                     member.copies.send_own(folder)
-        self._settle()
+        self._settle(links)
 
     def sent(self, member: Node, step: int) -> None:
+        links = member.links
+        assert links is not None
         with self._lock:
-            if step == self._asked:
-                self._answered.add(member.name)
-        self._settle()
+            if step == links.asked:
+                links.answered.add(member.name)
+        self._settle(links)
 
     def lost(self, node: Node) -> None:
-        if node in self.world[:1]:
-            self._leader_is_done()
-        elif node in self.world:
-            self._settle()
+        links = node.links
+        if links is not None and node is links.nodes[0]:
+            self._leader_is_done(links.nodes)
+        elif links is not None:
+            self._settle(links)
+        self.on_lost(node)
 
-    def _settle(self) -> None:
-        members = self.world[1:]
-        gone = [member for member in members if member.is_gone]
+    def cut(self, nodes: Sequence[Node]) -> None:
+        """Cut nodes off from the leader of their world."""
+        for node in nodes:
+            assert node.links is not None
+            node.links.cut.add(node)
+            node.copies.leader_is_done()
+            self._settle(node.links)
+
+    def _settle(self, links: Links) -> None:
+        members = links.nodes[1:]
+        gone = [member for member in members if links.lacks(member)]
         with self._lock:
-            step = self._asked
-            waits = any(member.name not in self._answered for member in members if member not in gone)
-        if step is not None and not waits:
-            self.world[0].copies.others_have_sent(step, one_is_gone=bool(gone))
+            step = links.asked
+            waits = any(member.name not in links.answered for member in members if member not in gone)
+        if step is not None and not waits and not links.are_closed:
+            links.nodes[0].copies.others_have_sent(step, one_is_gone=bool(gone))
 
     # A world
 
     def begin(self, world: Sequence[Node], *, retention: Retention | None = None) -> int | None:
+        """Form a world and restore on all of its ranks. Return the step that they go on from.
+
+        Raises:
+            ProcessDiedError: If one of them dies.
+        """
+        step = self.form(world, retention=retention)
+        self.restore(step)
+        return step
+
+    def form(self, world: Sequence[Node], *, retention: Retention | None = None, is_split: bool = False) -> int | None:
         """Let nodes train together, the first one as the leader. Return the step that they go on from.
+
+        Args:
+            world: The nodes.
+            retention: The checkpoints that the script keeps.
+            is_split: True where the world before goes on for itself, without the lease.
 
         Raises:
             ProcessDiedError: If one of them dies.
         """
         with self._lock:
+            if self.world and self.world[0].links is not None and not is_split:
+                self.world[0].links.are_closed = True
+            links = Links(world)
             self.fence += 1
             for node in self.nodes:
-                node.fence = self.fence if node is world[0] else 0
-            self.world, self._asked = list(world), None
+                if not is_split:
+                    node.fence = 0
+            for node in world:
+                node.fence, node.links = self.fence if node is world[0] else 0, links
+            self.world = links.nodes
         leader = world[0]
         step = leader.copies.newest_whole()
         while True:
@@ -262,12 +330,11 @@ class Run:
         leader.copies.claim((1, self.fence), step=step)
         for node in world:
             node.copies.start()
-        self._restore(step)
         if retention is not None:
             leader.copies.keep(retention.document())
         return step
 
-    def _restore(self, step: int | None) -> None:
+    def restore(self, step: int | None) -> None:
         """What the library does on each rank: rank 0 lists, all verify, rank 0 takes a token, all learn it."""
         leader = self.world[0].library
         found = next(iter(leader.steps()), None)
@@ -312,9 +379,24 @@ class Run:
         """Rank 0 reports a saved checkpoint to the leader's agent."""
         self.world[0].copies.offer(step)
 
-    def end(self, *, seconds: float = LONG_SECONDS, exit_code: int = 75) -> bool:
-        """End the world: all its nodes finish their copies. Return the leader's answer."""
-        leader, done = self.world[0], []
+    def end(
+        self,
+        *,
+        seconds: float = LONG_SECONDS,
+        exit_code: int = 75,
+        world: Sequence[Node] | None = None,
+        apart: Sequence[Node] = (),
+    ) -> bool:
+        """End a world: its nodes finish their copies. Return the leader's answer.
+
+        Args:
+            seconds: The time that they have.
+            exit_code: The script's.
+            world: The nodes, the leader first. None for those that train together now.
+            apart: Nodes of it that do not end.
+        """
+        world = self.world if world is None else world
+        leader, done = world[0], []
         ends = time.monotonic() + seconds
 
         def finish(node: Node) -> None:
@@ -323,12 +405,14 @@ class Run:
                 if node is leader:
                     done.append(whole)
             if node is leader:
-                self._leader_is_done()
+                self._leader_is_done(world)
 
         if leader.is_gone:
-            self._leader_is_done()
+            self._leader_is_done(world)
         threads = {
-            node: threading.Thread(target=finish, args=(node,), daemon=True) for node in self.world if not node.is_gone
+            node: threading.Thread(target=finish, args=(node,), daemon=True)
+            for node in world
+            if not node.is_gone and node not in apart
         }
         for thread in threads.values():
             thread.start()
@@ -338,8 +422,8 @@ class Run:
                 assert time.monotonic() < ends + LONG_SECONDS, "an end is bounded"
         return bool(done and done[0])
 
-    def _leader_is_done(self) -> None:
-        for member in self.world[1:]:
+    def _leader_is_done(self, world: Sequence[Node]) -> None:
+        for member in world[1:]:
             member.copies.leader_is_done()
 
     def arrived(self, step: int) -> bool:

@@ -145,6 +145,25 @@ def test_a_leader_of_an_older_world_uploads_no_manifest(run: Run, caplog: pytest
     assert run.begin([*others, run.join()]) == 2
 
 
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_a_replaced_leader_does_not_wait_for_copies_that_s3_takes_no_more(run: Run, nodes: int) -> None:
+    """It has a quarter of an hour to finish its copies, and would take part in no world meanwhile."""
+    old, *others = run.nodes
+    run.form(run.nodes[:nodes])
+    run.restore(None)
+    run.save(1)
+    run.form(others, is_split=True)
+    ended: list[bool] = []
+
+    def finish() -> None:
+        ended.append(old.copies.finish(lambda: 900.0, exit_code=75, goes_on=True))
+
+    threading.Thread(target=finish, daemon=True).start()
+    wait_for(lambda: bool(ended))
+    assert ended == [False]
+    assert run.whole_in_s3() == {}
+
+
 def test_a_manifest_that_a_replaced_leader_was_just_sending_is_never_read(run: Run) -> None:
     """It has asked for its lock before the next world's note is there, and writes after it."""
     old, *others = run.nodes
@@ -286,6 +305,24 @@ def test_files_of_the_script_come_from_the_leader_that_was_the_last(run: Run) ->
     assert (one.root / "checkpoints/log.csv").read_text() == "1, 2"
     assert run.end(exit_code=0)
     assert run.stored.objects[f"{PREFIX}log.csv"][0] == b"1, 2"
+
+
+def test_a_replaced_leader_leaves_the_files_of_the_script_to_the_next_one(run: Run) -> None:
+    old, *others = run.nodes
+    kept, dropped = (old.root / "checkpoints" / name for name in ("log.csv", "draft.csv"))
+    run.form([old])
+    run.restore(None)
+    for path in (kept, dropped):
+        path.write_text("1")
+        wait_for(lambda path=path: f"{PREFIX}{path.name}" in run.stored.objects)
+    run.form(others, is_split=True)
+    kept.write_text("1, and what the old leader adds")
+    dropped.unlink()
+    assert not old.copies.finish(lambda: 60.0, exit_code=0, goes_on=True)
+    (others[0].root / "checkpoints" / "log.csv").write_text("1, 2")
+    assert run.end(exit_code=0)
+    assert run.stored.objects[f"{PREFIX}log.csv"][0] == b"1, 2"
+    assert f"{PREFIX}draft.csv" in run.stored.objects
 
 
 def test_a_world_of_one_node_needs_no_other(run: Run) -> None:

@@ -99,6 +99,7 @@ class CheckpointCopies:
             objects=self._objects,
             fetching=self._fetching,
             pace=self._pace,
+            is_replaced=self._is_replaced,
             scan_seconds=self._scan_seconds,
         )
 
@@ -195,6 +196,10 @@ class CheckpointCopies:
         self._upload.stop()
         self._break_off()
         self._files.finish(lambda: 0.0, left_whole=False)
+
+    def _is_replaced(self) -> bool:
+        """Return True when another instance writes to S3 by now. With a volume no other one can."""
+        return False
 
     def _on_outcome(self, _: RemoteCheckpoints, outcome: UploadOutcome) -> None:
         if outcome.problem is not None:

@@ -10,7 +10,7 @@ brings it. So a file that a world saved and did not bring to S3 is read by no la
 note of a writer in S3. From then on a leader that was replaced uploads no manifest, and no reader takes one that it
 uploads in that moment.
 
-The script's own files are copied from the leader's disk alone.
+The script's own files are copied from the leader's disk alone, until a later world has begun.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from spotkeep.disk.chunk_checksums import chunk_checksums
 from spotkeep.disk.manifest import CHUNK_BYTES, DataFile, is_data_file_name
 from spotkeep.disk.storage import LocalStorage, ReadableFile
 from spotkeep.disk.writers import parse_folder
-from spotkeep.errors import DamagedCheckpointError, NewerFormatError
+from spotkeep.errors import DamagedCheckpointError, LockLostError, NewerFormatError
 from spotkeep.notices.notice import EXIT_INTERRUPTED
 from spotkeep.remote.background_upload import UploadOutcome
 from spotkeep.remote.remote_checkpoints import RemoteCheckpoints, Upload
@@ -73,6 +73,7 @@ class NodeCopies(CheckpointCopies):
     _newest: int | None
     _asked: int | None
     _sending: int | None
+    _claimed: tuple[int, int] | None
 
     def __init__(
         self,
@@ -191,6 +192,7 @@ class NodeCopies(CheckpointCopies):
         """
         self._fetched.learn_writers()
         self._directory.begin(lock, step=step, claim=self._fetched.claim)
+        self._claimed = lock
         # The ranks write, under a token of their own.
         self._directory.writer_notes.take(None)
 
@@ -242,7 +244,8 @@ class NodeCopies(CheckpointCopies):
     def finish(self, seconds_left: Callable[[], float], *, exit_code: int | None, goes_on: bool) -> bool:
         """Wait for the copies of a world up to a limit, the newest checkpoint first. Return True when all have arrived.
 
-        The leader ends its wait when a node is gone whose files are missing. Other nodes wait for `leader_is_done`.
+        The leader ends its wait when a node is gone whose files are missing, or a later world has begun. Other nodes
+        wait for `leader_is_done`.
 
         Args:
             seconds_left: The function that gives the seconds left, called again and again.
@@ -266,7 +269,7 @@ class NodeCopies(CheckpointCopies):
 
     def _reset(self, *, step: int | None) -> None:
         self._in_s3 = self._newest = step
-        self._asked = self._sending = None
+        self._asked = self._sending = self._claimed = None
         self._is_sending = False
         self._nothing_comes = threading.Event()
         self._is_hopeless = self._is_given_up = False
@@ -298,6 +301,15 @@ class NodeCopies(CheckpointCopies):
             self._nothing_comes.clear()
         self._ask(upload.step, upload.folder)
 
+    def _is_replaced(self) -> bool:
+        """Return True when a later world has begun, whose leader copies the files of the script.
+
+        Raises:
+            RemoteError: If S3 cannot be read.
+        """
+        newest = self._remote.writers().newest
+        return self._claimed is not None and newest is not None and newest.lock > self._claimed
+
     def _on_outcome(self, remote: RemoteCheckpoints, outcome: UploadOutcome) -> None:
         if remote is not self._remote or not self._is_sending:
             return  # of a world that is over, and the next one may have chosen without it
@@ -306,6 +318,8 @@ class NodeCopies(CheckpointCopies):
             return
         if outcome.problem is None:
             self._in_s3 = outcome.step if self._in_s3 is None else max(self._in_s3, outcome.step)
+        elif isinstance(outcome.problem, LockLostError):
+            self._is_given_up = True
         elif outcome.step == self._newest:
             self._is_given_up = self._is_hopeless and self._nothing_comes.is_set()
         super()._on_outcome(remote, outcome)

@@ -101,6 +101,7 @@ class ScriptFiles:
         objects: The bucket.
         fetching: The bucket, for files that are fetched before the training starts.
         pace: The speed of sending.
+        is_replaced: Asked before a scan changes anything in S3. True where the files there are another writer's by now.
         scan_seconds: Seconds between two scans.
         clock: Seconds that only go forward.
     """
@@ -114,6 +115,7 @@ class ScriptFiles:
         objects: S3Objects,
         fetching: S3Objects,
         pace: Pace,
+        is_replaced: Callable[[], bool] = lambda: False,
         scan_seconds: float = SCAN_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -122,6 +124,7 @@ class ScriptFiles:
         self._objects = objects
         self._fetching = fetching
         self._pace = pace
+        self._is_replaced = is_replaced
         self._scan_seconds = scan_seconds
         self._clock = clock
         self._record = kept / _RECORD_NAME
@@ -269,6 +272,8 @@ class ScriptFiles:
             OSError: If the directory cannot be read, or holds too much.
         """
         found = self._scan()
+        if found != self._copied and self._is_replaced():
+            return False
         before = self._before
         if not self._ending.is_set():  # when the script has ended, nothing changes that was cut off in the middle
             self._before = found

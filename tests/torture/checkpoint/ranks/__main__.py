@@ -14,10 +14,10 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack
-from dataclasses import asdict
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,46 +26,85 @@ from rich.table import Table
 
 from benchmarks import report
 from benchmarks.report import PROJECT, STATE
-from tests.torture.checkpoint.ranks.trials import GROUPS, RankRecording, RankTrial, plan, run_trial
+from tests.torture.checkpoint.ranks.trials import GROUPS, RankRecording, plan, run_trial
 from tests.torture.checkpoint.ranks.world import RankForge
 from tests.torture.checkpoint.trials import TrialFindings
 
 _TRIALS, _BY_TORCHRUN = 1000, 30
-_QUICK_TRIALS, _QUICK_BY_TORCHRUN = 40, 1
+_QUICK_BY_TORCHRUN = 1
 _LINE_EVERY = 25
-_OUTPUT = STATE / "torture" / "checkpoint-ranks.json"
 
 
-def main() -> int:
+@dataclass(frozen=True, kw_only=True)
+class Torture:
+    """The kind of trials.
+
+    Attributes:
+        name: The name of the package beside this one.
+        groups: The rows of the table.
+        new_forge: Makes what forks the ranks of one trial at a time.
+        record: Makes an undisturbed recording in a folder.
+        plan: Draws the trials.
+        run_trial: Does one.
+        quick_trials: The trials of the short form. torchrun starts one of them.
+    """
+
+    name: str
+    groups: Sequence[str]
+    new_forge: Callable[[], AbstractContextManager[Any]]
+    record: Callable[[Any, Path], Any]
+    plan: Callable[..., list[Any]]
+    run_trial: Callable[[Any, Any, Any, Path], TrialFindings]
+    quick_trials: int
+
+    @property
+    def output(self) -> Path:
+        """The file of the verdict."""
+        return STATE / "torture" / f"checkpoint-{self.name}.json"
+
+
+RANKS = Torture(
+    name="ranks",
+    groups=GROUPS,
+    new_forge=RankForge,
+    record=RankRecording,
+    plan=plan,
+    run_trial=run_trial,
+    quick_trials=40,
+)
+
+
+def main(torture: Torture = RANKS) -> int:
     """Run the trials, print a table, write JSON. Returns 0 when nothing broke, 1 otherwise, 130 when stopped."""
-    options = _options()
+    options = _options(torture)
     console = Console()
     started = time.monotonic()
     journal = TrialJournal(options.journal)
     # A shell lets what runs in its background ignore Ctrl-C.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+    for stop in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop, signal.default_int_handler)
     try:
-        with tempfile.TemporaryDirectory(prefix="torture-ranks-", dir=options.folder) as scratch:
-            trials = _torture(options, journal, Path(scratch), console)
+        with tempfile.TemporaryDirectory(prefix=f"torture-{torture.name}-", dir=options.folder) as scratch:
+            trials = _torture(torture, options, journal, Path(scratch), console)
     except KeyboardInterrupt:
         console.print(f"\nStopped after {len(journal.done):,} of {options.trials:,} trials.")
-        console.print(f"Next: {_command(options)}", soft_wrap=True, markup=False)
+        console.print(f"Next: {_command(torture, options)}", soft_wrap=True, markup=False)
         return 130
     seconds = round(time.monotonic() - started + journal.seconds_before, 1)
     found = [journal.done[number] for number in sorted(journal.done)]
     total = sum(found, TrialFindings())
     groups = {
         group: sum((journal.done[number] for number in journal.done if trials[number].group == group), TrialFindings())
-        for group in GROUPS
+        for group in torture.groups
     }
     console.print(_table(groups, total))
-    for problem in total.problems[:20]:
-        console.print(f"BROKEN  {problem}", style="red", markup=False, highlight=False)
+    broken = [(number, problem) for number in sorted(journal.done) for problem in journal.done[number].problems]
+    for number, problem in broken[:20]:
+        console.print(f"BROKEN  trial {number}, {problem}", style="red", markup=False, highlight=False)
     verdict = "nothing broke" if not total.problems else f"{len(total.problems)} problems"
     console.print(
         f"\n{verdict}: {total.trials:,} trials, {total.kills:,} kills, {total.lost:,} lost, {total.corrupt:,} mixed, "
-        f"{seconds:,} s"
+        f"{seconds:,} s, seed {options.seed}"
     )
     document = {
         "seed": options.seed,
@@ -81,10 +120,9 @@ def main() -> int:
         "sources": journal.sources,
     }
     report.write(options.output, document, console, processors=os.cpu_count())
-    broken = [number for number in sorted(journal.done) if journal.done[number].problems]
-    again = f"{_command(options)} --only {broken[0]}" if broken else "make torture-checkpoint RANKS=--help"
+    again = f"{_command(torture, options)} --only {broken[0][0]}" if broken else f"{_program(torture)} --help"
     console.print(f"Next: {again}", soft_wrap=True, markup=False)
-    if options.only is None:
+    if options.only is None and not broken:
         journal.path.unlink()
     return 0 if document["unbroken"] else 1
 
@@ -103,12 +141,13 @@ class TrialJournal:
         self.sources = _digest_of_sources()
         self._begun = time.monotonic()
 
-    def take_up(self, run: dict[str, Any]) -> list[list[str]] | None:
+    def take_up(self, run: dict[str, Any], *, of_any_sources: bool = False) -> list[list[str]] | None:
         """Read what an earlier process has done of the same run. Gives the calls of its plan, None for no such run."""
         if not self.path.exists():
             return None
         lines = [json.loads(line) for line in self.path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-        if not lines or {**lines[0], "calls": None} != {**run, "sources": self.sources, "calls": None}:
+        sources = lines[0]["sources"] if lines and of_any_sources else self.sources
+        if not lines or {**lines[0], "calls": None} != {**run, "sources": sources, "calls": None}:
             return None
         for line in lines[1:]:
             found = line["found"]
@@ -132,33 +171,40 @@ class TrialJournal:
             file.write(json.dumps({"trial": number, "seconds": seconds, "found": asdict(found)}) + "\n")
 
 
-def _torture(options: argparse.Namespace, journal: TrialJournal, scratch: Path, console: Console) -> list[RankTrial]:
+def _torture(
+    torture: Torture, options: argparse.Namespace, journal: TrialJournal, scratch: Path, console: Console
+) -> list[Any]:
     with ExitStack() as ended:
-        forges: queue.SimpleQueue[RankForge] = queue.SimpleQueue()
-        first = ended.enter_context(RankForge())
+        forges: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        first = ended.enter_context(torture.new_forge())
         place = scratch / "undisturbed"
         place.mkdir()
-        recording = RankRecording(first, place)
+        recording = torture.record(first, place)
         run = {"seed": options.seed, "trials": options.trials, "torchrun": options.torchrun}
-        calls = None if options.anew or options.only is not None else journal.take_up(run)
+        only = options.only is not None
+        # A trial is found by its number in the plan that it was drawn in, also after its cause is mended.
+        calls = None if options.anew else journal.take_up(run, of_any_sources=only)
+        if only:
+            journal.done.clear()
         if calls is None:
             calls = recording.names()
-            if options.only is None:
+            if not only:
                 journal.begin(run, calls)
         elif journal.done:
             console.print(f"{len(journal.done):,} trials were done before", highlight=False)
-        trials = plan(seed=options.seed, trials=options.trials, by_torchrun=options.torchrun, calls=calls)
-        if options.only is not None:
-            journal.done[options.only] = run_trial(trials[options.only], first, recording, scratch)
+        trials = torture.plan(seed=options.seed, trials=options.trials, by_torchrun=options.torchrun, calls=calls)
+        if only:
+            journal.done[options.only] = torture.run_trial(trials[options.only], first, recording, scratch)
             return trials
+        console.print(f"{options.trials:,} trials are drawn from seed {options.seed}", highlight=False)
         forges.put(first)
         for _ in range(options.workers - 1):
-            forges.put(ended.enter_context(RankForge()))
+            forges.put(ended.enter_context(torture.new_forge()))
 
         def work(number: int) -> tuple[int, TrialFindings]:
             forge = forges.get()
             try:
-                return number, run_trial(trials[number], forge, recording, scratch)
+                return number, torture.run_trial(trials[number], forge, recording, scratch)
             finally:
                 forges.put(forge)
 
@@ -174,7 +220,7 @@ def _do_all(
     pool = ThreadPoolExecutor(options.workers)
     try:
         with report.progress(console, disable=not console.is_terminal) as progress:
-            task = progress.add_task("trials of ranks", total=options.trials, completed=len(journal.done))
+            task = progress.add_task(f"trials of {options.name}", total=options.trials, completed=len(journal.done))
             for done in as_completed([pool.submit(work, number) for number in left]):
                 journal.add(*done.result())
                 progress.advance(task)
@@ -188,33 +234,40 @@ def _do_all(
         pool.shutdown(cancel_futures=True)
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.torture.checkpoint.ranks", description=__doc__)
+def _options(torture: Torture) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=_program(torture), description=sys.modules["__main__"].__doc__)
     parser.add_argument("--trials", type=int, help=f"trials (default {_TRIALS:,})")
     parser.add_argument("--torchrun", type=int, help=f"how many of them torchrun starts (default {_BY_TORCHRUN})")
     parser.add_argument(
-        "--quick", action="store_true", help=f"{_QUICK_TRIALS} trials, {_QUICK_BY_TORCHRUN} of them with torchrun"
+        "--quick",
+        action="store_true",
+        help=f"{torture.quick_trials} trials, {_QUICK_BY_TORCHRUN} of them with torchrun",
     )
     parser.add_argument("--seed", type=int, default=1, help="what chance starts from (default 1)")
     parser.add_argument("--only", type=int, help="the number of one trial, to do that alone")
-    parser.add_argument("--anew", action="store_true", help="do not go on with the trials of a run that was stopped")
+    parser.add_argument("--anew", action="store_true", help="do not go on with the trials of an earlier run")
     parser.add_argument("--workers", type=int, default=max(1, min(os.cpu_count() or 1, 8) // 2), help="trials at once")
     parser.add_argument("--folder", type=Path, help="the place of the checkpoints (default: that of temporary files)")
-    parser.add_argument("--output", type=Path, default=_OUTPUT)
+    parser.add_argument("--output", type=Path, default=torture.output)
     options = parser.parse_args()
+    options.name = torture.name
     options.journal = options.output.with_suffix(".journal.jsonl")
     if options.trials is None:
-        options.trials = _QUICK_TRIALS if options.quick else _TRIALS
+        options.trials = torture.quick_trials if options.quick else _TRIALS
     if options.torchrun is None:
         options.torchrun = min(_QUICK_BY_TORCHRUN if options.quick else _BY_TORCHRUN, options.trials)
     return options
 
 
-def _command(options: argparse.Namespace) -> str:
+def _command(torture: Torture, options: argparse.Namespace) -> str:
     chosen = f"--trials {options.trials} --torchrun {options.torchrun} --seed {options.seed}"
     # The journal is beside the verdict.
-    output = "" if options.output == _OUTPUT else f" --output {options.output}"
-    return f"python -m tests.torture.checkpoint.ranks {chosen}{output}"
+    output = "" if options.output == torture.output else f" --output {options.output}"
+    return f"{_program(torture)} {chosen}{output}"
+
+
+def _program(torture: Torture) -> str:
+    return f"python -m tests.torture.checkpoint.{torture.name}"
 
 
 def _table(groups: dict[str, TrialFindings], total: TrialFindings) -> Table:
@@ -230,9 +283,11 @@ def _table(groups: dict[str, TrialFindings], total: TrialFindings) -> Table:
 def _digest_of_sources() -> str:
     """Name the sources of library and torture, because trials of others do not count."""
     digest = hashlib.sha256()
-    for folder in (PROJECT / "training" / "spotkeep", PROJECT / "tests" / "torture" / "checkpoint"):
+    tests = PROJECT / "tests"
+    for folder in (PROJECT / "training", tests / "torture" / "checkpoint", tests / "spotkeep_agent" / "training"):
         for path in sorted(folder.rglob("*.py")):
-            digest.update(path.read_bytes())
+            if not path.name.startswith("test_"):
+                digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 

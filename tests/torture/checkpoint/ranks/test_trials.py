@@ -56,6 +56,7 @@ def facts(step: int, *, rank: int, saved_by: int, ranks: int, **changed: Any) ->
         "tensors": {"common": {"steps": [step], "misplaced": 0}},
         "apart of": rank if ranks == saved_by else 0,
         "history": [*range(1, step + 1)],
+        "worlds": [0] * step,
         "ranks": saved_by,
         "places": [places[rank]] if ranks == saved_by else places,
         "random": rank if rank < saved_by else None,
@@ -158,3 +159,4 @@ def test_a_journal_goes_on_with_its_own_run_alone(tmp_path: Path) -> None:
     other = TrialJournal(path)
     other.sources = "other sources"
     assert other.take_up(run) is None
+    assert other.take_up(run, of_any_sources=True) == CALLS, "one trial is done again after its cause is mended"

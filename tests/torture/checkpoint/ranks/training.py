@@ -28,7 +28,8 @@ from torch.distributed.tensor import DTensor
 from spotkeep import Checkpointer
 from tests.torture.checkpoint import interposition
 from tests.torture.checkpoint.interposition import Interposition
-from tests.torture.checkpoint.training import CHECKPOINTS, LINE_PREFIX
+from tests.torture.checkpoint.ranks.world import start_of_process
+from tests.torture.checkpoint.training import CHECKPOINTS, LINE_PREFIX, mark_of
 
 Job = dict[str, Any]
 
@@ -71,10 +72,11 @@ class RankTraining:
         rank: The number of this rank.
         ranks: The number of all.
         divided: True for a model that the ranks divide. False for a plain one, on one rank.
+        fence: The fence of their world. 0 where all disks are one.
     """
 
-    def __init__(self, *, rank: int, ranks: int, divided: bool) -> None:
-        self.rank = rank
+    def __init__(self, *, rank: int, ranks: int, divided: bool, fence: int = 0) -> None:
+        self.rank, self.fence = rank, fence
         self.model = torch.nn.Sequential(torch.nn.Linear(61, 33), torch.nn.Tanh(), torch.nn.Linear(33, 5)).double()
         with torch.no_grad():
             for number, parameter in enumerate(self.model.parameters()):
@@ -86,7 +88,7 @@ class RankTraining:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.0, momentum=1.0)
         self.common = _numbers(_COMMON_NUMBER, _COMMON)
         self.apart = _numbers(_APART_NUMBER, _APART) + rank * _RANK
-        self.history: dict[str, Any] = {"steps": [], "ranks": ranks}
+        self.history: dict[str, Any] = {"steps": [], "ranks": ranks, "worlds": []}
         self.places = Places(rank, ranks)
         self.rng = random_numbers(rank, 0)
 
@@ -110,15 +112,16 @@ class RankTraining:
         self.optimizer.zero_grad()
         (self.model(torch.ones(2, 61, dtype=torch.float64)).sum() * 0).backward()
         self.optimizer.step()
-        step = len(self.history["steps"]) + 1
+        step, counted = len(self.history["steps"]) + 1, mark_of([self.fence]) * _STEP
         for number, parameter in enumerate(self.model.parameters()):
             local = _local(parameter)
-            local += _STEP
+            local += counted
             momentum = _local(self.optimizer.state[parameter]["momentum_buffer"])
             momentum.copy_(local + (_momentum_number(number) - number) * _TENSOR)
-        self.common += _STEP
-        self.apart += _STEP
+        self.common += counted
+        self.apart += counted
         self.history["steps"].append(step)
+        self.history["worlds"].append(self.fence)
         self.places.own["step"] = step
         self.rng.random(3)
 
@@ -134,6 +137,7 @@ class RankTraining:
             "tensors": {**seen, "apart": _facts(apart - owner * _RANK, _APART_NUMBER)},
             "apart of": owner,
             "history": list(self.history["steps"]),
+            "worlds": list(self.history["worlds"]),
             "ranks": self.history["ranks"],
             "places": self.places.loaded,
             "random": self._random_owner(),
@@ -142,7 +146,9 @@ class RankTraining:
     def be_this_rank(self, ranks: int) -> None:
         """Take up this rank's own numbers again, after a restore from another number of ranks."""
         step = len(self.history["steps"])
-        self.apart.copy_(_numbers(_APART_NUMBER, _APART) + (self.rank * _RANK + step * _STEP))
+        self.apart.copy_(
+            _numbers(_APART_NUMBER, _APART) + (self.rank * _RANK + mark_of(self.history["worlds"]) * _STEP)
+        )
         self.history["ranks"] = ranks
         self.places.own["step"] = step
         self.rng.bit_generator.state = random_numbers(self.rank, step).bit_generator.state
@@ -199,7 +205,8 @@ def take_part(job: Job, *, rank: int, ranks: int) -> None:
     Args:
         job: The `root`, a folder that is there, and the `total_steps`. A `fault` strikes `rank`. A `record` is a file
             for all calls. The number `jitter` draws the moments at which a rank lets the others go first. The number
-            `attempt` is that of a run's attempt.
+            `attempt` is that of a run's attempt. Ranks of several nodes have `nodes`, a root and the seconds by which a
+            clock is wrong for each, in the place of `root`, and the `fence` of their world.
         rank: The number of this rank.
         ranks: The number of all.
     """
@@ -207,15 +214,23 @@ def take_part(job: Job, *, rank: int, ranks: int) -> None:
     os.environ["SPOTKEEP_PROGRESS_SECONDS"] = "0"
     if "attempt" in job:
         os.environ["SPOTKEEP_ATTEMPT"] = str(job["attempt"])
+    fence = job.get("fence", 0)
+    root, checkpoints = str(job.get("root")), CHECKPOINTS
+    if "nodes" in job:
+        root, ahead = job["nodes"][rank * len(job["nodes"]) // ranks]
+        checkpoints = "checkpoints"
+        os.environ.update(SPOTKEEP_LEASE=str(fence), SPOTKEEP_NODES=str(len(job["nodes"])))
+        right = time.time
+        time.time = lambda: right() + ahead
     strikes = "fault" in job and job["rank"] == rank
     between = interposition.install(
-        Path(job["root"]),
+        Path(root),
         fault=interposition.parse_fault(job["fault"]) if strikes else None,
         record=Path(job["record"]) if "record" in job else None,
         rank=rank,
     )
     _count_exchanges(between, random.Random(f"{job['jitter']} {rank}") if "jitter" in job else None)  # noqa: S311
-    training = RankTraining(rank=rank, ranks=ranks, divided=not job.get("plain"))
+    training = RankTraining(rank=rank, ranks=ranks, divided=not job.get("plain"), fence=fence)
     durable = 0
 
     def say_durable(step: int | None) -> None:
@@ -226,7 +241,7 @@ def take_part(job: Job, *, rank: int, ranks: int) -> None:
             _say("durable", step=step)
 
     with Checkpointer(
-        training.state, Path(job["root"], CHECKPOINTS), every_steps=1, keep_last=2, per_rank=training.per_rank
+        training.state, Path(root, checkpoints), every_steps=1, keep_last=2, per_rank=training.per_rank
     ) as checkpointer:
         _say("restored", step=checkpointer.step, rank=rank, **training.look())
         training.be_this_rank(ranks)
@@ -256,6 +271,7 @@ def _count_exchanges(between: Interposition, chance: random.Random | None) -> No
 
 def meet_and_take_part(job: Job, *, rank: int, ranks: int) -> None:
     """Meet the other ranks of this machine in a file, and train with them."""
+    _say_here(job)
     if job.get("plain"):
         take_part(job, rank=rank, ranks=ranks)
         return
@@ -287,6 +303,12 @@ def prepare() -> None:
     dist.destroy_process_group()
 
 
+def _say_here(job: Job) -> None:
+    """Let the judge of nodes find this process, before it waits for others."""
+    if "nodes" in job:
+        _say("here", pid=os.getpid(), started=start_of_process())
+
+
 def _say(what: str, **fields: Any) -> None:
     sys.stdout.write(LINE_PREFIX + json.dumps({"what": what, **fields}) + "\n")
     sys.stdout.flush()
@@ -296,10 +318,11 @@ def main() -> int:
     """Be one rank that torchrun has started."""
     torch.set_num_threads(1)
     job = json.loads(sys.argv[1])
-    dist.init_process_group("gloo", timeout=timedelta(seconds=MEETING_SECONDS))
-    output = os.open(f"{job['output']}.{dist.get_rank()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    output = os.open(f"{job['output']}.{os.environ['RANK']}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(output, stream)
+    _say_here(job)
+    dist.init_process_group("gloo", timeout=timedelta(seconds=MEETING_SECONDS))
     take_part(job, rank=dist.get_rank(), ranks=dist.get_world_size())
     with contextlib.suppress(RuntimeError):
         dist.destroy_process_group()

@@ -24,7 +24,7 @@ from tests.torture.checkpoint import interposition
 from tests.torture.checkpoint.crash_disk import CrashDisk, DiskCall
 from tests.torture.checkpoint.interposition import EXCHANGE
 from tests.torture.checkpoint.ranks.world import DID_NOT_END, KILLED, RankEnd, RankForge, run_with_torchrun
-from tests.torture.checkpoint.training import CHECKPOINTS
+from tests.torture.checkpoint.training import CHECKPOINTS, mark_of
 from tests.torture.checkpoint.trials import TrialFindings, contents
 
 RANKS = 4
@@ -193,25 +193,33 @@ class RankJudge:
         was_killed = victim is not None and ends[victim].exit_code in (KILLED, None)
         if victim is not None and not was_killed:
             self.count(**{"not reached": 1})
-        steps = set()
         for rank, end in enumerate(ends):
             codes = ((0, 1, KILLED) if all_die or rank == victim else (0, 1)) if was_killed else (0,)
             if end.exit_code not in (*codes, None):
                 said = "hangs" if end.exit_code == DID_NOT_END else f"ended with {end.exit_code}"
-                self.note(f"rank {rank} {said}: {_last_words(end)}")
+                self.note(f"rank {rank} {said}: {last_words(end)}")
             self.found += TrialFindings(kills=int(end.exit_code == KILLED))
             finished = False
+            for word in end.words:
+                if word["what"] == "finished":
+                    finished = True
+                    if word["step"] != total_steps:
+                        self.note(f"rank {rank} ended after step {word['step']}", wrong_ends=1)
+            if not finished and not was_killed:
+                self.note(f"rank {rank} did not come to the end: {last_words(end)}", wrong_ends=1)
+        self.see_states(ends)
+        self.hear([word for end in ends for word in end.words])
+
+    def see_states(self, ends: Sequence[RankEnd]) -> None:
+        """Judge what the ranks restored, and what they ended with."""
+        steps = set()
+        for rank, end in enumerate(ends):
             for word in end.words:
                 if word["what"] == "restored":
                     steps.add(word["step"])
                     self._see_restored(word, rank=rank, ranks=len(ends))
                 elif word["what"] == "finished":
-                    finished = True
                     self._see_numbers(word, "ended with")
-                    if word["step"] != total_steps:
-                        self.note(f"rank {rank} ended after step {word['step']}", wrong_ends=1)
-            if not finished and not was_killed:
-                self.note(f"rank {rank} did not come to the end: {_last_words(end)}", wrong_ends=1)
         if len(steps) > 1:
             self.note(f"the ranks restored different steps: {sorted(steps)}", corrupt=1)
         for step in steps:
@@ -222,7 +230,6 @@ class RankJudge:
             if self.begun:
                 self.count(**{"the newest restored" if step == self.begun else "an older one restored": 1})
         self.durable = max([self.durable, *steps])
-        self.hear([word for end in ends for word in end.words])
 
     def hear(self, words: Sequence[dict[str, Any]]) -> None:
         """Take the words of a world that hangs: what is durable, and what was begun."""
@@ -234,7 +241,7 @@ class RankJudge:
         for rank, end in enumerate(ends):
             if end.exit_code not in (0, 1):
                 said = "hangs" if end.exit_code == DID_NOT_END else f"ended with {end.exit_code}"
-                self.note(f"rank {rank}, replaced, {said}: {_last_words(end)}")
+                self.note(f"rank {rank}, replaced, {said}: {last_words(end)}")
             for word in end.words:
                 if word["what"] == "restored":
                     self._see_restored(word, rank=rank, ranks=len(ends))
@@ -260,7 +267,7 @@ class RankJudge:
         if word["history"] != [*range(1, step + 1)]:
             self.note(f"rank {rank} {verb} the history {word['history']} of step {step}", corrupt=1)
         for name, facts in word["tensors"].items():
-            if facts["steps"] != [step] or facts["misplaced"]:
+            if facts["steps"] != [mark_of(word["worlds"])] or facts["misplaced"]:
                 self.note(
                     f"rank {rank} {verb} {name} of step {step} with numbers of the steps {facts['steps']}, "
                     f"{facts['misplaced']} of them from elsewhere",
@@ -278,10 +285,10 @@ class RankJudge:
 
 def _is_refused(end: RankEnd) -> bool:
     """Say whether a rank ended on entering, because some rank could not make the folder of the checkpoints."""
-    return end.exit_code == 1 and not end.words and "of the checkpoints cannot be made" in _last_words(end)
+    return end.exit_code == 1 and not end.words and "of the checkpoints cannot be made" in last_words(end)
 
 
-def _last_words(end: RankEnd) -> str:
+def last_words(end: RankEnd) -> str:
     return (end.errors.strip().splitlines() or ["no word"])[-1][:300]
 
 
@@ -313,14 +320,19 @@ class RankRecording:
 
     def names(self) -> list[list[str]]:
         """Give the names of the counted calls of each rank."""
-        return [
-            [
-                str(call.get("name", call["call"]))
-                for call in self.calls
-                if call["rank"] == rank and call["call"] not in ("close", "announce") and call.get("changes", True)
-            ]
-            for rank in range(RANKS)
+        return counted_names(self.calls, ranks=RANKS)
+
+
+def counted_names(calls: Sequence[DiskCall], *, ranks: int) -> list[list[str]]:
+    """Give the names of the counted calls of each rank in a record."""
+    return [
+        [
+            str(call.get("name", call["call"]))
+            for call in calls
+            if call["rank"] == rank and call["call"] not in ("close", "announce") and call.get("changes", True)
         ]
+        for rank in range(ranks)
+    ]
 
 
 def run_trial(

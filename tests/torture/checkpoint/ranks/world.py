@@ -27,6 +27,7 @@ Job = dict[str, Any]
 LIMIT_SECONDS = 500.0
 KILLED = -signal.SIGKILL
 DID_NOT_END = "did not end"
+_STARTED = 19
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,12 @@ class RankForge:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
+
+    def kill(self) -> None:
+        """Kill the process that forks, and all ranks."""
+        os.killpg(self._process.pid, signal.SIGKILL)
 
     def run(
         self,
@@ -79,6 +85,7 @@ class RankForge:
         scratch: Path,
         kill_all: bool = False,
         kill_after: tuple[int, float] | None = None,
+        holds: bool = False,
     ) -> list[RankEnd]:
         """Run one attempt of the training. Gives the ends of the ranks, in their order.
 
@@ -88,12 +95,15 @@ class RankForge:
             scratch: A folder for the ranks' output and their meeting.
             kill_all: Kill all ranks as soon as one was killed.
             kill_after: A rank, and the seconds after its first word when it is killed.
+            holds: Leave a rank that is suspended as it is.
 
         Raises:
             RuntimeError: The process that forks has ended.
         """
         whole = _placed(job, scratch)
-        answer = self._ask({"job": whole, "ranks": ranks, "kill_all": kill_all, "kill_after": kill_after})
+        answer = self._ask(
+            {"job": whole, "ranks": ranks, "kill_all": kill_all, "kill_after": kill_after, "holds": holds}
+        )
         return _all_ends(whole, answer["ends"])
 
     def run_and_replace(self, job: Job, *, ranks: int, by: Job, by_ranks: int, scratch: Path) -> Replacement:
@@ -160,7 +170,7 @@ def run_with_torchrun(job: Job, *, ranks: int, scratch: Path) -> tuple[int, list
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             code = 124
-    return code, [_end(output, rank, None) for rank in range(ranks)]
+    return code, [end_of_rank(output, rank, None) for rank in range(ranks)]
 
 
 def understand(output: str, exit_code: int | str | None) -> RankEnd:
@@ -175,16 +185,36 @@ def understand(output: str, exit_code: int | str | None) -> RankEnd:
     return RankEnd(exit_code=exit_code, words=tuple(words), errors="".join(others)[-3000:])
 
 
+def start_of_process() -> str:
+    """Give the moment in which this process has started. Its number may be another one's later."""
+    return _stat("self")[_STARTED]
+
+
+def is_process(pid: int, started: str, *, states: str = "RSDIT") -> bool:
+    """Say whether a process of that start is in one of these states. The default is any in which it has not ended."""
+    try:
+        fields = _stat(str(pid))
+    except OSError:
+        return False
+    return fields[_STARTED] == started and fields[0] in states
+
+
+def _stat(pid: str) -> list[str]:
+    """Read the state of a process and what follows it."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
 def _placed(job: Job, scratch: Path) -> Job:
     name = f"{time.monotonic_ns()}"
-    return {**job, "output": str(scratch / f"output-{name}"), "meeting": str(scratch / f"meeting-{name}")}
+    return {"output": str(scratch / f"output-{name}"), "meeting": str(scratch / f"meeting-{name}"), **job}
 
 
 def _all_ends(job: Job, codes: Sequence[int | str]) -> list[RankEnd]:
-    return [_end(Path(job["output"]), rank, code) for rank, code in enumerate(codes)]
+    return [end_of_rank(Path(job["output"]), rank, code) for rank, code in enumerate(codes)]
 
 
-def _end(output: Path, rank: int, exit_code: int | str | None) -> RankEnd:
+def end_of_rank(output: Path, rank: int, exit_code: int | str | None) -> RankEnd:
+    """Read the output of a rank from its file."""
     path = output.with_name(f"{output.name}.{rank}")
     return understand(path.read_text(errors="replace") if path.exists() else "", exit_code)
 
@@ -215,7 +245,8 @@ def _world(request: dict[str, Any]) -> dict[str, Any]:
             said = [Path(f"{output}.{rank}") for rank in range(request["ranks"])]
             answer["said"] = [path.read_text(errors="replace") if path.exists() else "" for path in said]
             answer["meanwhile"] = _world(request["meanwhile"])["ends"]
-        os.kill(pid, signal.SIGCONT)
+        if not request.get("holds"):
+            os.kill(pid, signal.SIGCONT)
 
     kill_all, kill_after = request.get("kill_all", False), request.get("kill_after")
     answer["ends"] = _ends(pids, output, kill_all=kill_all, kill_after=kill_after, on_stop=on_stop)
