@@ -160,6 +160,13 @@ KEPT: Final = (
         "test_a_launch_that_was_cut_short_is_completed_but_not_while_its_launcher_may_live",
     ),
     KeptGrant(
+        roles=("ControllerRole",),
+        actions=("ec2:DescribePlacementGroups",),
+        reason="Where too few nodes come, the controller asks for them in the cluster placement group of the next subnet.",
+        shown_by="tests/spotkeep_jobs/backends/ec2/test_places.py::"
+        "test_nodes_of_a_cluster_are_in_the_group_that_the_deployment_has_for_their_subnet",
+    ),
+    KeptGrant(
         roles=_LAUNCHING,
         actions=("sagemaker:StopTrainingJob",),
         reason="A user stops a run by the launcher; the controller leaves a fallback, and stops orphaned jobs.",
