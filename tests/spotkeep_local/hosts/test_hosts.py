@@ -207,7 +207,7 @@ def test_a_command_that_another_process_is_writing_begins_when_it_is_written(tmp
         )
         host.watch()
         time.sleep(0.5)
-    wait_until(lambda: codes)
+    wait_until(lambda: codes and lines)
     assert (codes, lines) == ([0], ["began"])
 
 
