@@ -58,7 +58,6 @@ from .errors import (
     InputError,
     LeaseLostError,
     MetadataOpenError,
-    NodePortError,
     OutputNotSentError,
     SecretRefusedError,
     SecretUnavailableError,
@@ -69,11 +68,11 @@ from .gpus import count_nvidia_gpus, require_driver
 from .identity import InstanceIdentity, read_identity
 from .nodes.connections import NodeNames
 from .nodes.controller import NodesController
-from .nodes.decisions import DONE, NodeEnd
+from .nodes.decisions import DONE
 from .nodes.decisions import FAILED as NODE_FAILED
-from .nodes.decisions import INTERRUPTED as NODE_INTERRUPTED
 from .nodes.lease import NodesLease
-from .nodes.world import Ending, NodesTimes, World
+from .nodes.outcome import REFUSED, join_world, outcome_of_world
+from .nodes.world import Ending, NodesTimes
 from .notices import NoticeBoard, divide
 from .settings import AgentSettings
 from .training.checkpoint_copies import CheckpointCopies
@@ -372,10 +371,15 @@ class Agent:
             if self._board.notice is not None:
                 return Leaving(self._board.why() or "")
             if self._nodes is not None:
-                world = self._join_world(self._nodes)
+                try:
+                    world = join_world(self._nodes, should_leave=self._board.why)
+                except InputError as error:
+                    return self._conclude(INPUT_ERROR, failure=str(error))
                 if isinstance(world, Leaving):
                     return world
                 restored = world.step
+                self._open_outside(f"algo-{world.place + 1}")
+                self._phase("world")
             try:
                 for stale in (notice_file, left_file(notice_file), save_advice_file(notice_file)):
                     self._notices.remove(stale.name)
@@ -479,20 +483,6 @@ class Agent:
         if restored is not None:
             self._event("downloaded", step=restored)
         return restored
-
-    def _join_world(self, nodes: NodesController) -> World | Leaving:
-        """Wait for the next world of this node. Return it with its checkpoint here, or the reason to leave."""
-        try:
-            world = nodes.begin(should_leave=self._board.why)
-        except InputError as error:
-            return self._conclude(INPUT_ERROR, failure=str(error))
-        except (CheckpointError, NodePortError, OSError) as error:
-            why = self._board.why()
-            return Leaving(str(error), failed=True) if why is None else Leaving(why)
-        if isinstance(world, World):
-            self._open_outside(f"algo-{world.place + 1}")
-            self._phase("world")
-        return world
 
     def _watch(self, process: TrainingProcess) -> Leaving | None:
         """Wait for the end of a training. Return the reason to leave, or None when the process ended by itself."""
@@ -640,18 +630,21 @@ class Agent:
         Return the reason to leave, or None to wait for the next world.
         """
         exit_code = process.exit_code or 0
-        own = NodeEnd(DONE if exit_code == 0 else NODE_INTERRUPTED, exit_code)
-        if not is_ended and exit_code not in (0, EXIT_INTERRUPTED):
-            own = NodeEnd(NODE_FAILED, exit_code, self._failure(process))
-            if not nodes.holds_lease and (own.failure.startswith(NOT_STARTED) or process.never_entered(self._job)):
-                return self._conclude(INPUT_ERROR, exit_code=exit_code, failure=own.failure)
-        found = nodes.ended(own, seconds_left=seconds_left)
-        leaving = None
-        if nodes.holds_lease and found.kind == DONE:
+        outcome = outcome_of_world(
+            nodes,
+            exit_code,
+            is_ended=is_ended,
+            failure=lambda: self._failure(process),
+            never_entered=lambda: process.never_entered(self._job),
+            seconds_left=seconds_left,
+        )
+        if outcome.kind == REFUSED:
+            return self._conclude(INPUT_ERROR, exit_code=exit_code, failure=outcome.failure)
+        if outcome.kind == DONE:
             return self._after_done()
-        if nodes.holds_lease and found.kind == NODE_FAILED:
-            entered = own.kind != NODE_FAILED or not process.never_entered(self._job)
-            leaving = self._after_failure(found.exit_code, found.failure, never_entered=not entered)
+        leaving = None
+        if outcome.kind == NODE_FAILED:
+            leaving = self._after_failure(outcome.exit_code, outcome.failure, never_entered=outcome.never_entered)
         if leaving is None:
             self._finish(seconds_left, exit_code=exit_code, goes_on=True)
             self._record_progress()

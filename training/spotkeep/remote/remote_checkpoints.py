@@ -26,6 +26,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Callable
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.chunk_checksums import chunk_checksum
@@ -168,6 +169,10 @@ class RemoteManifest:
         return len(self.raw) + sum(file.size for file in self.manifest.files)
 
 
+def _count_nothing(size: int) -> None:
+    """Leave the bytes of a download uncounted."""
+
+
 class RemoteCheckpoints:
     """The checkpoints of one run in S3.
 
@@ -206,13 +211,6 @@ class RemoteCheckpoints:
         self._before: dict[str, str | None] | None = None
         self._own: dict[str, str] = {}
         self._progress: dict[int, tuple[tuple[int, int], float]] = {}
-        self._brought_bytes = 0
-        self._brought_lock = threading.Lock()
-
-    @property
-    def brought_bytes(self) -> int:
-        """Number of bytes that this process has fetched, or has begun to check on the disk. It only grows."""
-        return self._brought_bytes
 
     def steps(self) -> list[int]:
         """List the steps that are there whole, newest first. Nothing is verified.
@@ -338,12 +336,16 @@ class RemoteCheckpoints:
         upload.count(len(raw), sent=True)
         self._known[upload.folder] = _as_candidate(manifest)
 
-    def fetch(self, step: int, *, cancelled: threading.Event) -> int:
+    def fetch(
+        self, step: int, *, cancelled: threading.Event, on_brought: Callable[[int], None] = _count_nothing
+    ) -> int:
         """Download a checkpoint into the local directory, verified. Gives its size in bytes.
 
         Args:
             step: The step of the checkpoint.
             cancelled: Set it to break off before the next part.
+            on_brought: Called in several threads with the size in bytes of each part that is here, and of each file
+                that is going to be checked on the disk.
 
         Raises:
             TransferCancelledError: It was cancelled.
@@ -355,7 +357,7 @@ class RemoteCheckpoints:
         self.learn_writers()
         found = self.read_manifest(step)
         self.make_room(step)
-        self.fetch_files(step, found.manifest.files, cancelled=cancelled)
+        self.fetch_files(step, found.manifest.files, cancelled=cancelled, on_brought=on_brought)
         self.keep_manifest(step, found)
         return found.total_bytes
 
@@ -443,7 +445,14 @@ class RemoteCheckpoints:
             self._storage.make_directory(target)
             self._storage.remove_file(target / MANIFEST_NAME)
 
-    def fetch_files(self, step: int, files: Iterable[DataFile], *, cancelled: threading.Event) -> int:
+    def fetch_files(
+        self,
+        step: int,
+        files: Iterable[DataFile],
+        *,
+        cancelled: threading.Event,
+        on_brought: Callable[[int], None] = _count_nothing,
+    ) -> int:
         """Download files of a checkpoint, except for those that are here whole. Gives the number of fetched bytes.
 
         Raises:
@@ -454,7 +463,7 @@ class RemoteCheckpoints:
         """
         target = self._local(step)
         with self._refusals_of_the_disk(step):
-            return sum(self._fetch_file(step, file, target / file.name, cancelled) for file in files)
+            return sum(self._fetch_file(step, file, target / file.name, cancelled, on_brought) for file in files)
 
     def keep_manifest(self, step: int, found: RemoteManifest) -> None:
         """Write the local manifest, once the files are here.
@@ -782,9 +791,11 @@ class RemoteCheckpoints:
             raise DamagedCheckpointError(name, f"it belongs to step {manifest.step}")
         return RemoteManifest(raw, manifest)
 
-    def _fetch_file(self, step: int, file: DataFile, path: Path, cancelled: threading.Event) -> int:
+    def _fetch_file(
+        self, step: int, file: DataFile, path: Path, cancelled: threading.Event, on_brought: Callable[[int], None]
+    ) -> int:
         """Download a data file. It gets its name when it is whole, so nothing is written to one that has been read."""
-        if self._is_whole(path, file):
+        if self._is_whole(path, file, on_brought):
             return 0
         key = self._key(self.name(step), file.name)
         draft = path.with_name(path.name + _DRAFT_SUFFIX)
@@ -792,14 +803,14 @@ class RemoteCheckpoints:
 
             def fetch(span: _Span) -> None:
                 if filled and _altered(os.pread(descriptor, span.size, span.start), span, file) is None:
-                    self._count_brought(span.size)
+                    on_brought(span.size)
                     return
                 for attempt in (0, 1):
                     raw = self._download(key, span.start, span.size)
                     chunk = _altered(raw, span, file)
                     if chunk is None:
                         self._storage.write_at(descriptor, memoryview(raw), span.start)
-                        self._count_brought(span.size)
+                        on_brought(span.size)
                         return
                     if attempt:
                         start = chunk * CHUNK_BYTES
@@ -829,17 +840,13 @@ class RemoteCheckpoints:
         finally:
             os.close(descriptor)
 
-    def _is_whole(self, path: Path, file: DataFile) -> bool:
+    def _is_whole(self, path: Path, file: DataFile, on_brought: Callable[[int], None]) -> bool:
         with contextlib.suppress(OSError, AlteredChunkError), contextlib.closing(self._storage.open(path)) as opened:
             if opened.size == file.size:
-                self._count_brought(file.size)
+                on_brought(file.size)
                 read_data_file(opened, file.chunks)
                 return True
         return False
-
-    def _count_brought(self, size: int) -> None:
-        with self._brought_lock:
-            self._brought_bytes += size
 
     def _download(self, key: str, start: int, size: int) -> bytes:
         """Read a range. After a cut connection it reads on."""

@@ -94,6 +94,7 @@ class NodeCopies(CheckpointCopies):
         self._on_sent = on_sent
         self._leads = self._has_files = False
         self._lock = threading.Lock()
+        self._brought_bytes = 0
         super().__init__(
             uri,
             files,
@@ -110,7 +111,7 @@ class NodeCopies(CheckpointCopies):
     @property
     def brought_bytes(self) -> int:
         """Number of bytes that this node has brought of the checkpoints of all worlds."""
-        return self._fetched.brought_bytes
+        return self._brought_bytes
 
     # The beginning of a world
 
@@ -167,7 +168,7 @@ class NodeCopies(CheckpointCopies):
         # No other world may read a newer one. Rank 0 would read an older one of which the other nodes lack files.
         self._directory.keep_only(None if step is None else self._fetched.name(step))
         if step is not None:
-            self._fetched.fetch(step, cancelled=self._cancelled)
+            self._fetched.fetch(step, cancelled=self._cancelled, on_brought=self._count_brought)
         self._leads = leads
         self._reset(step=step)
         self._begin(self._files_to_send(nodes))
@@ -266,6 +267,10 @@ class NodeCopies(CheckpointCopies):
         self._is_sending = False
         self._upload.stop()
         return done
+
+    def _count_brought(self, size: int) -> None:
+        with self._lock:
+            self._brought_bytes += size
 
     def _reset(self, *, step: int | None) -> None:
         self._in_s3 = self._newest = step
