@@ -426,7 +426,8 @@ def _costs_of_one(request: Mapping[str, Any], *, judgement: Judgement, now: date
     several, on_ec2 = hosts_of(request) > 1, request.get("backend") == "ec2"
     own, on_top = ("its volume", "the volume comes on top")
     if several:
-        own, on_top = ("root disks and waits", "nodes that wait for others, and root disks, come on top")
+        waits = "nodes that wait for others, and " if request.get("deadline") is None else ""
+        own, on_top = ("root disks and waits", f"{waits}root disks{',' if waits else ''} come on top")
     if on_ec2 and request.get("max_cost"):
         return f"at most {quantities.dollars(request['max_cost'])} with {own} (max_cost), and the run ends before"
     if on_ec2 and request.get("capacity") == "spot" and request.get("max_price"):

@@ -153,15 +153,15 @@ def _several_nodes_are_asked_for(request: JobRequest, _defaults: DeploymentDefau
         return
     wait, network = request.nodes_wait, request.network
     given = {
-        "nodes_wait": None if wait is None else format_duration(wait),
-        "network": None if network is None else outlined(network),
+        "nodes_wait": (None if wait is None else format_duration(wait), "waits for no other"),
+        "network": (None if network is None else outlined(network), "has no network to others"),
     }
-    for field, found in given.items():
+    for field, (found, reason) in given.items():
         if found is not None:
             yield Problem(
                 field=field,
                 found=found,
-                problem="is given without several nodes, and one instance waits for no other",
+                problem=f"is given without several nodes, and one instance {reason}",
                 fix=f"Write nodes: 2 or more, or remove {field}.",
             )
 

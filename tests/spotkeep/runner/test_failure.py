@@ -66,7 +66,7 @@ def test_of_several_ranks_the_reason_is_that_of_the_rank_and_not_torchruns_repor
 
 def test_torchruns_advice_about_threads_is_no_part_of_the_reason():
     stars = b"*****************************************\n"
-    advice = b"Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system \n"
+    advice = b"Setting OMP_NUM_THREADS environment variable for each process to be 1 in default \n"
     first = b"W1130 08:23:33.290000 40 torch/distributed/run.py:851] \n"
     for before in (first, first + b"W1130 08:23:33.290000 40 torch/distributed/run.py:851] ", b""):
         said = before + stars + advice + stars + b"ValueError: no such file\n"

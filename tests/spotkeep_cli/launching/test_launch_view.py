@@ -140,6 +140,8 @@ def test_nodes_are_shown_with_their_wait_and_network_and_all_of_them_are_paid_fo
     assert f"far less){waits}" in some
     dear = " ".join(shown(tmp_path, f"{job}nodes: 2\nmax_run: 10h\nmax_price: 0.05\n", **facts).split())
     assert f"at most $1.00 of instance time, at max_price{waits}" in dear
+    until = " ".join(shown(tmp_path, f"{job}nodes: 2\nmax_run: 10h\nwork: 8h\ndeadline: 20h\n", **facts).split())
+    assert "far less); root disks come on top" in until, "until the deadline all time is counted"
     assert "volume" not in some
     network = "network: {placement: cluster, efa: true}\nnodes_wait: 30m\nvolume: {size_gb: 300}\nmax_cost: 5\n"
     two = " ".join(shown(tmp_path, f"{job}nodes: 2\nruns: 2\n{network}", **facts).split())

@@ -94,6 +94,7 @@ def test_the_wait_and_the_network_have_defaults() -> None:
         ({"volume": {"when_done": "delete"}}, "volume.when_done", "only size_gb counts"),
         ({"nodes_wait": "30s"}, "nodes_wait", "1m to 1d"),
         ({"nodes": 1, "nodes_wait": "10m"}, "nodes_wait", "found 10m). Write nodes: 2 or more"),
+        ({"nodes": 1, "network": {"efa": True}}, "network", "one instance has no network to others"),
         ({"nodes": None, "network": {"efa": True}}, "network", "Write nodes: 2 or more"),
         ({"network": {"placement": "spread"}}, "network.placement", "Choose cluster"),
         ({"network": {"efa": "yes"}}, "network.efa", "Write true or false"),

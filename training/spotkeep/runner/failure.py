@@ -17,7 +17,8 @@ _ENDED_BY_SIGTERM = re.compile(rb"\bSignalException: Process [0-9]+ got signal: 
 """Source: torch.distributed.elastic.multiprocessing.api."""
 _OF_TORCHRUN = re.compile(rb"^.*\btorch[./]distributed[./]elastic\b.*$\n?", re.MULTILINE)
 _ADVICE = re.compile(
-    rb"(?:^.*\btorch[./]distributed[./]run\b[^*\n]*\n)?^.*[*]{9,}\n.*Setting OMP_NUM_THREADS .*\n.*[*]{9,}\n", re.MULTILINE
+    rb"(?:^.*\btorch[./]distributed[./]run\b[^*\n]*\n)?^.*[*]{9,}\n.*Setting OMP_NUM_THREADS .*\n.*[*]{9,}\n",
+    re.MULTILINE,
 )
 """torchrun's advice at its start, which is no reason. Source: `torch.distributed.run`."""
 _RANK_FAILED = re.compile(rb"^.*\btorch[./]distributed[./]elastic\b.*(failed \(exitcode: .*)$", re.MULTILINE)
