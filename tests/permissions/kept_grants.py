@@ -162,7 +162,7 @@ KEPT: Final = (
     KeptGrant(
         roles=("ControllerRole",),
         actions=("ec2:DescribePlacementGroups",),
-        reason="Where too few nodes come, the controller asks for them in the cluster placement group of the next subnet.",
+        reason="Where too few nodes come, the controller asks for them in the placement group of the next subnet.",
         shown_by="tests/spotkeep_jobs/backends/ec2/test_places.py::"
         "test_nodes_of_a_cluster_are_in_the_group_that_the_deployment_has_for_their_subnet",
     ),
