@@ -84,8 +84,12 @@ def test_no_sweep_costs_more_than_it_may() -> None:
 
 @pytest.mark.long
 def test_sweeps_use_what_they_may_cost_and_no_more() -> None:
-    met = happenings_of(stories=60, kind=BudgetStory)
-    assert met["sweeps that cost more than half of what they may"]
+    met: Counter[str] = Counter()
+    for _ in range(40):
+        met += happenings_of(stories=15, kind=BudgetStory)
+        if met["sweeps that cost more than half of what they may"]:
+            return
+    pytest.fail(f"met: {sorted(met)}")
 
 
 @pytest.mark.long
