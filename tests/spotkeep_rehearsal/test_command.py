@@ -277,7 +277,7 @@ os.makedirs("a", exist_ok=True), os.makedirs("b", exist_ok=True)
 if os.path.exists(READ) and os.path.exists(ALSO):
     weight, momentum, start = json.load(open(READ))
 for epoch in range(start, 8):
-    time.sleep(0.1)
+    time.sleep(0.25)
     momentum = 0.9 * momentum + 0.1 * weight
     weight -= 0.1 * momentum
     for name in (READ, ALSO):
@@ -309,7 +309,7 @@ signal.signal(signal.SIGTERM, lambda *_: noticed.append(1))
 if os.path.exists("FILE"):
     weight, start = pickle.load(open("FILE", "rb"))
 for epoch in range(start, 8):
-    time.sleep(0.1)
+    time.sleep(0.25)
     weight *= 0.9
     print(f"epoch {epoch} loss {weight:.4f}")
     if noticed:
