@@ -70,7 +70,7 @@ def ends(*worlds: int, of_end: tuple[int, ...] = (), code: int | None = 0) -> li
 
 
 def judged(found: list[RankEnd], *, fence: int = 3, durable: int = 2, is_struck: bool = True) -> NodeJudge:
-    judge = NodeJudge(title="a trial", begun=3, lineage=[1, 1, 1])
+    judge = NodeJudge(title="a trial", begun=3, worlds_of_steps=[1, 1, 1])
     judge.see_ends(found, fence=fence, durable=durable, total_steps=6, is_struck=is_struck)
     return judge
 
@@ -80,7 +80,7 @@ def test_a_restore_of_worlds_that_had_the_lease_is_no_problem() -> None:
     assert judge.found == TrialFindings(trials=1, figures={"the newest restored": 1})
     judge = judged(ends(1, 1), is_struck=True)
     assert judge.found.problems == ()
-    assert judge.lineage == [1, 1, 3, 3, 3]
+    assert judge.worlds_of_steps == [1, 1, 3, 3, 3]
 
 
 @pytest.mark.parametrize(

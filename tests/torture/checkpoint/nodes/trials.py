@@ -137,10 +137,10 @@ class NodeJudge(RankJudge):
     """Judges the worlds of one run, in the order of their fences.
 
     Attributes:
-        lineage: The fence of each step that the next world with the lease may restore.
+        worlds_of_steps: The fence of each step that the next world with the lease may restore.
     """
 
-    lineage: list[int] = field(default_factory=list)
+    worlds_of_steps: list[int] = field(default_factory=list)
 
     def hear(self, words: Sequence[dict[str, Any]]) -> None:
         """Take what was begun. What a rank has on its disk alone may be lost with it."""
@@ -183,15 +183,15 @@ class NodeJudge(RankJudge):
         self._see_worlds(ends, "restored", fence)
         restored = next((word for end in ends for word in end.words if word["what"] == "restored"), None)
         if restored is not None:
-            self.lineage = [*restored["worlds"], *([fence] * STEPS)]
+            self.worlds_of_steps = [*restored["worlds"], *([fence] * STEPS)]
             self._see_worlds(ends, "finished", fence)
 
     def _see_worlds(self, ends: Sequence[RankEnd], what: str, fence: int) -> None:
         for word in (word for end in ends for word in end.words if word["what"] == what):
-            if word["worlds"] != self.lineage[: word["step"]]:
+            if word["worlds"] != self.worlds_of_steps[: word["step"]]:
                 self.note(
                     f"world {fence} {what} steps of the worlds {word['worlds']}, and with the lease were "
-                    f"{self.lineage[: word['step']]}",
+                    f"{self.worlds_of_steps[: word['step']]}",
                     corrupt=1,
                 )
 
