@@ -291,6 +291,8 @@ def _script_saves(job: _Job) -> Iterator[Problem]:
         return
     if any(map(_uses_the_library, used)) or any(map(_NAMES_THE_FOLDER.search, [*used, *_configurations(job)])):
         return
+    # Nodes go on from the checkpoints in S3, and are refused without.
+    or_none = "" if "nodes" in job.fields else "; or set `checkpoints: false`"
     if any(map(_SAVES.search, used)):
         yield Problem(
             field="checkpoints",
@@ -298,7 +300,7 @@ def _script_saves(job: _Job) -> Iterator[Problem]:
             problem="the source saves, and neither it nor the job file names the folder that comes back after an "
             "interruption, /opt/ml/checkpoints",
             fix="save below os.environ.get('SPOTKEEP_CHECKPOINT_DIR', 'checkpoints') and load from there, or give the "
-            "folder as a hyperparameter; or set `checkpoints: false`",
+            f"folder as a hyperparameter{or_none}",
         )
         return
     yield Problem(
@@ -306,7 +308,7 @@ def _script_saves(job: _Job) -> Iterator[Problem]:
         found="true",
         problem="no file that the command uses seems to save a checkpoint: an interruption would start it from zero",
         fix="wrap the loop in spotkeep.Checkpointer (the ways: spotkeep help training-scripts), then prove it: "
-        "spotkeep rehearse; or set `checkpoints: false`",
+        f"spotkeep rehearse{or_none}",
     )
 
 

@@ -57,8 +57,10 @@ def test_asha_needs_a_script_that_counts_its_steps(tmp_path: Path, script: str, 
     assert ("sweep.search" in [each.field for each in warnings]) == is_warned
 
 
-def checked(tmp_path: Path, script: str, *, beside: Mapping[str, str] | None = None, **fields: Any) -> list[str]:
-    """The problems that are named of a job with one script, and other files beside it."""
+def problems_of(
+    tmp_path: Path, script: str, *, beside: Mapping[str, str] | None = None, **fields: Any
+) -> list[Problem]:
+    """The problems of a job with one script, and other files beside it."""
     for name, text in {"train.py": script, **(beside or {})}.items():
         path = tmp_path / "source" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +69,11 @@ def checked(tmp_path: Path, script: str, *, beside: Mapping[str, str] | None = N
         path=tmp_path / "job.yaml",
         fields={"name": "job", "source": "source", "command": "python train.py", **fields},
     )
-    return [each.problem for each in check_job(prepare(document, deployment=None, new_token=lambda: "token"))]
+    return list(check_job(prepare(document, deployment=None, new_token=lambda: "token")))
+
+
+def checked(tmp_path: Path, script: str, *, beside: Mapping[str, str] | None = None, **fields: Any) -> list[str]:
+    return [each.problem for each in problems_of(tmp_path, script, beside=beside, **fields)]
 
 
 @pytest.mark.parametrize(
@@ -156,6 +162,17 @@ def test_a_script_that_saves_nothing_is_named_with_the_next_step(
 ) -> None:
     [problem] = checked(tmp_path, script, beside=beside, **fields)
     assert "an interruption would start it from zero" in problem
+
+
+@pytest.mark.parametrize("script", [SAVES_NOTHING, f"{SAVES_NOTHING}torch.save(model, 'model.pt')\n"])
+@pytest.mark.parametrize(
+    ("fields", "advised"), [({}, True), ({"nodes": 2, "backend": "ec2", "distributed": "torchrun"}, False)]
+)
+def test_a_job_without_nodes_may_go_without_checkpoints(
+    tmp_path: Path, script: str, fields: dict[str, Any], *, advised: bool
+) -> None:
+    (problem,) = [each for each in problems_of(tmp_path, script, **fields) if each.field == "checkpoints"]
+    assert ("checkpoints: false" in problem.fix) is advised
 
 
 @pytest.mark.parametrize(
