@@ -138,7 +138,7 @@ SAVES_NOTHING = "import torch\nfor step in range(9):\n    model.train()\n"
         pytest.param(SAVES_NOTHING, {"other.py": SAVES}, {}, id="another script saves"),
         pytest.param(f"'See other.py.'\n{SAVES_NOTHING}", {"other.py": SAVES}, {}, id="a docstring"),
         pytest.param(SAVES_NOTHING, {"tests/test_it.py": SAVES}, {}, id="a test saves"),
-        pytest.param(f"# TODO: {SAVES}{SAVES_NOTHING}", {}, {}, id="a comment"),
+        pytest.param(f"# Later: {SAVES}{SAVES_NOTHING}", {}, {}, id="a comment"),
         pytest.param("import spotkeep\nspotkeep.report_progress(step=1)\n", {}, {}, id="reports alone"),
         pytest.param("import model\nmodel.run()\n", {"model.py": "def run(): ...\n"}, {}, id="a module saves nothing"),
         pytest.param(
