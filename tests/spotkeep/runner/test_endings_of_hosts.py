@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from .conftest import put_spec
 HOSTS = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
 """Names that resolve everywhere. The first one is where the others connect."""
 WAITS = "echo begun; sleep 600"
+_OPEN = "01"
+"""The state of a connection in proc(5), "/proc/net/tcp"."""
 _RUNS = """
 import runpy, sys
 sys.path.insert(0, sys.argv[1])
@@ -35,9 +38,10 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 class Host:
     """The runner of one host."""
 
-    def __init__(self, folder: Path, process: subprocess.Popen[str]) -> None:
+    def __init__(self, folder: Path, process: subprocess.Popen[str], *, port: int) -> None:
         self.ml = folder / "ml"
         self.process = process
+        self.port = port
 
     def wait_for(self, text: str) -> None:
         """Read until a line holds this."""
@@ -48,6 +52,15 @@ class Host:
             if text in line:
                 return
         raise AssertionError(said)
+
+    def wait_until_another_has_connected(self) -> None:
+        """Wait until the kernel shows an open connection to the first host. A setup can begin before that."""
+        for _ in range(600):
+            connections = [line.split()[1:4] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+            if any(own.endswith(f":{self.port:04X}") and state == _OPEN for own, _, state in connections):
+                return
+            time.sleep(0.1)
+        raise AssertionError(connections)
 
     def finish(self) -> int:
         """Read the rest and give the exit code."""
@@ -89,7 +102,7 @@ def start(tmp_path: Path, pyz: Path) -> Iterator[Callable[..., Host]]:
             },
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
-        hosts.append(Host(folder, process))
+        hosts.append(Host(folder, process, port=port + 1))
         return hosts[-1]
 
     yield start
@@ -150,6 +163,7 @@ def test_a_host_that_is_lost_while_it_installs_interrupts_the_others(start):
     first, second = hosts = [start(number, spec_of(setup=WAITS)) for number in (1, 2)]
     for host in hosts:
         host.wait_for("begun")
+    first.wait_until_another_has_connected()
     os.killpg(second.process.pid, signal.SIGKILL)
     assert first.finish() == 75
     assert first.failure.startswith(f"host lost: {HOSTS[1]} is gone")
