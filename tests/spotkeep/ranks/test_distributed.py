@@ -124,3 +124,28 @@ def test_a_rank_ends_well_right_after_a_collective_of_the_script(tmp_path):
         ranks = [subprocess.Popen([*command, str(rank)], stderr=subprocess.PIPE, text=True) for rank in range(2)]
         errors = [rank.communicate()[1] for rank in ranks]
         assert [rank.returncode for rank in ranks] == [0, 0], errors
+
+
+EXCHANGES = """
+import sys
+import torch.distributed as dist
+from spotkeep.ranks.distributed import join_ranks
+
+rank = int(sys.argv[2])
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=rank, world_size=2)
+ranks = join_ranks({}).training
+lengths = [0, 1, 4085, 4086, 4087, 4088, 10_000]
+for ours in lengths:
+    for theirs in lengths:
+        texts = ["a" * ours, "b" * theirs]
+        assert ranks.exchange(texts[rank]) == texts, (ours, theirs)
+"""
+
+
+@pytest.mark.torch
+def test_every_rank_gets_the_messages_of_all_however_long_each_is(tmp_path):
+    """With its quotes and its size, a text of 4,086 characters is the longest one that fills the first round."""
+    command = [sys.executable, "-c", EXCHANGES, str(tmp_path / "meeting")]
+    ranks = [subprocess.Popen([*command, str(rank)], stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    errors = [rank.communicate()[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], errors

@@ -40,6 +40,9 @@ Json = Any
 _ANSWER_SECONDS = 1800.0
 _JAX_POLL_MS = 1000
 _LAST_PAUSE_SECONDS = 0.2
+_SIZE_BYTES = 8
+_FIRST_BYTES = 4096
+"""The size of a message and its beginning, which all ranks send at once. That is the whole of most messages."""
 _TIMED_OUT = "DEADLINE_EXCEEDED"
 _GONE = "another rank of this training is gone, or does not answer"
 _joined = itertools.count()  # Each process of JAX joins as often as the others.
@@ -164,10 +167,14 @@ class TorchRanks:
     def exchange(self, message: Json) -> list[Json]:
         """Send an answer to all ranks, and give the answers of all."""
         raw = json.dumps(message, separators=(",", ":")).encode("ascii")
-        sizes = [int(size) for size in self._gather(self._numbers([len(raw)]))]
-        room = self._torch.zeros(max(sizes), dtype=self._torch.uint8, device="cpu")
-        torch_bytes(room)[: len(raw)] = raw
-        return [json.loads(bytes(torch_bytes(answer)[:size])) for answer, size in zip(self._gather(room), sizes)]
+        sized = len(raw).to_bytes(_SIZE_BYTES, "little") + raw
+        answers = self._gather_bytes(sized[:_FIRST_BYTES], room=_FIRST_BYTES)
+        ends = [_SIZE_BYTES + int.from_bytes(answer[:_SIZE_BYTES], "little") for answer in answers]
+        rest = max(ends) - _FIRST_BYTES
+        if rest > 0:
+            later = self._gather_bytes(sized[_FIRST_BYTES:], room=rest)
+            answers = [first + then for first, then in zip(answers, later)]
+        return [json.loads(answer[_SIZE_BYTES:end]) for answer, end in zip(answers, ends)]
 
     def largest(self, numbers: Sequence[int]) -> list[int]:
         """Give the largest number that any rank has in each place."""
@@ -175,6 +182,12 @@ class TorchRanks:
         self._call(self._distributed.all_reduce, values, op=self._distributed.ReduceOp.MAX)
         found: list[int] = values.tolist()
         return found
+
+    def _gather_bytes(self, raw: bytes, *, room: int) -> list[bytes]:
+        """Give bytes of all ranks. Each has at most as many as there is room, and zeros fill it up."""
+        sent = self._torch.zeros(room, dtype=self._torch.uint8, device="cpu")
+        torch_bytes(sent)[: len(raw)] = raw
+        return [bytes(torch_bytes(each)) for each in self._gather(sent)]
 
     def _numbers(self, numbers: Sequence[int]) -> Any:
         # A script may have made the GPU its default device.
