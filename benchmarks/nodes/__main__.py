@@ -38,7 +38,7 @@ MOST_OF_NEW_WORLD: Final = 1.0
 """The most that the loss of the leader may take, to a world of torchrun that is started anew from its checkpoint."""
 _OTHER: Final = "another node lost"
 _FIRST: Final = "the first node lost"
-_JUDGED: Final = ("other_node_lost", "first_node_lost", "saves")
+_LOSSES: Final = ("other_node_lost", "first_node_lost")
 
 
 def main() -> int:
@@ -60,7 +60,7 @@ def main() -> int:
     server = replace(ServerOptions.fast(), isolation=Isolation.RELOCATED, agent_time_scale=1.0)
     try:
         with console.status("saves by one rank and by eight") as status:
-            of_saves = saves.measure(mib=options.state_mib, rounds=max(options.rounds, 3))
+            of_saves = [saves.measure(mib=mib, rounds=max(options.rounds, 3)) for mib in options.state_mib]
             local = lifecycle.start(folder / "aws", port=lifecycle.free_port(), options=server)
             for number in range(options.rounds):
                 for name, seconds in found.items():
@@ -87,7 +87,8 @@ def main() -> int:
     console.print(_table(document))
     console.print(_phases_table(document))
     report.write(options.output, document, console, processors=os.cpu_count())
-    missed = not node_events.kept or any(document[name]["verdict"] == "not met" for name in _JUDGED)
+    judged = [document["other_node_lost"], document["first_node_lost"], *of_saves]
+    missed = not node_events.kept or any(row["verdict"] == "not met" for row in judged)
     return 1 if missed else 0
 
 
@@ -124,7 +125,7 @@ def _compared(
 def _phases_table(document: Mapping[str, Any]) -> Table:
     table = report.table("seconds, of the medians", _OTHER, _FIRST)
     for name, what in PHASES.items():
-        table.add_row(what, *(f"{document[row]['phases_s'][name]:.2f}" for row in _JUDGED[:2]))
+        table.add_row(what, *(f"{document[row]['phases_s'][name]:.2f}" for row in _LOSSES))
     return table
 
 
@@ -134,10 +135,10 @@ def _table(document: Mapping[str, Any]) -> Table:
         row = document[name]
         ours, other = (f"{median(row[f'{side}_s']):.1f}" for side in ("spotkeep", "torchrun"))
         table.add_row(what, ours, f"{other} torchrun", f"{row['ratio']:.2f}", f"{row['target']}", row["verdict"])
-    row = document["saves"]
-    eight, one = (f"{median(row['ns_a_byte'][str(ranks)]):.2f}" for ranks in (saves.RANKS, 1))
-    what = f"a save by {saves.RANKS} ranks, ns a byte"
-    table.add_row(what, eight, f"{one} one rank", f"{row['ratio']:.2f}", f"{row['target']}", row["verdict"])
+    for row in document["saves"]:
+        eight, one = (f"{median(row['ns_a_byte'][str(ranks)]):.2f}" for ranks in (saves.RANKS, 1))
+        what = f"a save of {row['mib']:,} MiB by {saves.RANKS} ranks, ns a byte"
+        table.add_row(what, eight, f"{one} one rank", f"{row['ratio']:.2f}", f"{row['target']}", row["verdict"])
     of_event = document["node_events"]["figures"]["most"]
     kept = "met" if document["node_events"]["kept"] else "not met"
     table.add_row(
@@ -150,12 +151,15 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one round, and a small state")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--state-mib", type=int, default=512, help="the state that is saved, of all ranks together")
+    parser.add_argument(
+        "--state-mib", type=int, nargs="+", default=[512, 4096],
+        help="the states that are saved, of all ranks together (default 512 4096)",
+    )  # fmt: skip
     parser.add_argument("--directory", type=Path, default=STATE / "bench")
     parser.add_argument("--output", type=Path, default=STATE / "bench" / "nodes.json")
     options = parser.parse_args()
     if options.quick:
-        options.rounds, options.state_mib = 1, 64
+        options.rounds, options.state_mib = 1, [64]
     return options
 
 
