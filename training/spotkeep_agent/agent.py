@@ -250,7 +250,7 @@ class Agent:
         )
 
     def _new_nodes(self, identity: InstanceIdentity, job: InstanceJob) -> NodesController:
-        times = NodesTimes.scaled(self._settings.time_scale)
+        times = NodesTimes.scaled(self._settings.time_scale, first=self._settings.first_world_seconds)
         names = NodeNames(
             run=identity.run,
             attempt=job.attempt,

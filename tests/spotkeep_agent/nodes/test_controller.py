@@ -31,7 +31,7 @@ from .conftest import KEY, free_port
 from .test_lease import Records
 
 ADDRESS = "127.0.0.1"
-TIMES = NodesTimes(lease=1e6, silent=60.0, settle=0.2, rejoin=1.0, look=0.1)
+TIMES = NodesTimes(lease=1e6, silent=60.0, settle=0.2, first=0.2, rejoin=1.0, look=0.1)
 LONG_SECONDS = 60.0
 
 
@@ -211,6 +211,24 @@ def test_two_nodes_begin_from_one_checkpoint_under_one_fence(run: Run) -> None:
         "network_interface_name": "lo",
     }
     assert [event["event"] for event in run.events] == ["node-joined", "world-began"]
+
+
+def test_a_first_world_may_wait_for_all_nodes_for_longer_than_a_larger_one_for_more(run: Run) -> None:
+    times = replace(TIMES, settle=0.0, first=1e6)
+    leader = run.node(at_most=2, times=times)
+    assert run.leads(leader)
+    assert leader._leading is not None
+    assert leader._leading.begin(lambda _: None) is None
+    other = run.node(at_most=2, times=times)
+    assert not run.leads(other)
+    assert [len(each.hosts) for each in worlds(leader, other)] == [2, 2]
+
+
+@pytest.mark.parametrize("factor", [1.0, 20.0])
+def test_the_wait_before_a_first_world_is_shortened_with_all_times_unless_it_is_given(factor: float) -> None:
+    scaled = NodesTimes.scaled(factor)
+    assert scaled.first == scaled.settle == NodesTimes().first / factor
+    assert NodesTimes.scaled(factor, first=900.0) == replace(scaled, first=900.0)
 
 
 def test_a_checkpoint_that_a_node_cannot_bring_is_passed_over_by_all(run: Run) -> None:
