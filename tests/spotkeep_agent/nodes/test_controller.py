@@ -16,7 +16,7 @@ import pytest
 
 from spotkeep.errors import DamagedCheckpointError
 from spotkeep_agent.as_user.files import UserFiles
-from spotkeep_agent.errors import InputError, NodePortError
+from spotkeep_agent.errors import AwsUnavailableError, InputError, NodePortError
 from spotkeep_agent.nodes.connections import Lost, NodeNames, NodeServer, listening
 from spotkeep_agent.nodes.controller import NodesController
 from spotkeep_agent.nodes.decisions import DONE, FAILED, INTERRUPTED, NodeEnd
@@ -439,6 +439,28 @@ def test_a_run_that_is_over_is_over_for_each_node(run: Run, change: dict[str, An
     found = other.begin(should_leave=stays())
     assert isinstance(found, Leaving)
     assert found.why == leaving.why
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_why_a_run_is_over_stands_in_the_record_before_the_leader_says_it(run: Run, leads: bool) -> None:
+    leader, other = two(run, at_least=2)
+    node = leader if leads else other
+    assert node.why_over() is None
+    record = run.records.read()
+    finished = replace(record, training=TrainingReport(state="finished"), version=record.version + 1)
+    run.records.text = encode(finished)
+    leader.write(lambda given: given)
+    assert node.why_over() == "the training has finished"
+
+
+def test_a_node_whose_record_cannot_be_reached_knows_of_no_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, other = two(run, at_least=2)
+
+    def unreachable() -> None:
+        raise AwsUnavailableError("no answer")
+
+    monkeypatch.setattr(run.records, "read", unreachable)
+    assert other.why_over() is None
 
 
 def test_a_node_that_comes_after_the_end_has_nothing_to_do(run: Run) -> None:

@@ -221,6 +221,20 @@ def test_a_run_that_is_asked_to_stop_saves_and_all_nodes_leave(fleet: Fleet) -> 
     assert (record.lease, record.training.state, record.training.interruptions) == (None, TRAINING, 0)
 
 
+def test_a_node_that_is_ended_because_the_run_is_over_says_so(fleet: Fleet) -> None:
+    """The functions terminate the instances of a run that is over, and SIGTERM may come before the leader's word."""
+    fleet.launch(at_least=2, at_most=2)
+    instances = fleet.boot(2)
+    trains(fleet, instances, nodes=2)
+    _, [other] = leader_and_others(fleet.cloud, instances)
+    fleet.cloud.change(lambda record: replace(record, stop_requested=True))
+    assert other.agent is not None
+    other.agent.terminate()
+    assert [each.finish() for each in instances] == [0, 0]
+    [left] = [event for event in events_of(other) if event["event"] == "instance-left"]
+    assert (left["why"], left["failed"], left["interrupted"]) == ("the run is asked to stop", False, False)
+
+
 def test_a_leader_whose_record_cannot_be_read_has_all_ranks_save_and_leaves(fleet: Fleet) -> None:
     """A script may write anything there. No stop would reach a leader that trains on."""
     fleet.launch(at_least=2, at_most=2)
