@@ -46,11 +46,12 @@ class LocatedProblem(Problem):
 
     Attributes:
         line: Its line in the job file, from 1. None where `--set` gave it or it is missing.
-        overridden: True if `--set` gave it.
+        option: The field that `--set` gave, such as `nodes.max`. It may be around the problem's field, or in it. None
+            where the job file gave all of it.
     """
 
     line: int | None = None
-    overridden: bool = False
+    option: str | None = None
 
     def as_document(self) -> dict[str, Any]:
         """Return the problem as `--json` gives it."""

@@ -163,8 +163,8 @@ def problem_list(problems: Iterable[LocatedProblem], *, mark: str = "✗", style
         heading = Text.assemble((f"{mark} ", style), (problem.field, "bold"))
         if problem.line is not None:
             heading.append(f"  line {problem.line}", style="dim")
-        elif problem.overridden:
-            heading.append("  --set", style="dim")
+        elif problem.option is not None:
+            heading.append("  --set" if problem.option == problem.field else f"  --set {problem.option}", style="dim")
         if problem.found:
             heading.append(f"  found {_shortened(problem.found)}", style="dim")
         blocks.append(_indented(heading, by=2))

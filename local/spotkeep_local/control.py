@@ -276,6 +276,14 @@ class FleetControl:
         """Give instances that boot from now on a wall clock that is wrong by so much. 0 is for the machine's clock."""
         self._connection.call("Clock", {"seconds_ahead": seconds_ahead})
 
+    def first_worlds_wait(self, seconds: float | None) -> None:
+        """Set how long nodes that boot from now on wait for all others before a run begins with fewer.
+
+        Args:
+            seconds: The seconds without another node. None for the time on AWS, by the agents' time scale.
+        """
+        self._connection.call("FirstWorlds", {"wait_seconds": seconds})
+
     def freeze(self, instance_id: str) -> None:
         """Stop all processes of a running instance (SIGSTOP), until it is thawed."""
         self._connection.call("Freeze", {"instance_id": instance_id})

@@ -164,14 +164,11 @@ def test_nodes_are_lost_and_won_back_and_end_as_nodes_that_were_left_alone(
     assert report["verdict"] == "pass"
     assert report["identical_to_uninterrupted"] is True
     assert {2, 4} == set(report["world_sizes"])
-    assert report["world_sizes"][-1] == 4
+    assert report["world_sizes"][0] == report["world_sizes"][-1] == 4
     assert [each["notice"] for each in report["nodes_taken"]] == [True, False, True]
     assert (report["samples_doubled"], report["samples_missed"]) == (0, 0)
     assert report["checkpoints_compared"]["differing"] == []
-    # On a busy machine a run may begin before its second node has come. No step of both runs has the same ranks then.
-    alone = [note["body"] for note in report["notifications"] if note["run"] == report["reference_run"]]
-    began_with_one = report["world_sizes"][0] == 2 or any("1 to 2 x" in body for body in alone)
-    assert report["checkpoints_compared"]["steps"] or began_with_one
+    assert report["checkpoints_compared"]["steps"]
     (unannounced,) = [loss for loss in report["interruptions"] if not loss["notice"]]
     assert report["steps_repeated"] <= unannounced["steps_repeated"] + len(report["interruptions"]) - 1
     assert report["equal_on_any_world"] is True

@@ -39,13 +39,24 @@ def test_on_a_shared_machine_everything_is_below_one_folder() -> None:
 
 def test_all_that_is_missing_is_named() -> None:
     with pytest.raises(InstanceSettingsError) as caught:
-        read_settings({"SPOTKEEP_LINGER_SECONDS": "soon", "SPOTKEEP_LOCAL_TIME_SCALE": "fast"})
-    assert len(caught.value.problems) == 5
+        read_settings(
+            {
+                "SPOTKEEP_LINGER_SECONDS": "soon",
+                "SPOTKEEP_LOCAL_TIME_SCALE": "fast",
+                "SPOTKEEP_LOCAL_FIRST_WORLD_SECONDS": "long",
+            }
+        )
+    assert len(caught.value.problems) == 6
 
 
 @pytest.mark.parametrize(("given", "scale"), [({}, 1.0), ({"SPOTKEEP_LOCAL_TIME_SCALE": "20"}, 20.0)])
 def test_it_polls_as_often_as_on_aws_unless_time_is_set_to_run_faster(given: dict[str, str], scale: float) -> None:
     assert read_settings({**ENVIRONMENT, **given}).time_scale == scale
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("", None), ("600", 600.0)])
+def test_a_rehearsal_may_have_a_run_wait_for_all_of_its_nodes(given: str, seconds: float | None) -> None:
+    assert read_settings({**ENVIRONMENT, "SPOTKEEP_LOCAL_FIRST_WORLD_SECONDS": given}).first_world_seconds == seconds
 
 
 @pytest.mark.parametrize("scale", ["0", "0.5", "-1", "nan"])

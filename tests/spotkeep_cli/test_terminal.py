@@ -2,12 +2,13 @@
 
 import io
 import sys
+from typing import Any
 
 import pytest
 from rich.text import Text
 
-from spotkeep_cli.errors import NotConfirmedError
-from spotkeep_cli.terminal import NextStep, Terminal
+from spotkeep_cli.errors import LocatedProblem, NotConfirmedError
+from spotkeep_cli.terminal import NextStep, Terminal, problem_list
 
 STEPS = (
     NextStep(command="spotkeep doctor examples/digits/job.yaml", what="check the job for AWS"),
@@ -49,6 +50,23 @@ def test_a_text_that_may_not_fold_stays_whole(
     Terminal(as_json=False).show("", Text(f"Report: {path}\nNext", no_wrap=True, overflow="ignore"))
 
     assert f"Report: {path}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("place", "shown"),
+    [
+        ({"line": 9}, "✗ distributed  line 9  found mpi"),
+        ({"option": "distributed"}, "✗ distributed  --set  found mpi"),
+        ({"option": "distributed.launcher"}, "✗ distributed  --set distributed.launcher  found mpi"),
+        ({}, "✗ distributed  found mpi"),
+    ],
+)
+def test_a_problem_says_where_its_value_comes_from(
+    place: dict[str, Any], shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem = LocatedProblem(field="distributed", found="mpi", problem="is not torchrun", fix="", **place)
+    Terminal().show(problem_list([problem]))
+    assert capsys.readouterr().out.splitlines()[0].strip() == shown
 
 
 def test_a_program_gets_no_next_step(capsys: pytest.CaptureFixture[str]) -> None:

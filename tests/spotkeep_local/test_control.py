@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         (lambda local: FleetControl(local).interrupt("i-0"), "refused InterruptInstance: .* 'i-0' does not exist"),
         (lambda local: FleetControl(local).freeze("i-0"), "refused Freeze: .* 'i-0' does not exist"),
         (lambda local: FleetControl(local).set_clock(0.5), "seconds_ahead must be a whole number of seconds"),
+        (lambda local: FleetControl(local).first_worlds_wait(-1.0), "wait_seconds must be a number of seconds from 0"),
         (lambda local: FleetControl(local).interrupt(""), "must contain the parameter instance_id"),
         (lambda local: FleetControl(local)._connection.call("Explode", {}), "has no Explode"),
     ],

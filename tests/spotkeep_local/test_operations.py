@@ -119,6 +119,7 @@ EC2_CONTROL = {
     "ScriptMarket": "`spotkeep local ec2 replay`",
     "Clock": "tests of instances whose clocks are wrong",
     "CutOff": "rehearsals of several instances, and tests of split networks",
+    "FirstWorlds": "rehearsals of nodes",
     "Freeze": "tests of instances that hang",
     "Thaw": "the same",
     "WarnOfInstance": "tests of a notice for the instance of another run",

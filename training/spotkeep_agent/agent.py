@@ -250,7 +250,7 @@ class Agent:
         )
 
     def _new_nodes(self, identity: InstanceIdentity, job: InstanceJob) -> NodesController:
-        times = NodesTimes.scaled(self._settings.time_scale)
+        times = NodesTimes.scaled(self._settings.time_scale, first=self._settings.first_world_seconds)
         names = NodeNames(
             run=identity.run,
             attempt=job.attempt,
@@ -899,6 +899,9 @@ class Agent:
             noticed = (*training.noticed, Departure(self._identity.instance, time.time()))[-MOST_NOTICED:]
             changes = {"interruptions": training.interruptions + 1, "noticed": noticed} if interrupted else {}
             self._record_progress(**changes)
+        if self._nodes is not None and not self._board.from_ec2 and leaving.why == self._board.why():
+            # The functions end each instance of a run that is over, and that may be faster than the leader's word.
+            leaving = Leaving(self._nodes.why_over() or leaving.why)
         ends = time.monotonic() + (divide(notice.seconds_left).let_go if notice is not None else notice_seconds())
 
         def seconds_left() -> float:

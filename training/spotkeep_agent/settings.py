@@ -18,6 +18,7 @@ ROOT_VARIABLE = "SPOTKEEP_LOCAL_INSTANCE_ROOT"
 USER_VARIABLE = "SPOTKEEP_USER"
 LINGER_VARIABLE = "SPOTKEEP_LINGER_SECONDS"
 TIME_SCALE_VARIABLE = "SPOTKEEP_LOCAL_TIME_SCALE"
+FIRST_WORLD_VARIABLE = "SPOTKEEP_LOCAL_FIRST_WORLD_SECONDS"
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class AgentSettings:
             would replace an instance that powers itself off.
         time_scale: The factor by which it reads the metadata and its run's record more often than on AWS. The local AWS
             lets two minutes pass in seconds.
+        first_world_seconds: Seconds without another node after which a run begins with fewer nodes than it may have.
+            None for the time on AWS, by the time scale. A rehearsal sets it on the local AWS.
     """
 
     run_table: str
@@ -46,6 +49,7 @@ class AgentSettings:
     user: str
     linger_seconds: float
     time_scale: float
+    first_world_seconds: float | None
 
     @property
     def directories(self) -> bool:
@@ -87,6 +91,7 @@ def read_settings(environment: Mapping[str, str]) -> AgentSettings:
     needed = (RUN_TABLE_VARIABLE, CREDENTIALS_FUNCTION_VARIABLE, DEPLOYMENT_VARIABLE)
     problems = [f"{name} is not set" for name in needed if not environment.get(name)]
     linger_seconds, time_scale = 0.0, 1.0
+    first_world_seconds: float | None = None
     try:
         linger_seconds = float(environment.get(LINGER_VARIABLE) or 600.0)
     except ValueError:
@@ -97,6 +102,11 @@ def read_settings(environment: Mapping[str, str]) -> AgentSettings:
         time_scale = 0.0
     if not time_scale >= 1:
         problems.append(f"{TIME_SCALE_VARIABLE} is {environment[TIME_SCALE_VARIABLE]!r}; set it to a number from 1")
+    given = environment.get(FIRST_WORLD_VARIABLE)
+    try:
+        first_world_seconds = float(given) if given else None
+    except ValueError:
+        problems.append(f"{FIRST_WORLD_VARIABLE} is {given!r}; set it to a number of seconds")
     if problems:
         raise InstanceSettingsError(problems)
     return AgentSettings(
@@ -108,4 +118,5 @@ def read_settings(environment: Mapping[str, str]) -> AgentSettings:
         user=environment.get(USER_VARIABLE) or TRAINING_USER,
         linger_seconds=linger_seconds,
         time_scale=time_scale,
+        first_world_seconds=first_world_seconds,
     )

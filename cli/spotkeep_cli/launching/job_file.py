@@ -22,7 +22,7 @@ from spotkeep_cli.errors import JobFileError, LocatedProblem, UsageError
 from spotkeep_cli.launching.job_schema import FieldSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from spotkeep_jobs.errors import Problem
@@ -64,20 +64,27 @@ class JobDocument:
     is_file: bool = True
 
     def line_of(self, field_name: str) -> int | None:
-        """Return the line of a field as problems name it (`channels[0].uri`), or of the nearest field around it."""
-        path = parse_field_path(field_name)
-        while path:
-            if path in self.overridden:
-                return None
-            if path in self.lines:
-                return self.lines[path]
-            path = path[:-1] or _ALIASES.get(path, ())
-        return None
+        """Return the line of a field as problems name it (`channels[0].uri`), or of the nearest field around it.
+
+        None where `--set` gave the field, something around it or something in it.
+        """
+        if self.option_of(field_name) is not None:
+            return None
+        return next((self.lines[path] for path in _with_those_around(field_name) if path in self.lines), None)
+
+    def option_of(self, field_name: str) -> str | None:
+        """Return the field, such as `channels.0.uri`, that `--set` gave in place of this one. None where it did not.
+
+        It is the field itself, the nearest one around it, or the first one in it.
+        """
+        paths = list(_with_those_around(field_name))
+        inside = (each for each in sorted(self.overridden, key=_spell) if paths and each[: len(paths[0])] == paths[0])
+        found = next((path for path in paths if path in self.overridden), None) or next(inside, None)
+        return None if found is None else _spell(found)
 
     def is_overridden(self, field_name: str) -> bool:
         """Return True if `--set` gave the field or something around it."""
-        path = parse_field_path(field_name)
-        return any(path[:length] in self.overridden for length in range(1, len(path) + 1))
+        return not self.overridden.isdisjoint(_with_those_around(field_name))
 
     def with_fields(self, fields: Mapping[str, Any]) -> JobDocument:
         """Return the document with other values for some fields, as if `--set` gave them. None takes a field away."""
@@ -91,9 +98,7 @@ class JobDocument:
     def located(self, problems: Iterable[Problem]) -> list[LocatedProblem]:
         """Return the same problems with their lines, in the order of the file. Those without a line come last."""
         located = [
-            LocatedProblem(
-                **vars(problem), line=self.line_of(problem.field), overridden=self.is_overridden(problem.field)
-            )
+            LocatedProblem(**vars(problem), line=self.line_of(problem.field), option=self.option_of(problem.field))
             for problem in problems
         ]
         return sorted(located, key=lambda problem: (problem.line is None, problem.line or 0))
@@ -183,6 +188,14 @@ def parse_field_path(name: str) -> FieldPath:
     """Return the path of a name. Both `channels[0].uri` and `channels.0.uri` give `("channels", 0, "uri")`."""
     parts = re.sub(r"\[(\d+)\]", r".\1", name).split(".")
     return tuple(int(part) if part.isdigit() else part for part in parts if part)
+
+
+def _with_those_around(field_name: str) -> Iterator[FieldPath]:
+    """Yield the path of a field, those of the fields around it, and that of its other name."""
+    path = parse_field_path(field_name)
+    while path:
+        yield path
+        path = path[:-1] or _ALIASES.get(path, ())
 
 
 def _read(path: Path) -> str:

@@ -1,14 +1,16 @@
 """The scenario of `spotkeep rehearse` for a job on several EC2 instances (`nodes`).
 
-The run is left alone once, to compare with. Then a node is taken after a notice, and later the one with the lease
-without notice. Each time another one comes. Then one more is taken, and there is no room for another one, so the others
-go on without it, or wait where the job needs all. At last there is room again.
+The run is left alone once, to compare with. Both runs begin with all nodes. Once both have saved one step, a node is
+taken after a notice, and later the one with the lease without notice. Each time another one comes. Then one more is
+taken, and there is no room for another one, so the others go on without it, or wait where the job needs all. At last
+there is room again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -105,6 +107,10 @@ class NodesOnEc2(FleetOnEc2):
         last = max(reports, key=lambda event: float(event["time"]), default=None)
         return (0, None) if last is None else (last["step"], last.get("total_steps"))
 
+    def stored_steps(self) -> set[int]:
+        """Return the steps whose checkpoints came to S3."""
+        return {event["step"] for event in self.events() if event["event"] == "uploaded"}
+
     def trains_with(self, nodes: int, *, steps: int = 1) -> bool:
         """Return True if the last world has so many nodes, and has done so many steps since the last loss."""
         worlds = self.worlds()
@@ -145,6 +151,19 @@ class NodesOnEc2(FleetOnEc2):
         """Give every zone its room back."""
         self._room(dict.fromkeys(self._zones(), -1))
 
+    @contextlib.contextmanager
+    def all_at_first(self, *, within_seconds: float) -> Iterator[None]:
+        """Let the runs that are launched meanwhile begin with all nodes, however late the last one comes.
+
+        Args:
+            within_seconds: The longest wait. After it a run begins with fewer, as on AWS after half a minute.
+        """
+        self._control.first_worlds_wait(within_seconds)
+        try:
+            yield
+        finally:
+            self._control.first_worlds_wait(None)
+
 
 def nodes_scenario(*, isolation: Isolation) -> Scenario:
     """Return the scenario in which a run on several instances loses some of them.
@@ -169,7 +188,7 @@ def nodes_scenario(*, isolation: Isolation) -> Scenario:
 def _perform(rehearsal: Rehearsal) -> NodesReport:
     control, ec2 = FleetControl(rehearsal.local), rehearsal.session.client("ec2")
     nodes, untouched = (NodesOnEc2(name, ec2=ec2, control=control) for name in (rehearsal.first, rehearsal.second))
-    with nodes.market_as_it_was():
+    with nodes.market_as_it_was(), nodes.all_at_first(within_seconds=rehearsal.timeout_seconds):
         take_nodes(rehearsal, nodes, untouched)
         complete(rehearsal, nodes)
         rehearsal.collect_endings(Stage.NOTIFICATIONS)
@@ -228,8 +247,15 @@ def take_nodes(rehearsal: Rehearsal, nodes: NodesOnEc2, untouched: NodesOnEc2) -
             rehearsal.deployment.launch(run=each.run)
         return True
 
+    first, second, third = _SHARES
+
+    def is_comparable() -> bool:
+        # The number of ranks may change with the first loss. A script that saves by the clock may never save one step
+        # in both runs.
+        return nodes.share() >= second or not nodes.stored_steps().isdisjoint(untouched.stored_steps())
+
     def take(*, after: float, notice: bool, held_lease: bool, fewer: bool = False) -> bool:
-        if not comes_to(lambda: nodes.share() >= after):
+        if not comes_to(lambda: nodes.share() >= after and is_comparable()):
             return False
         taken = nodes.take_node(notice=notice, held_lease=held_lease, fewer=fewer)
         first = ", to which the others connect," if held_lease else ""
@@ -248,7 +274,6 @@ def take_nodes(rehearsal: Rehearsal, nodes: NodesOnEc2, untouched: NodesOnEc2) -
         nodes.has_room()
         return True
 
-    first, second, third = _SHARES
     whole = partial(nodes.trains_with, most)
     fewer = partial(_waits, nodes) if least == most else partial(nodes.trains_with, most - 1, steps=_STEPS_WITH_FEWER)
     for name, act, goes_on in (

@@ -368,31 +368,28 @@ def with_other_sums(verdict: Verdict, evidence: NodesEvidence) -> Verdict:
 
     Such a model has other last bits, unless the script trains with virtual ranks. So a difference is no reason against
     it where the checkpoints before the first change have the bits of the run left alone. Where they had other bits
-    before a loss, a model with the bits of the run left alone gets a remark.
+    before a loss, no loss is the cause of other bits of the model. An equal model gets a remark then.
 
     Args:
         verdict: The verdict on the run as on any other.
         evidence: The evidence of its worlds.
     """
-    unseeded = evidence.compared.differ_from_the_start
+    unseeded, steps = evidence.compared.differ_from_the_start, evidence.compared.steps
     if unseeded and not verdict.other_model:
         return replace(verdict, remarks=(*verdict.remarks, _DIFFER_FROM_THE_START))
-    if evidence.equal_on_any_world or not evidence.changed_size or not verdict.other_model:
+    has_one_model = evidence.equal_on_any_world or not evidence.changed_size
+    if not verdict.other_model or (has_one_model and not unseeded):
         return verdict
-    if unseeded or not evidence.compared.steps:
+    others = tuple(reason for reason in verdict.reasons if reason not in verdict.other_model)
+    if unseeded or not steps:
         unseen = _DIFFER_FROM_THE_START if unseeded else _NOTHING_TO_COMPARE
-        others = tuple(reason for reason in verdict.reasons if reason not in verdict.other_model)
         return replace(verdict, reasons=(*others, unseen), not_shown=(*verdict.not_shown, unseen), other_model=())
     remark = (
-        "the final model differs from that of the run left alone: another number of ranks adds the same gradients in "
-        "another order. VirtualRanks adds them in one order (`spotkeep help virtual-ranks`)"
+        "the final model is not judged. It differs from that of the run left alone, as it does where another number of "
+        f"ranks adds the same gradients in another order. So after step {steps[-1]} nothing is compared, and a fault "
+        "there would not show. With VirtualRanks all of it is (`spotkeep help virtual-ranks`)"
     )
-    return replace(
-        verdict,
-        reasons=tuple(reason for reason in verdict.reasons if reason not in verdict.other_model),
-        remarks=(*verdict.remarks, remark),
-        other_model=(),
-    )
+    return replace(verdict, reasons=others, remarks=(*verdict.remarks, remark), other_model=())
 
 
 def judge_nodes(evidence: NodesEvidence) -> list[RehearsalCheck]:
@@ -428,7 +425,7 @@ def _checks(evidence: NodesEvidence) -> Iterator[RehearsalCheck]:
             expected="while the number of ranks stayed, the checkpoints equal those of the run left alone, bit for bit",
             found=f"those of step {', '.join(map(str, differing))} differ"
             if differing
-            else f"all {len(evidence.compared.steps)} that both have",
+            else _compared(evidence.compared.steps),
             passed=not differing,
         )
     if evidence.samples is not None:
@@ -456,6 +453,12 @@ def _sizes(evidence: NodesEvidence) -> RehearsalCheck:
         found=found,
         passed=whole and after[0] == most - 1 and after[-1] == most,
     )
+
+
+def _compared(steps: Sequence[int]) -> str:
+    if len(steps) == 1:
+        return f"the one that both have, of step {steps[0]}"
+    return f"all {len(steps)} that both have, of steps {steps[0]} to {steps[-1]}"
 
 
 def _replaced(worlds: Sequence[RehearsedWorld], taken: Sequence[TakenNode]) -> list[str]:

@@ -40,7 +40,9 @@ class Part(StrEnum):
     CAPACITY = "capacity"
     """From the request to the first instance, or from the interruption to the next one."""
     DATA = "data"
-    """SageMaker downloads channels and source. On EC2 the instance boots, attaches the volume and brings its data."""
+    """SageMaker downloads channels and source. On EC2 the instance boots, attaches the volume and brings its data.
+
+    Nodes also wait for each other, until each of them has the checkpoint."""
     IMAGE = "image"
     """SageMaker, or the instance, downloads the container image."""
     PACKAGES = "packages"
@@ -191,7 +193,11 @@ def _start(
     installed = next((each for each in inside if each.kind is JobEventKind.INSTALLED), None)
     resume = next((each for each in inside if each.kind is JobEventKind.RESUME), None)
     if trains is not None:
-        seconds |= _in_the_container(trains.at, inside, resume)
+        began_at = trains.at.timestamp()
+        handed_over_at = max(began_at, _handed_over_at(inside) or began_at)
+        if handed_over_at > began_at:
+            seconds[Part.DATA] = seconds.get(Part.DATA, 0.0) + handed_over_at - began_at
+        seconds |= _in_the_container(handed_over_at, inside, resume)
     return Start(
         attempt=attempt.attempt,
         begun_at=begun_at,
@@ -211,16 +217,23 @@ def _part_of(entry: TimelineEntry) -> Part | None:
     return None
 
 
+def _handed_over_at(events: Sequence[JobEvent]) -> float | None:
+    """Return the time at which an agent has started the runner. None where no agent reports it."""
+    started = next((place for place, each in enumerate(events) if each.kind is JobEventKind.START), 0)
+    handed_over = (each.at for each in reversed(events[:started]) if each.kind is JobEventKind.INSTANCE_TRAINING)
+    return next(handed_over, None)
+
+
 def _in_the_container(
-    trains_at: datetime, events: Sequence[JobEvent], resume: JobEvent | None
+    began_at: float, events: Sequence[JobEvent], resume: JobEvent | None
 ) -> Iterator[tuple[Part, float]]:
-    """Yield the parts after the beginning of the training, as far as the log tells them."""
+    """Yield the parts after the beginning of the runner, as far as the log tells them."""
     kinds = (JobEventKind.START, JobEventKind.INSTALLED, JobEventKind.SET_UP)
     first_of = {kind: next((each.at for each in events if each.kind is kind), None) for kind in kinds}
     prepared = max((at for at in first_of.values() if at is not None), default=None)
     if prepared is None:
         return
-    yield Part.PACKAGES, max(0.0, prepared - trains_at.timestamp())
+    yield Part.PACKAGES, max(0.0, prepared - began_at)
     if resume is None:
         return
     yield Part.RESTORE, max(0.0, resume.at - prepared)

@@ -226,6 +226,8 @@ class Cloud:
         EC2 is eventually consistent. Source: "Eventual consistency in the Amazon EC2 API", EC2 developer guide."""
         self.clock: Path | None = None
         """The library with which instances that boot from now on see a wrong wall clock. None for the machine's."""
+        self.first_world_seconds: float | None = None
+        """The wait for more nodes, before a first world with fewer, of nodes that boot from now on. None for AWS's."""
         self.volumes = Table(
             LocalVolume,
             id_field="volume_id",

@@ -287,6 +287,7 @@ class Instances:
             links=image.links if image else {},
             programs=image.programs if image else {},
             agent_time_scale=self._cloud.agent_time_scale,
+            first_world_seconds=self._cloud.first_world_seconds,
             address=instance.private_ip,
             clock=self._cloud.clock,
         )

@@ -333,6 +333,7 @@ class Ec2Control:
             "ScriptMarket": self._script_market,
             "Consistency": self._consistency,
             "Clock": self._clock,
+            "FirstWorlds": self._first_worlds,
             "CutOff": self._cut_off,
             "Freeze": self._freeze,
             "Thaw": self._thaw,
@@ -383,6 +384,11 @@ class Ec2Control:
         if type(ahead) is not int:
             raise invalid(f"seconds_ahead must be a whole number of seconds, found {ahead!r}")
         self._cloud.clock = wrong_clock(self._cloud.hosts_folder, seconds=ahead) if ahead else None
+        return {}
+
+    def _first_worlds(self, request: dict[str, Any]) -> dict[str, Any]:
+        seconds = request.get("wait_seconds")
+        self._cloud.first_world_seconds = None if seconds is None else _seconds(seconds, "wait_seconds")
         return {}
 
     def _cut_off(self, request: dict[str, Any]) -> dict[str, Any]:

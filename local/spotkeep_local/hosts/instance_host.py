@@ -54,6 +54,8 @@ class HostSpecification:
         links: The symbolic links of its image, from paths below `/` to directories of this machine.
         programs: The texts of commands of its image that this machine lacks or has in another form, by name.
         agent_time_scale: The factor by which its agent asks for notices more often than on AWS.
+        first_world_seconds: The seconds for which its agent waits for more nodes before a first world with fewer than
+            there may be. None for the time on AWS, by that factor.
         meeting_port: The port at which its ranks meet those of other hosts. None for that of the training.
         address: Its private address.
         network: The network of its VPC. None where instances have no networks.
@@ -68,6 +70,7 @@ class HostSpecification:
     links: Mapping[str, str] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)
     agent_time_scale: float = 1.0
+    first_world_seconds: float | None = None
     meeting_port: int | None = None
     address: str = ""
     network: HostsNetwork | None = None
@@ -87,6 +90,7 @@ class HostSpecification:
             metadata_endpoint: `http://169.254.169.254`, or the service's other place. Named even where it is AWS's own,
                 because this machine's firmware does not say that it is an EC2 instance.
         """
+        wait = self.first_world_seconds
         return {
             "PATH": f"{Path(sys.prefix) / 'bin'}:{_SYSTEM_PATH}",
             "HOME": "/root",
@@ -97,6 +101,7 @@ class HostSpecification:
             "SPOTKEEP_LOCAL_TIME_SCALE": f"{self.agent_time_scale:g}",
             "AWS_CONFIG_FILE": os.devnull,
             "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            **({} if wait is None else {"SPOTKEEP_LOCAL_FIRST_WORLD_SECONDS": f"{wait:g}"}),
             **({} if self.meeting_port is None else {MEETING_PORT_VARIABLE: str(self.meeting_port)}),
         }
 

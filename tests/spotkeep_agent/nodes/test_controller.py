@@ -16,7 +16,7 @@ import pytest
 
 from spotkeep.errors import DamagedCheckpointError
 from spotkeep_agent.as_user.files import UserFiles
-from spotkeep_agent.errors import InputError, NodePortError
+from spotkeep_agent.errors import AwsUnavailableError, InputError, NodePortError
 from spotkeep_agent.nodes.connections import Lost, NodeNames, NodeServer, listening
 from spotkeep_agent.nodes.controller import NodesController
 from spotkeep_agent.nodes.decisions import DONE, FAILED, INTERRUPTED, NodeEnd
@@ -31,7 +31,7 @@ from .conftest import KEY, free_port
 from .test_lease import Records
 
 ADDRESS = "127.0.0.1"
-TIMES = NodesTimes(lease=1e6, silent=60.0, settle=0.2, rejoin=1.0, look=0.1)
+TIMES = NodesTimes(lease=1e6, silent=60.0, settle=0.2, first=0.2, rejoin=1.0, look=0.1)
 LONG_SECONDS = 60.0
 
 
@@ -211,6 +211,24 @@ def test_two_nodes_begin_from_one_checkpoint_under_one_fence(run: Run) -> None:
         "network_interface_name": "lo",
     }
     assert [event["event"] for event in run.events] == ["node-joined", "world-began"]
+
+
+def test_a_first_world_may_wait_for_all_nodes_for_longer_than_a_larger_one_for_more(run: Run) -> None:
+    times = replace(TIMES, settle=0.0, first=1e6)
+    leader = run.node(at_most=2, times=times)
+    assert run.leads(leader)
+    assert leader._leading is not None
+    assert leader._leading.begin(lambda _: None) is None
+    other = run.node(at_most=2, times=times)
+    assert not run.leads(other)
+    assert [len(each.hosts) for each in worlds(leader, other)] == [2, 2]
+
+
+@pytest.mark.parametrize("factor", [1.0, 20.0])
+def test_the_wait_before_a_first_world_is_shortened_with_all_times_unless_it_is_given(factor: float) -> None:
+    scaled = NodesTimes.scaled(factor)
+    assert scaled.first == scaled.settle == NodesTimes().first / factor
+    assert NodesTimes.scaled(factor, first=900.0) == replace(scaled, first=900.0)
 
 
 def test_a_checkpoint_that_a_node_cannot_bring_is_passed_over_by_all(run: Run) -> None:
@@ -446,6 +464,28 @@ def test_a_run_that_is_over_is_over_for_each_node(run: Run, change: dict[str, An
     found = other.begin(should_leave=stays())
     assert isinstance(found, Leaving)
     assert found.why == leaving.why
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_why_a_run_is_over_stands_in_the_record_before_the_leader_says_it(run: Run, leads: bool) -> None:
+    leader, other = two(run, at_least=2)
+    node = leader if leads else other
+    assert node.why_over() is None
+    record = run.records.read()
+    finished = replace(record, training=TrainingReport(state="finished"), version=record.version + 1)
+    run.records.text = encode(finished)
+    leader.write(lambda given: given)
+    assert node.why_over() == "the training has finished"
+
+
+def test_a_node_whose_record_cannot_be_reached_knows_of_no_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, other = two(run, at_least=2)
+
+    def unreachable() -> None:
+        raise AwsUnavailableError("no answer")
+
+    monkeypatch.setattr(run.records, "read", unreachable)
+    assert other.why_over() is None
 
 
 def test_a_node_that_comes_after_the_end_has_nothing_to_do(run: Run) -> None:

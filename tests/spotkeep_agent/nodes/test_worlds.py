@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+import time
 from dataclasses import replace
 
 import pytest
@@ -73,6 +74,18 @@ def test_two_nodes_train_together_to_the_end(fleet: Fleet) -> None:
     # The role of instances writes no other stream.
     assert {stream.partition("/algo-")[0] for stream in fleet.cloud.log_streams} == {"run-1"}
     assert [event["event"] for event in fleet.cloud.events if event["event"] != "left"] == ["training", "finished"]
+
+
+def test_in_a_rehearsal_a_run_begins_with_all_nodes_however_late_the_last_one_comes(fleet: Fleet) -> None:
+    fleet.launch(at_least=1, at_most=2)
+    waits = {"SPOTKEEP_LOCAL_FIRST_WORLD_SECONDS": "600"}
+    [first] = fleet.boot(1, **waits)
+    wait_until(lambda: fleet.cloud.record.lease, what="a leader", instances=[first])
+    time.sleep(3.0)  # Time is twenty times as fast, so it would begin alone after 1.5 s.
+    assert not worlds(first)
+    [second] = fleet.boot(1, **waits)
+    ends_well(fleet, first, second, ranks=2)
+    assert [world["hosts"] for world in worlds(first, second)] == [2]
 
 
 def test_after_a_notice_to_a_node_the_others_go_on_at_the_same_step_and_take_a_new_one_in(fleet: Fleet) -> None:
@@ -206,6 +219,20 @@ def test_a_run_that_is_asked_to_stop_saves_and_all_nodes_leave(fleet: Fleet) -> 
     record = fleet.cloud.record
     assert record.training.uploaded_step == max(steps_of(leader, "saved"))
     assert (record.lease, record.training.state, record.training.interruptions) == (None, TRAINING, 0)
+
+
+def test_a_node_that_is_ended_because_the_run_is_over_says_so(fleet: Fleet) -> None:
+    """The functions terminate the instances of a run that is over, and SIGTERM may come before the leader's word."""
+    fleet.launch(at_least=2, at_most=2)
+    instances = fleet.boot(2)
+    trains(fleet, instances, nodes=2)
+    _, [other] = leader_and_others(fleet.cloud, instances)
+    fleet.cloud.change(lambda record: replace(record, stop_requested=True))
+    assert other.agent is not None
+    other.agent.terminate()
+    assert [each.finish() for each in instances] == [0, 0]
+    [left] = [event for event in events_of(other) if event["event"] == "instance-left"]
+    assert (left["why"], left["failed"], left["interrupted"]) == ("the run is asked to stop", False, False)
 
 
 def test_a_leader_whose_record_cannot_be_read_has_all_ranks_save_and_leaves(fleet: Fleet) -> None:

@@ -19,6 +19,7 @@ from spotkeep_cli.errors import JobFileError, UsageError
 from spotkeep_cli.importing.training_job import ImportedJob
 from spotkeep_cli.launching.job_file import MAX_JOB_FILE_BYTES, parse_field_path, parse_override, read_job_file
 from spotkeep_jobs.document.request import JobRequest, read_document
+from spotkeep_jobs.errors import Problem
 
 
 def write(folder: Path, text: str) -> Path:
@@ -316,6 +317,33 @@ def test_overrides_reach_inside_and_come_after_the_file(tmp_path: Path) -> None:
     assert document.line_of("name") is None
     assert document.is_overridden("hyperparameters.lr")
     assert not document.is_overridden("hyperparameters")
+
+
+@pytest.mark.parametrize(
+    ("override", "field", "option"),
+    [
+        ("name=letters", "name", "name"),
+        ("nodes.max=3", "nodes.max", "nodes.max"),
+        ("nodes.max=3", "nodes", "nodes.max"),
+        ("nodes.max=3", "nodes.min", None),
+        ("nodes={min: 1, max: 3}", "nodes.min", "nodes"),
+        ("channels.0.uri=s3://c/d", "channels[0]", "channels.0.uri"),
+        ("channels.0.uri=s3://c/d", "channels[0].name", None),
+        ("instance_type=m5.large", "instance_types", "instance_type"),
+        ("names=letters", "name", None),
+    ],
+)
+def test_a_problem_of_what_set_gave_has_the_option_in_place_of_a_line(
+    override: str, field: str, option: str | None, tmp_path: Path
+) -> None:
+    """A rule may name the field around the one that was given."""
+    text = (
+        "name: digits\nnodes: {min: 1, max: 2}\nchannels:\n- {name: train, uri: s3://a/b}\ninstance_type: g5.xlarge\n"
+    )
+    path = write(tmp_path, text)
+    document = read_job_file(path, overrides=[override])
+    [located] = document.located([Problem(field=field, found="it", problem="is wrong", fix="Change it.")])
+    assert (located.option, located.line is None) == (option, option is not None)
 
 
 @pytest.mark.parametrize(

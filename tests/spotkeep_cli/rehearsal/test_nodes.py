@@ -9,10 +9,19 @@ from typing import Any
 
 import pytest
 
-from spotkeep_cli.rehearsal.nodes import least_nodes, most_nodes, nodes_scenario, take_nodes, trains_on_nodes
+from spotkeep_cli.rehearsal.nodes import (
+    NodesOnEc2,
+    least_nodes,
+    most_nodes,
+    nodes_scenario,
+    take_nodes,
+    trains_on_nodes,
+)
 from spotkeep_cli.rehearsal.nodes_verdict import TakenNode
 from spotkeep_jobs.record.states import RunState
 from spotkeep_local.hosts.isolation import Isolation
+
+_POLLS = 100
 
 
 class FakeNodes:
@@ -35,6 +44,9 @@ class FakeNodes:
 
     def share(self) -> float:
         return 1.0
+
+    def stored_steps(self) -> set[int]:
+        return set()
 
     def steps(self) -> tuple[int, int | None]:
         return 0, None
@@ -64,7 +76,7 @@ class FakeRehearsal:
         self.view = SimpleNamespace(stage=self._stage, note=self.notes.append, progress=lambda **_: None)
 
     def follow(self, name: str, *, until: Callable[[], object], **_: object) -> dict[str, Any]:
-        ended = name != "nodes" or self.nodes.left <= 0 or not until()
+        ended = name != "nodes" or self.nodes.left <= 0 or not any(until() for _ in range(_POLLS))
         return {name: SimpleNamespace(state=RunState.COMPLETED if ended else RunState.TRAINING)}
 
     @contextmanager
@@ -72,10 +84,35 @@ class FakeRehearsal:
         yield []
 
 
-def performed(nodes: FakeNodes, job: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) -> FakeRehearsal:
+class ClimbingNodes(FakeNodes):
+    """A run of a hundred steps that saves each tenth one."""
+
+    done = 0.0
+
+    def share(self) -> float:
+        self.done += 0.01
+        return self.done
+
+    def stored_steps(self) -> set[int]:
+        return set(range(10, round(self.done * 100) + 1, 10))
+
+    def take_node(self, **how: Any) -> TakenNode:
+        self.acts.append(f"takes at {self.done:.1f}")
+        return super().take_node(**how)
+
+
+def performed(
+    nodes: FakeNodes,
+    job: Mapping[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    alone_stores: frozenset[int] = frozenset(),
+) -> FakeRehearsal:
     monkeypatch.setattr("spotkeep_cli.rehearsal.nodes._WAITING_SECONDS", 0.0)
     rehearsal = FakeRehearsal(nodes, job)
-    untouched: Any = SimpleNamespace(run="nodes-untouched", standing=str, steps=lambda: (0, None))
+    untouched: Any = SimpleNamespace(
+        run="nodes-untouched", standing=str, steps=lambda: (0, None), stored_steps=lambda: alone_stores
+    )
     given: Any = rehearsal
     run: Any = nodes
     take_nodes(given, run, untouched)
@@ -96,6 +133,32 @@ def test_a_node_goes_after_a_notice_one_without_and_one_for_good(monkeypatch: py
     ]  # fmt: skip
     assert [each.held_lease for each in nodes.taken] == [False, True, False]
     assert rehearsal.notes[1] == "i-1, to which the others connect, is gone without notice"
+
+
+@pytest.mark.parametrize(
+    ("alone_stores", "at"), [((20,), "0.2"), ((30, 40), "0.3"), ((20, 30), "0.2"), ((15,), "0.4"), ((), "0.4")], ids=str
+)
+def test_no_node_is_taken_before_both_runs_have_saved_one_step_unless_they_never_do(
+    alone_stores: tuple[int, ...], at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = ClimbingNodes(ends_in=100)
+    performed(nodes, {"nodes": {"min": 1, "max": 2}}, monkeypatch, alone_stores=frozenset(alone_stores))
+    assert next(act for act in nodes.acts if act.startswith("takes at")) == f"takes at {at}"
+
+
+def test_both_runs_begin_with_all_nodes_and_later_ones_as_on_aws() -> None:
+    waits: list[float | None] = []
+    control: Any = SimpleNamespace(first_worlds_wait=waits.append)
+    nodes = NodesOnEc2("nodes", ec2=None, control=control)
+
+    def interrupted() -> None:
+        with nodes.all_at_first(within_seconds=9.0):
+            assert waits == [9.0]
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert waits == [9.0, None]
 
 
 def test_nodes_that_need_all_are_watched_while_they_wait(monkeypatch: pytest.MonkeyPatch) -> None:

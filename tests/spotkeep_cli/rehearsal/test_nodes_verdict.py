@@ -236,6 +236,38 @@ def test_checkpoints_that_differ_before_a_loss_say_nothing_about_losses() -> Non
     assert "random.seed" in found.remarks[0]
 
 
+@pytest.mark.parametrize(
+    "evidence",
+    [GOOD, replace(GOOD, equal_on_any_world=False), replace(GOOD, equal_on_any_world=False, worlds=WORLDS[:1])],
+    ids=["virtual ranks", "other sums", "one size"],
+)
+def test_a_loss_is_not_the_cause_of_a_difference_that_was_there_before_it(evidence: NodesEvidence) -> None:
+    compared = ComparedCheckpoints(steps=(10,), differing=(10,), differ_from_the_start=True)
+    found = with_other_sums(DIFFERENT, replace(evidence, compared=compared))
+    assert found.other_model == ()
+    assert [reason for reason in found.reasons if reason in found.not_shown] == [*found.reasons[1:]]
+    assert found.reasons[0] == OTHER_REASON
+
+
+@pytest.mark.parametrize(
+    ("steps", "found"),
+    [
+        ((10,), "the one that both have, of step 10"),
+        ((10, 20, 30), "all 3 that both have, of steps 10 to 30"),
+    ],
+)
+def test_the_report_says_which_checkpoints_were_compared(steps: tuple[int, ...], found: str) -> None:
+    checks = judge_nodes(replace(GOOD, compared=ComparedCheckpoints(steps=steps, differing=())))
+    assert [check.found for check in checks if "bit for bit" in check.expected] == [found]
+
+
+def test_a_remark_says_what_was_not_compared_of_a_model_of_several_numbers_of_ranks() -> None:
+    other_sums = replace(GOOD, equal_on_any_world=False, compared=ComparedCheckpoints(steps=(10, 20), differing=()))
+    (remark,) = with_other_sums(DIFFERENT, other_sums).remarks
+    assert "the final model is not judged" in remark
+    assert "after step 20 nothing is compared" in remark
+
+
 def test_a_model_of_other_sums_shows_nothing_where_the_checkpoints_differ_before_a_loss() -> None:
     compared = ComparedCheckpoints(steps=(10,), differing=(10,), differ_from_the_start=True)
     unseeded = replace(GOOD, equal_on_any_world=False, compared=compared)

@@ -125,6 +125,31 @@ def test_an_instance_of_ec2_pulls_its_image_while_it_loads(make: Any) -> None:
     assert start.seconds == {Part.CAPACITY: 40, Part.DATA: 60, Part.IMAGE: 40, Part.PACKAGES: 3}
 
 
+def test_the_wait_of_a_node_for_the_others_is_no_installation(make: Any) -> None:
+    """A leader that leaves names the others in the record, and they count as training before their world has begun."""
+    timeline = [
+        entry(0, "Starting"),
+        entry(40, "Downloading"),
+        entry(60, "Training"),
+        entry(900, "Interrupted"),
+        entry(900, "Downloading"),
+        entry(904, "Training", kind=TimelineKind.RESUMED),
+    ]
+    events = [
+        event(59, JobEventKind.INSTANCE_TRAINING),
+        event(62, JobEventKind.START),
+        event(974, JobEventKind.WORLD_BEGAN),
+        event(1_000, JobEventKind.INSTANCE_TRAINING),
+        event(1_003, JobEventKind.START),
+        event(1_004, JobEventKind.INSTANCE_TRAINING),
+        event(1_005, JobEventKind.START),
+        event(1_020, JobEventKind.INSTALLED, reason="from the cache"),
+    ]
+    first, second = starts(make, timeline, events)
+    assert first.seconds == {Part.CAPACITY: 40, Part.DATA: 20, Part.PACKAGES: 2}
+    assert second.seconds == {Part.CAPACITY: 0, Part.DATA: 100, Part.PACKAGES: 20}
+
+
 def test_a_fleet_that_replaces_an_instance_before_it_trained_waits_on(make: Any) -> None:
     timeline = [entry(0, "Starting"), entry(40, "Downloading"), entry(60, "Starting"), entry(100, "Downloading")]
     (start,) = starts(make, [*timeline, entry(130, "Training")])

@@ -29,6 +29,19 @@ def test_an_instance_is_pending_then_runs_its_user_data(ec2: Ec2, events: Events
             operation(InstanceIds=[instance])
 
 
+def test_instances_that_boot_from_now_on_are_given_a_wait_for_all_nodes_of_their_run(ec2: Ec2) -> None:
+    say = "#!/bin/sh\necho wait: ${SPOTKEEP_LOCAL_FIRST_WORLD_SECONDS-as on AWS}; exec sleep 600\n"
+    ec2.control.first_worlds_wait(900.0)
+    try:
+        instance = ec2.run(say)
+        ec2.wait_for_line(instance, "wait: 900")
+    finally:
+        ec2.control.first_worlds_wait(None)
+    later = ec2.run(say)
+    ec2.wait_for_line(later, "wait: as on AWS")
+    ec2.client.terminate_instances(InstanceIds=[instance, later])
+
+
 def test_a_terminated_instance_gets_sigterm_first(ec2: Ec2) -> None:
     instance = ec2.run("#!/bin/sh\ntrap 'echo going; exit 0' TERM\necho READY\nwhile :; do sleep 0.1; done\n")
     ec2.wait_for_line(instance, "READY")

@@ -189,6 +189,17 @@ class NodesController:
             self._leading.leave(failure=why if failed else None)
         return Leaving(why, failed)
 
+    def why_over(self) -> str | None:
+        """Return why there is nothing more to train, by the leader or the record. None where neither says that."""
+        self._take_in()
+        if self.over is None:
+            try:
+                # The leader has written it just now.
+                self.over = over(self.record if self.holds_lease else self._lease.read())
+            except (ConnectionError, LeaseLostError) as error:
+                _logger.warning("the record cannot be read: %s", error)
+        return self.over
+
     # Worlds
 
     def leads(self, *, should_leave: Callable[[], str | None]) -> bool:

@@ -134,7 +134,7 @@ class Leading:
                 since=self._since,
             ),
             now=now,
-            settle_seconds=self._times.settle,
+            settle_seconds=self._times.first,
             rejoin_seconds=self._times.rejoin,
         )
         if chosen is None:

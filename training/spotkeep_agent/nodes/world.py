@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spotkeep_fleet.record import NODES_LEASE_SECONDS
 
@@ -51,7 +51,8 @@ class NodesTimes:
     Attributes:
         lease: The time for which the lease of a living node stays unchanged at most.
         silent: A node from which nothing comes for longer is gone.
-        settle: The time without an arrival before a first world, or one with more nodes.
+        settle: The time without an arrival before a world with more nodes than the one before.
+        first: The time without an arrival before a first world with fewer nodes than there may be.
         rejoin: The longest wait for nodes of the world before that have no connection.
         look: The time between two looks for a leader.
         stall: A node that brings no more of a checkpoint for longer is gone.
@@ -60,20 +61,27 @@ class NodesTimes:
     lease: float = NODES_LEASE_SECONDS
     silent: float = SILENT_SECONDS
     settle: float = SETTLE_SECONDS
+    first: float = SETTLE_SECONDS
     rejoin: float = REJOIN_SECONDS
     look: float = _LOOK_SECONDS
     stall: float = STALL_SECONDS
 
     @classmethod
-    def scaled(cls, factor: float) -> NodesTimes:
-        """Return the times where time passes faster by a factor. A busy machine is silent for some seconds, too."""
+    def scaled(cls, factor: float, *, first: float | None = None) -> NodesTimes:
+        """Return the times where time passes faster by a factor. A busy machine is silent for some seconds, too.
+
+        Args:
+            factor: The factor.
+            first: The time before a first world, which no factor changes. None for that of AWS.
+        """
         whole = cls()
         if factor == 1.0:
-            return whole
+            return whole if first is None else replace(whole, first=first)
         return cls(
             lease=max(whole.lease / factor, _SHORTEST_LEASE_SECONDS),
             silent=max(whole.silent / factor, _SHORTEST_SILENCE_SECONDS),
             settle=whole.settle / factor,
+            first=whole.first / factor if first is None else first,
             rejoin=max(whole.rejoin / factor, _SHORTEST_SILENCE_SECONDS),
             look=max(whole.look / factor, _SHORTEST_LOOK_SECONDS),
             stall=max(whole.stall / factor, _SHORTEST_STALL_SECONDS),

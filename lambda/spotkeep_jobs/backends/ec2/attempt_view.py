@@ -143,15 +143,20 @@ def phase_changes(
         transitions: The phases.
         texts: The line in the timeline of each phase. None for phases that are only counted.
     """
+
+    def text_of(entry: Transition, before: Transition | None) -> str:
+        grew = texts and entry.phase is JobPhase.TRAINING and before is not None and before.phase is JobPhase.TRAINING
+        return _MORE_NODES if grew else (texts or {}).get(entry.phase, "")
+
     return tuple(
         PhaseChange(
             phase=entry.phase,
             started_at=entry.at,
             ended_at=None if after is None else after.at,
-            text=(texts or {}).get(entry.phase, ""),
+            text=text_of(entry, before),
             detail=entry.message,
         )
-        for entry, after in zip(transitions, [*transitions[1:], None], strict=True)
+        for before, entry, after in zip([None, *transitions[:-1]], transitions, [*transitions[1:], None], strict=True)
     )
 
 
@@ -219,6 +224,8 @@ _TEXTS_OF_NODES: Final = {
     JobPhase.LOADING: "Has enough nodes, which bring their data",
     JobPhase.INTERRUPTED: "Lost a node",
 }
+_MORE_NODES: Final = "Trains with more nodes"
+"""The line of a training that follows a training."""
 
 
 KEPT_INSTANCES: Final = 50

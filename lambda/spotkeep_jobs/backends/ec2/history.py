@@ -585,7 +585,7 @@ def _with_worlds(
     over_since: datetime | None,
     now: datetime,
 ) -> tuple[tuple[InstanceLife, ...], tuple[Transition, ...]]:
-    """Record new facts about nodes. They load once enough are there, and train in worlds.
+    """Record new facts about nodes. They load once enough are there, and train in worlds. A larger world is a phase.
 
     Each lost node of a world is an interruption. The loss of a node that waited for one is none, and neither is the end
     of the nodes at a place that the attempt leaves.
@@ -613,6 +613,8 @@ def _with_worlds(
         goes_on = over_since is None or at < over_since
         if what is Recorded.LAUNCHED and own and there >= at_least:
             load(at)
+        elif what is Recorded.TRAINING and goes_on and _has_grown(entries[-1], lives, record, at=at):
+            enter(JobPhase.TRAINING, at, _counted(len(record.world), here))
         elif what is Recorded.TRAINING:
             train(at, sum(each.training_at is not None and (each.ended_at or at) >= at for each in here))
         elif what is Recorded.ENDED and goes_on and life.ended_by != PLACE_LEFT:
@@ -627,6 +629,14 @@ def _with_worlds(
     if trains and over_since is None and at >= entries[-1].at:
         train(at, len(record.world))
     return tuple(with_changes(life, recorded=_last_fact(life)) for life in lives), tuple(entries)
+
+
+def _has_grown(last: Transition, lives: Sequence[InstanceLife], record: FleetRecord, *, at: datetime) -> bool:
+    """Return True if a training goes on with more nodes than were in it. A node that is cut off counts as one."""
+    before = sum(
+        life.training_at is not None and life.training_at < at and (_left_at(life) or at) >= at for life in lives
+    )
+    return last.phase is JobPhase.TRAINING and last.at < at and len(record.world) > before
 
 
 def is_a_world(record: FleetRecord, *, at_least: int, live: Set[str]) -> bool:

@@ -149,6 +149,32 @@ def test_the_timeline_counts_nodes_and_says_what_was_lost() -> None:
     ]
 
 
+def test_the_timeline_says_when_a_world_grows() -> None:
+    pair = seen(node("a", launched=1), node("b", launched=2, ended_at=at(9), **TAKEN))
+    found = absorb(nodes_history(at_least=1, at_most=3), seen=pair, record=world_of("a", "b", since=5), now=at(6))
+    found = absorb(found, seen=pair, record=world_of("a", since=12), now=at(12))
+    all_three = seen(*pair.instances, node("c", launched=13), node("d", launched=13))
+    waits = world_of("a", since=14, waiting=("c", "d"))
+    found = absorb(found, seen=all_three, record=waits, now=at(14))
+    for minute in (20, 21):
+        found = absorb(found, seen=all_three, record=world_of("a", "c", "d", since=minute), now=at(minute))
+    job = as_job_view(found, record())
+    assert [(entry.text, entry.detail) for entry in job.transitions[-2:]] == [
+        ("Trains", "1 node, g5.xlarge in us-east-1a"),
+        ("Trains with more nodes", "3 nodes, g5.xlarge in us-east-1a"),
+    ]
+    assert phases(found)[-2:] == [("TRAINING", 12), ("TRAINING", 20)]
+    assert count_interruptions(job) == 1
+    assert trained_seconds(found, now=at(30)) == 60 * (9 - 5 + 30 - 12)
+
+
+def test_a_node_in_the_place_of_one_that_is_cut_off_is_no_growth() -> None:
+    """EC2 still shows the node that no connection reaches."""
+    four = seen(*(node(each, launched=1) for each in "abcd"))
+    found = absorb(trained(), seen=four, record=world_of("a", "b", "d", since=20), now=at(20))
+    assert found.transitions == trained().transitions
+
+
 def test_a_node_that_waits_for_a_world_comes_and_goes_without_a_phase() -> None:
     more = seen(node("a", launched=1), node("b", launched=2), node("c", launched=3), node("d", launched=7))
     found = absorb(trained(), seen=more, record=world_of("a", "b", "c", since=8, waiting=("d",)), now=at(8))
