@@ -32,7 +32,7 @@ from .conftest import KEY
 from .test_lease import Records
 
 ADDRESS = "127.0.0.1"
-TIMES = NodesTimes(lease=1e6, silent=60.0, settle=0.2, rejoin=1.0, look=0.1)
+TIMES = NodesTimes(lease=1e6, silent=60.0, settle=1.0, rejoin=1.0, look=0.1)
 LONG_SECONDS = 60.0
 
 
