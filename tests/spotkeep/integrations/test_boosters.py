@@ -209,6 +209,28 @@ def test_a_learning_rate_that_callbacks_set_holds_over_steps_and_interruptions(p
     assert type(pickle.loads(pickle.dumps(alone))) is xgboost.Booster  # noqa: S301 - its own bytes
 
 
+def test_a_schedule_of_lightgbm_counts_from_the_first_round_of_the_training(tmp_path):
+    def asked_for(directory, after=-1):
+        asked = []
+
+        def rate(number):
+            asked.append(number)
+            return 0.3 * 0.5**number
+
+        data = lightgbm.Dataset(ROWS, VALUES, free_raw_data=False)
+        callbacks = [lightgbm.reset_parameter(learning_rate=rate), StopsLightgbm(after, "kill")]
+        of_lightgbm.train_resumably(
+            {"verbose": -1, "num_threads": 1}, data, ROUNDS, callbacks=callbacks, rounds_per_step=ROUNDS_PER_STEP,
+            directory=directory, every_steps=1,
+        )  # fmt: skip
+        return asked
+
+    assert asked_for(tmp_path / "alone") == list(range(ROUNDS))
+    with pytest.raises(KilledError):
+        asked_for(tmp_path / "cut", 4)
+    assert asked_for(tmp_path / "cut") == list(range(ROUNDS_PER_STEP, ROUNDS))
+
+
 def test_lightgbm_keeps_a_parameter_that_a_callback_set_once(tmp_path):
     def counted(directory, after=-1):
         train = lightgbm.Dataset(ROWS, VALUES, free_raw_data=False)

@@ -266,6 +266,31 @@ def test_a_node_that_hangs_while_it_brings_a_checkpoint_is_gone_though_it_gives_
     attended(other, lambda: other.attend(has_stepped=False) is not None)
 
 
+@pytest.mark.long
+def test_a_leader_that_hangs_while_it_brings_a_checkpoint_leads_no_more_though_its_agent_lives(run: Run) -> None:
+    run.in_s3[4] = True
+    leader, other = two(run, at_most=2, lease_seconds=6.0, times=replace(TIMES, stall=0.5))
+    copies_of(leader).goes_on.clear()
+    with ThreadPoolExecutor(2) as pool:
+        hanging = pool.submit(leader.begin, should_leave=stays())
+        first = pool.submit(other.begin, should_leave=stays()).result()
+        assert first.hosts == (ADDRESS, ADDRESS)
+        attended(other, lambda: other.attend(has_stepped=False) is not None)
+        end(other)
+        other.finish_copies(left(), exit_code=75, goes_on=True)
+        [world] = worlds(other)
+        assert world.hosts == (ADDRESS,)
+        assert world.fence > first.fence
+        copies_of(leader).goes_on.set()
+        attended(other, lambda: len(run.records.read().nodes) == 2)
+        other.leave(why="it is taken", taken=True, seconds_left=left())
+        again = hanging.result()
+    assert isinstance(again, World)
+    assert again.fence > world.fence
+    claimed = [each for each in copies_of(leader).happened if each[0] == "claimed"]
+    assert claimed == [("claimed", (1, again.fence), 4)]
+
+
 @pytest.mark.parametrize(("kind", "found"), [(DONE, DONE), (FAILED, FAILED)])
 def test_a_failure_on_another_node_is_that_of_the_run(run: Run, kind: str, found: str) -> None:
     leader, other = two(run, at_most=2)

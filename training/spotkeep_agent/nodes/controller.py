@@ -8,6 +8,7 @@ import logging
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
 
@@ -22,7 +23,7 @@ from spotkeep_fleet.instance_job import InstanceJob, NodesSpec
 from spotkeep_fleet.record import NODES_PORT, FleetRecord
 
 from .connections import LeaderConnection, Lost, NodeNames, StrangerError, is_refused, listening
-from .decisions import INTERRUPTED, NodeEnd
+from .decisions import INTERRUPTED, Bringing, NodeEnd, has_stalled, heard_again
 from .following import Following
 from .leading import END_SECONDS, PAUSE_SECONDS, Leading
 from .lease import NodesLease
@@ -36,6 +37,21 @@ _SOON_SECONDS = 0.5
 _CONFIGURATION = "input/config/resourceconfig.json"
 
 _logger = logging.getLogger("spotkeep.agent")
+
+
+@dataclass
+class _Bringing:
+    """The checkpoint that this node brings.
+
+    Attributes:
+        fence: The fence of its world.
+        before: The bytes that this node had brought of earlier ones.
+        heard: The part of this one that is here, as the thread that renews the lease has seen it.
+    """
+
+    fence: int
+    before: int
+    heard: Bringing
 
 
 class NodesController:
@@ -90,7 +106,7 @@ class NodesController:
         self._silent: str | None = None
         self._leading: Leading | None = None
         self._following: Following | None = None
-        self._brought_before: int | None = None
+        self._bringing: _Bringing | None = None
 
     # What the agent asks of each controller
 
@@ -288,7 +304,7 @@ class NodesController:
     def _bring(self, world: World, should_leave: Callable[[], str | None]) -> bool:
         """Bring the checkpoint of a world. On the leader, wait until all nodes have it. Return False to give it up."""
         leads = self._leading is not None
-        self._brought_before = self.copies.brought_bytes
+        self._bringing = _Bringing(world.fence, self.copies.brought_bytes, Bringing(0, time.monotonic()))
         try:
             self.copies.bring(world.step, nodes=len(world.hosts), leads=leads)
         except DamagedCheckpointError as error:
@@ -302,11 +318,14 @@ class NodesController:
         except TransferCancelledError:
             return False
         finally:
-            self._brought_before = None
+            self._bringing = None
         if self._following is not None:
             self._following.brought(world.fence)
             return True
         if self._leading is None:
+            return False
+        if not self._lease.is_held:
+            self._step_down("the lease was lost while the checkpoint was brought")
             return False
         while not self._leading.all_have_brought():
             if should_leave() is not None or self.attend(has_stepped=False) is not None:
@@ -411,7 +430,7 @@ class NodesController:
         """
         with contextlib.ExitStack() as closing:
             listener = closing.enter_context(self._listening())
-            if not self._lease.take():
+            if not self._lease.take(has_stalled=self._has_stalled):
                 self._look_at = None  # The other writer may be a leader now.
                 return
             closing.pop_all()
@@ -470,10 +489,28 @@ class NodesController:
 
     def _sign_of_life(self) -> Mapping[str, int]:
         """Return how much of the checkpoint of its world this node has brought. Empty while it brings none."""
-        before, world = self._brought_before, self.world
-        if before is None or world is None:
-            return {}
-        return {"of": world.fence, "moved": self.copies.brought_bytes - before}
+        bringing = self._bringing
+        return {} if bringing is None else {"of": bringing.fence, "moved": self._moved(bringing)}
+
+    def _moved(self, bringing: _Bringing) -> int:
+        return self.copies.brought_bytes - bringing.before
+
+    def _has_stalled(self) -> bool:
+        """Return True where this node leads and hangs while it brings a checkpoint. The other nodes get another leader.
+
+        They see that the connections are closed, and that this machine refuses others.
+        """
+        bringing, leading = self._bringing, self._leading
+        if bringing is None or leading is None:
+            return False
+        now = time.monotonic()
+        bringing.heard = heard_again(bringing.heard, self._moved(bringing), now=now)
+        if not has_stalled(bringing.heard, now=now, stall_seconds=self._times.stall):
+            return False
+        since = now - bringing.heard.since
+        _logger.warning("this node leads no more: it has brought no more of the checkpoint for %.1f s", since)
+        leading.close()
+        return True
 
     def _ask(self, step: int, folder: str) -> None:
         leading = self._leading

@@ -30,7 +30,8 @@ _logger = logging.getLogger("spotkeep.agent")
 class NodesLease:
     """The lease, as this node sees, takes and renews it. `write` may be called from other threads.
 
-    A node that holds it renews it in a thread of its own, so the lease lasts while the node brings a checkpoint.
+    A node that holds it renews it in a thread of its own. So the lease lasts while the node brings a checkpoint, until
+    no more of that arrives.
 
     Attributes:
         record: The record as last seen. None before it is read.
@@ -151,8 +152,11 @@ class NodesLease:
                 holder_is_silent and seen.lease is not None and may(gone=self._is_gone(seen.lease.holder))
             )
 
-    def take(self) -> bool:
+    def take(self, *, has_stalled: Callable[[], bool] = lambda: False) -> bool:
         """Take the lease over the record as it was read. Return False where another writer came first.
+
+        Args:
+            has_stalled: Called in another thread before each renewal. Gives True once this node leads no more.
 
         Raises:
             ConnectionError: The record cannot be reached now.
@@ -170,7 +174,7 @@ class NodesLease:
                 return False
             self.record, self._fence = following.next_version(), following.fence
         self._let_go = threading.Event()
-        threading.Thread(target=self._renew, args=(self._let_go,), name="node-lease", daemon=True).start()
+        threading.Thread(target=self._renew, args=(self._let_go, has_stalled), name="node-lease", daemon=True).start()
         return True
 
     def write(self, change: Callable[[FleetRecord], FleetRecord], *, raises_fence: bool = False) -> FleetRecord:
@@ -224,8 +228,8 @@ class NodesLease:
         with self._lock:
             self._fence = None
 
-    def _renew(self, let_go: threading.Event) -> None:
-        while not let_go.wait(self._lease_seconds / 3) and self._is_renewed(let_go):
+    def _renew(self, let_go: threading.Event, has_stalled: Callable[[], bool]) -> None:
+        while not let_go.wait(self._lease_seconds / 3) and not has_stalled() and self._is_renewed(let_go):
             pass
 
     def _is_renewed(self, let_go: threading.Event) -> bool:
