@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
 
 # How long an example takes, or is drawn, says more about the machine's other work than about the code. Fifty examples,
-# new ones each time, find what a change broke; `--hypothesis-profile=thorough` asks for twenty times as many. Where `CI`
-# is set, Hypothesis draws the same ones each time, so a test that draws until it meets something names its seeds.
+# new ones each time, find what a change broke; `--hypothesis-profile=thorough` asks for twenty times as many.
+# Where `CI` is set, Hypothesis draws the same ones each time. So a test that draws until it meets something names its
+# seeds.
 _UNTIMED = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.register_profile("every-change", _UNTIMED, max_examples=50)
 hypothesis.settings.register_profile("thorough", _UNTIMED, max_examples=1000)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
-import socket
 import subprocess
 import sys
 import traceback
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tests.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,9 +64,7 @@ def exit_code_of(pid: int) -> int:
 
 def run_on_ranks(count: int, act: Callable[[], object]) -> list[int]:
     """Do something on ranks that are forked from this process, in the environment of torchrun; return their codes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_ports()
     # A rank that looks for garbage in what is imported would copy the memory that it shares with the others.
     gc.freeze()
     pids = [fork(partial(_act_as_rank, rank, count, port, act)) for rank in range(count)]

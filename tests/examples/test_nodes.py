@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,6 +22,7 @@ import yaml
 from spotkeep_fleet.training_spec import SPEC_CHANNEL, SPEC_VARIABLE, TrainingSpec, encode_spec, spec_file_name
 from spotkeep_jobs.document.command import training_spec_of
 from spotkeep_jobs.document.request import JobRequest
+from tests.ports import free_ports
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.long]
@@ -135,7 +135,7 @@ def world(tmp_path: Path) -> Iterator[Callable[[int], list[Node]]]:
 
     def start(size: int) -> list[Node]:
         hosts = [f"127.0.0.{number + 2}" for number in range(size)]
-        lease, port = next(leases), free_ports()
+        lease, port = next(leases), free_ports(2)
         folders = [tmp_path / host for host in hosts]
         bring_together([tmp_path / f"127.0.0.{number}" / "checkpoints" for number in (2, 3)])
         variables = {"SPOTKEEP_LEASE": str(lease), "SM_MASTER_PORT": str(port), **JOB["environment"]}
@@ -153,17 +153,6 @@ def world(tmp_path: Path) -> Iterator[Callable[[int], list[Node]]]:
     yield start
     for node in nodes:
         node.kill()
-
-
-def free_ports() -> int:
-    """Give a port that is free, as the one after it is."""
-    while True:
-        with socket.socket() as one, socket.socket() as next_one:
-            one.bind(("", 0))
-            port = int(one.getsockname()[1])
-            with contextlib.suppress(OSError, OverflowError):
-                next_one.bind(("", port + 1))
-                return port
 
 
 def bring_together(folders: Sequence[Path]) -> None:

@@ -73,8 +73,8 @@ def other_settings(folder: Path) -> str:
     code = """
         with Checkpointer(state, every_steps=5) as checkpointer:
             for step in checkpointer.steps(20):
-                time.sleep(0.05)
                 if step == 14 and sys.argv[2] == "0.1":
+                    checkpointer.wait()
                     os.kill(os.getpid(), signal.SIGKILL)
         """
     _script(folder, code, "0.1")
@@ -87,9 +87,8 @@ def events_of_a_notice(folder: Path) -> str:
     code = """
         with Checkpointer(state, every_steps=10) as checkpointer:
             for step in checkpointer.steps(20):
-                # The save of the tenth step is done before the notice.
-                time.sleep(0.05)
                 if step == 12:
+                    checkpointer.wait()  # The save of the tenth step is done before the notice.
                     os.kill(os.getpid(), signal.SIGTERM)
         """
     printed = _script(folder, code, SPOTKEEP_EVENTS="stdout")

@@ -10,6 +10,7 @@ import base64
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -78,6 +79,7 @@ class Instance:
     hanging: bool = False
     asked: Counter[str] = field(default_factory=Counter)
     agent: subprocess.Popen[str] | None = None
+    reading: threading.Thread | None = None
     lines: list[str] = field(default_factory=list)
     said: threading.Condition = field(default_factory=threading.Condition)
 
@@ -87,8 +89,8 @@ class Instance:
 
     @property
     def address(self) -> str:
-        """Its private address, 127.0.0.2 for i-1. All addresses of 127.0.0.0/8 are this machine's."""
-        return f"127.0.0.{int(self.id.removeprefix('i-')) + 1}"
+        """Its private address. All addresses of 127.0.0.0/8 are this machine's."""
+        return f"{self.cloud.network}.{self.id.removeprefix('i-')}"
 
     def start_agent(self, **environment: str) -> None:
         server = _serve(lambda request: self._answer(request))
@@ -119,7 +121,8 @@ class Instance:
             text=True,
             start_new_session=True,
         )
-        threading.Thread(target=self._read, args=(self.agent,), daemon=True).start()
+        self.reading = threading.Thread(target=self._read, args=(self.agent,), daemon=True)
+        self.reading.start()
 
     def announce(self, seconds: float) -> None:
         """EC2 will take the instance in so many seconds."""
@@ -144,11 +147,16 @@ class Instance:
                 self.said.wait(left)
 
     def finish(self, *, seconds: float = 600.0) -> int:
+        """Wait for the agent's end, and for its last line."""
         assert self.agent is not None
+        assert self.reading is not None
         try:
-            return self.agent.wait(seconds)
+            code = self.agent.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.id} goes on:\n" + "\n".join(self.lines)) from None
+        self.reading.join(60)
+        assert not self.reading.is_alive(), "what it has started goes on"
+        return code
 
     def kill_agent(self) -> None:
         """The agent alone crashes; what it started may live on."""
@@ -271,6 +279,7 @@ class Cloud:
         folder: For all its files.
 
     Attributes:
+        network: How all addresses of its instances begin. Nodes listen at one port, in each cloud of this machine.
         ec2: EC2.
         dynamodb: DynamoDB, with the run table.
         secrets: AWS Secrets Manager.
@@ -281,6 +290,7 @@ class Cloud:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.network = f"127.{random.randrange(1, 64)}.{random.randrange(256)}"  # noqa: S311 - not secret
         self.instances: dict[str, Instance] = {}
         self.objects: dict[str, tuple[bytes, dict[str, str]]] = {}
         self.events: list[dict[str, Any]] = []

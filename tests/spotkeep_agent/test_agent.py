@@ -473,6 +473,7 @@ with Checkpointer(state, every_steps=2) as checkpointer:
     for step in checkpointer.steps(6):
         state["total"] += step
         if step == 4 and not os.path.exists("hung"):
+            checkpointer.wait()  # What is stopped writes nothing.
             open("hung", "w").close()
             subprocess.Popen(["sleep", "600"], start_new_session=True)
             os.kill(os.getpid(), signal.SIGSTOP)

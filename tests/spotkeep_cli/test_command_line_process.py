@@ -126,7 +126,7 @@ def test_a_runs_checkpoints_are_read_in_s3(
     more = {**local, "TMPDIR": str(tmp_path / "empty")}
     verifying = on_a_terminal("checkpoints", "verify", "letters", cwd=tmp_path, NO_COLOR="1", **more)
     output = verifying.read_until(None)
-    assert verifying.process.wait(30) == ExitCode.DAMAGED_CHECKPOINT
+    assert verifying.process.wait(300) == ExitCode.DAMAGED_CHECKPOINT
     assert "downloading step 20" in output
     assert "step-20/data-00000.bin, bytes 0 to " in output
     assert "A resume takes step 10." in output
@@ -176,7 +176,7 @@ class Terminal:
         os.close(theirs)
         self.output = ""
 
-    def read_until(self, pattern: str | None, *, seconds: float = 60) -> str:
+    def read_until(self, pattern: str | None, *, seconds: float = 300) -> str:
         """Read until the pattern appears, or until the command ends."""
         deadline = time.monotonic() + seconds
         while pattern is None or not re.search(pattern, self.output):
@@ -199,7 +199,7 @@ class Terminal:
     def close(self) -> int:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(30)
+        code = self.process.wait(300)
         os.close(self._ours)
         return code
 
@@ -226,7 +226,7 @@ def test_a_launch_asks_uploads_the_source_invokes_the_function_and_is_left_with_
     terminal.read_until("line 2")
     terminal.process.send_signal(signal.SIGINT)
     terminal.read_until(None)
-    assert terminal.process.wait(30) == ExitCode.DONE
+    assert terminal.process.wait(300) == ExitCode.DONE
     assert f"{RUN} launched" in terminal.output
     assert f"Detached. {RUN} goes on without you." in terminal.output
     assert f"spotkeep --local --deployment cli-test logs {RUN} -f" in terminal.output

@@ -68,6 +68,8 @@ class CheckpointSync:
         upload_delay_seconds: The seconds that a file takes to reach S3.
         in_s3: The files below the prefix, which the syncs of all hosts keep together.
         on_upload: Called when a file has reached S3.
+        turn: The lock of the syncs of all hosts, which send one file at a time. So no more files reach S3 once
+            `on_upload` has lost the hosts.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class CheckpointSync:
         upload_delay_seconds: float,
         in_s3: set[str] | None = None,
         on_upload: Callable[[], None] = lambda: None,
+        turn: threading.Lock | None = None,
     ) -> None:
         self._store = store
         self._remote = remote
@@ -87,6 +90,7 @@ class CheckpointSync:
         self._interval_seconds = interval_seconds
         self._upload_delay_seconds = upload_delay_seconds
         self._on_upload = on_upload
+        self._turn = threading.Lock() if turn is None else turn
         self._in_s3 = set[str]() if in_s3 is None else in_s3
         self._known: dict[str, _Version | None] = {}
         self._pending: dict[str, _Pending] = {}
@@ -240,6 +244,12 @@ class CheckpointSync:
                 yield relative
 
     def _upload(self, relative: str) -> None:
+        with self._turn:
+            if self._lost.is_set():
+                raise _LostHostError
+            self._send(relative)
+
+    def _send(self, relative: str) -> None:
         self._pending.pop(relative, None)
         path = self._local / relative
         version = _version(path)

@@ -138,6 +138,7 @@ class JobRunner:
         self._context = context
         self._on_status = on_status
         self._changed = threading.Condition()
+        self._turn = threading.Lock()
         self._job = job
         self._shutdown = False
         self._hosts: list[WorkingHost] = []
@@ -551,6 +552,7 @@ class JobRunner:
             upload_delay_seconds=self._context.options.upload_delay_seconds,
             in_s3=in_s3,
             on_upload=self._on_upload,
+            turn=self._turn,
         )
 
     # What ends the processes, and when.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,13 +11,14 @@ import pytest
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from tests.forking import environment_of_script
+from tests.ports import free_ports
 
 pytest.importorskip("jax")
 pytest.importorskip("optax")
 
 pytestmark = [pytest.mark.jax, pytest.mark.long]
 
-LIMIT_SECONDS = 120
+LIMIT_SECONDS = 600
 ELEMENTS = 48 * 96
 """Elements of a layer of `jax_processes`."""
 DIVIDED_LAYERS = 4
@@ -26,10 +26,7 @@ DIVIDED_LAYERS = 4
 
 def train(directory, *, processes, steps):
     """Train up to a step and give what each process printed."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    job = {"directory": str(directory), "processes": processes, "port": port, "steps": steps}
+    job = {"directory": str(directory), "processes": processes, "port": free_ports(), "steps": steps}
     script = Path(__file__).parent / "jax_processes.py"
     outputs = [directory.parent / f"{directory.name}-{processes}-{process}" for process in range(processes)]
     running = []

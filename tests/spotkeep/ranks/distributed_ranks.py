@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -22,15 +21,14 @@ from functools import partial
 from pathlib import Path
 
 from tests.forking import fork
+from tests.ports import free_ports
 
 
 def main() -> None:
     import_what_training_takes()
     for line in sys.stdin:
         job = json.loads(line)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_ports()
         pids = [fork(partial(run_rank, rank, job, port)) for rank in range(job["world_size"])]
         print(json.dumps(pids), flush=True)
         print(json.dumps(ends_of(pids, limit_seconds=job["limit_seconds"])), flush=True)

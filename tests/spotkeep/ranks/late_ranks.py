@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import socket
 import sys
 from functools import partial
 
@@ -17,6 +16,7 @@ from spotkeep import Checkpointer
 from spotkeep.disk.late_copy import LateCopy
 from spotkeep.schedule.late_copying import COMPARED_SAVES, CopyWay, LateCopying
 from tests.forking import fork
+from tests.ports import free_ports
 
 WIDTH = 800
 FIRST_LATE = COMPARED_SAVES + 1
@@ -25,9 +25,7 @@ STEPS = COMPARED_SAVES + 4
 
 def main() -> int:
     directory, kind, changing, at_once = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_ports()
     ranks = [fork(partial(train, rank, port, directory, kind, changing, at_once)) for rank in range(2)]
     return max(os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) for rank in ranks)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -17,6 +16,7 @@ import pytest
 
 from spotkeep_fleet.ranks import Ranks
 from spotkeep_fleet.training_spec import NOT_STARTED, SPEC_VARIABLE, TrainingSpec
+from tests.ports import free_ports
 
 from .conftest import put_spec
 
@@ -55,7 +55,7 @@ class Host:
 
     def wait_until_another_has_connected(self) -> None:
         """Wait until the kernel shows an open connection to the first host. A setup can begin before that."""
-        for _ in range(600):
+        for _ in range(3000):
             connections = [line.split()[1:4] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
             if any(own.endswith(f":{self.port:04X}") and state == _OPEN for own, _, state in connections):
                 return
@@ -76,9 +76,7 @@ class Host:
 @pytest.fixture
 def start(tmp_path: Path, pyz: Path) -> Iterator[Callable[..., Host]]:
     hosts: list[Host] = []
-    with socket.socket() as free:
-        free.bind((HOSTS[0], 0))
-        port = free.getsockname()[1] - 1
+    port = free_ports(2)  # torchrun takes the first one, and the runner of the first host the second.
 
     def start(number: int, spec: TrainingSpec, *, of: int = 2, script: str = "", most_seconds: float = 1800.0) -> Host:
         folder = tmp_path / f"host-{number}"
@@ -137,10 +135,12 @@ def test_a_command_that_bash_cannot_read_on_one_host_is_a_mistake_of_the_input_o
 
 
 def test_hosts_that_wait_for_one_that_does_not_come_all_name_it(start, tmp_path):
-    # The first host lets the others connect while it installs. It begins to wait once the second one is about to.
-    comes = tmp_path / "comes"
-    second = start(2, spec_of(setup=f"touch {comes}"), of=3)
-    first = start(1, spec_of(setup=f"until [ -e {comes} ]; do sleep 0.1; done"), of=3, most_seconds=5)
+    # The first host lets the others connect while it installs. It begins to wait once the second one has.
+    has_come = tmp_path / "has-come"
+    second = start(2, spec_of(), of=3)
+    first = start(1, spec_of(setup=f"until [ -e {has_come} ]; do sleep 0.1; done"), of=3, most_seconds=5)
+    first.wait_until_another_has_connected()
+    has_come.touch()
     assert [first.finish(), second.finish()] == [68, 68], (first.said, second.said)
     assert f"did not meet at {HOSTS[0]}:" in first.failure
     assert HOSTS[2] in first.failure
@@ -181,10 +181,15 @@ def test_of_a_failure_and_of_what_follows_from_it_each_host_has_the_failure_thou
         dist.barrier()
         if dist.get_rank() == 3:
             signal.signal(signal.SIGTERM, lambda *_: time.sleep(4))
+            open("is-slow", "w").close()
+            while not os.path.exists("fails"):
+                time.sleep(0.01)
             dist.destroy_process_group()
             time.sleep(600)
         if dist.get_rank() == 2:
-            time.sleep(1)
+            while not os.path.exists("is-slow"):
+                time.sleep(0.01)
+            open("fails", "w").close()
             raise ValueError("a bad sample")
         dist.all_reduce(torch.ones(1))
     """

@@ -510,29 +510,34 @@ def test_orphans_are_taken_care_of_as_pid_1_must(start):
 
 @pytest.mark.long
 def test_a_job_killed_at_any_moment_goes_on_from_what_it_saved(start):
+    # It does not come to its end before the kill: the test may be slow.
     script = """
-        import random, spotkeep
-        rng, seen = random.Random(3), {"numbers": []}
+        import random, sys, time, spotkeep
+        rng, seen, waits_after = random.Random(3), {"numbers": []}, int(sys.argv[1])
         with spotkeep.Checkpointer({"rng": rng, "seen": seen}, every_steps=7) as checkpointer:
+            first = checkpointer.step
             for step in checkpointer.steps(100):
                 seen["numbers"].append(rng.random())
+                if step == max(first, waits_after) + 15:
+                    time.sleep(600)
         assert len(seen["numbers"]) == 100
         print("sum", repr(sum(seen["numbers"])), flush=True)
     """
-    whole = start(["python", "train.py"], script=script)
+    to_the_end = ["python", "train.py", "100"]
+    whole = start(to_the_end, script=script)
     assert whole.finish() == 0
     expected = next(line for line in whole.lines if line.startswith("sum"))
     shutil.rmtree(whole.base)
     last_saved = 0
     for kill_at in (1, 8, 80):
-        job = start(["python", "train.py"], script=script)
+        job = start(["python", "train.py", str(kill_at)], script=script)
         assert job.wait_for("resume")["step"] >= last_saved
         job.wait_for("progress", step=max(kill_at, job.events[-1]["step"] + 1))
         os.killpg(job.process.pid, signal.SIGKILL)
         job.finish()
         last_saved = max([last_saved, *(event["step"] for event in job.events if event["event"] == "saved")])
         assert not any(event["event"] == "fallback" for event in job.events)
-    last = start(["python", "train.py"], script=script)
+    last = start(to_the_end, script=script)
     assert last.finish() == 0
     assert expected in last.lines
 

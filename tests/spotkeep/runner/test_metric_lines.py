@@ -47,17 +47,24 @@ def test_values_are_found_in_both_streams_and_carry_the_launch_and_the_reported_
     assert job.stderr == "accuracy 0.9\n"
 
 
-def test_a_pattern_that_takes_exponential_time_holds_neither_the_training_nor_the_end_up(start):
+def test_a_pattern_that_takes_exponential_time_holds_neither_the_training_nor_the_end_up(start, tmp_path):
     job = start(
         ["python", "train.py"],
         script="""
+            import pathlib, time
             for step in range(20):
                 print("a" * 60 + "!", flush=True)
                 print(f"loss={step}", flush=True)
+            print("trained", flush=True)
+            while not pathlib.Path("searched").exists():
+                time.sleep(0.05)
         """,
         spec=metrics(slow="(a+)+$", loss="loss=([0-9.]+)"),
     )
+    job.wait_for("metrics", metrics={"loss": 19.0})  # The end waits some seconds for a search, and no longer.
+    (tmp_path / "searched").touch()
     assert job.finish() == 0
+    assert "trained" in job.lines
     assert values(job, "loss")[-1] == (None, 19.0)
     assert "the metric slow is not searched for any more" in job.stderr
 

@@ -31,16 +31,18 @@ SHELL = ["sh", "-c", f'trap "" TERM; {" ".join(TORCHRUN)}; exit $?', "sh"]
 
 
 @pytest.mark.parametrize(
-    ("command", "given", "shutdown_timeout", "saved"),
+    ("command", "given", "shutdown_timeout", "save_seconds", "saved"),
     [
-        (TORCHRUN, {}, "28", True),
-        (TORCHRUN, {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "1"}, "1", False),
-        (SHELL, {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "1"}, "1", True),
+        (TORCHRUN, {}, "28", "3", True),
+        (TORCHRUN, {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "1"}, "1", "600", False),
+        (SHELL, {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "1"}, "1", "3", True),
     ],
     ids=["from the notice", "too short", "a shell that keeps the signal"],
 )
-def test_a_save_takes_as_long_as_the_notice_leaves(start, tmp_path, command, given, shutdown_timeout, saved):
-    job = start(command, script=SAVES_SLOWLY, SPOTKEEP_NOTICE_SECONDS="30", SAVE_SECONDS="3", **given)
+def test_a_save_takes_as_long_as_the_notice_leaves(
+    start, tmp_path, command, given, shutdown_timeout, save_seconds, saved
+):
+    job = start(command, script=SAVES_SLOWLY, SPOTKEEP_NOTICE_SECONDS="30", SAVE_SECONDS=save_seconds, **given)
     job.wait_for_line(f"shutdown timeout: {shutdown_timeout}")
     job.wait_for_line("waiting")
     job.process.send_signal(signal.SIGTERM)

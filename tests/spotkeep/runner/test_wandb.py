@@ -88,7 +88,7 @@ class Tracker:
 
     def wait_for_step(self, step: int) -> None:
         """Wait until the line of a step has come. The client sends lines every few seconds, and a kill loses others."""
-        ends = time.monotonic() + 60
+        ends = time.monotonic() + 300
         while not any(line["_step"] == step for line in self.runs[RUN]["history"]):
             assert time.monotonic() < ends
             time.sleep(0.1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from spotkeep_fleet.instance_job import InstanceJob, NodesSpec
 from spotkeep_fleet.ranks import Ranks
 from spotkeep_fleet.record import new_record
 from tests.models.ec2 import changed
+from tests.ports import free_ports
 from tests.spotkeep_agent.cloud import RUN, Cloud, Instance
 from tests.spotkeep_agent.conftest import events_of, job
 
@@ -58,7 +58,7 @@ class Fleet:
     def __init__(self, cloud: Cloud, folder: Path) -> None:
         self.cloud = cloud
         self._switch = folder / "go-on"
-        self._port = free_port()
+        self._port = free_ports(2)  # The runners take the second one.
 
     def launch(self, *, at_least: int, at_most: int, script: str = SCRIPT, **changes: Any) -> None:
         """What the launcher writes for a run on several nodes."""
@@ -89,21 +89,6 @@ class Fleet:
     def go_on(self) -> None:
         """Let the training go on to its end."""
         self._switch.touch()
-
-
-def free_port() -> int:
-    """A port with a free one above it, as the runners need it."""
-    for _ in range(100):
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            if port < 65_000:
-                try:
-                    second.bind(("127.0.0.1", port + 1))
-                except OSError:
-                    continue
-                return port
-    raise AssertionError("this machine has no two free ports beside each other")
 
 
 @pytest.fixture

@@ -30,8 +30,9 @@ from spotkeep_agent.nodes.connections import (
     listening,
     proof,
 )
+from tests.ports import free_ports
 
-from .conftest import KEY, free_port
+from .conftest import KEY
 
 LEADER = NodeNames(run="run", attempt=1, launch="feed", instance="i-1", address="127.0.0.1")
 NODE = replace(LEADER, instance="i-2", address="127.0.0.1")
@@ -41,7 +42,7 @@ QUIET_SECONDS = 60.0
 
 @pytest.fixture(scope="module")
 def port() -> int:
-    return free_port()
+    return free_ports()
 
 
 @pytest.fixture

@@ -26,12 +26,13 @@ from spotkeep_agent.volume.protocol import Leaving
 from spotkeep_fleet.instance_job import NodesSpec, VolumeSpec
 from spotkeep_fleet.record import INPUT_ERROR, MOST_SETBACKS, Lease, TrainingReport, decode, encode
 from tests.models.ec2 import instance_job
+from tests.ports import free_ports
 
-from .conftest import KEY, free_port
+from .conftest import KEY
 from .test_lease import Records
 
 ADDRESS = "127.0.0.1"
-TIMES = NodesTimes(lease=1e6, silent=60.0, settle=0.2, first=0.2, rejoin=1.0, look=0.1)
+TIMES = NodesTimes(lease=1e6, silent=60.0, settle=1.0, first=1.0, rejoin=1.0, look=0.1)
 LONG_SECONDS = 60.0
 
 
@@ -86,7 +87,7 @@ class Run:
         self.folder = folder
         self.records = Records()
         self.in_s3: dict[int, bool] = {}
-        self.port = free_port()
+        self.port = free_ports()
         self.events: list[dict[str, Any]] = []
         self.nodes: list[NodesController] = []
 

@@ -138,7 +138,7 @@ def test_a_lost_answer_is_found_out_by_the_next_write() -> None:
 def test_a_renewed_lease_is_another_one_for_a_node_that_looks() -> None:
     """A thread renews it, so a node whose lease time is over takes none that is alive."""
     records = Records()
-    first = node(records, "i-1", lease_seconds=0.3)
+    first = node(records, "i-1", lease_seconds=3)
     first.read()
     assert takes(first, is_silent=False)
     before = records.read().lease

@@ -59,19 +59,24 @@ def test_a_probe_without_steps_prints_the_names_of_its_hosts(base: Path) -> None
 
 def test_a_stopped_probe_says_so_and_a_second_one_goes_on_and_finds_the_files(base: Path) -> None:
     marked = base / "checkpoints" / "first-account" / "2-small.bin.sagemaker-uploaded"
-    process = started(base, "60", "--seconds", "0.05")
+    process = started(base, "100000", "--seconds", "0.05")
     while not (marked.parent / "4-small.bin").exists():
         time.sleep(0.02)
     marked.touch()
-    time.sleep(0.5)
-    process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=30)
-    first = facts(output)
+    lines = []
+    with process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            if '"uploaded"' in line:
+                process.send_signal(signal.SIGTERM)
+    first = facts("".join(lines))
     assert [fact["file"] for fact in first if fact["fact"] == "uploaded"] == ["2-small.bin"]
     assert "sigterm" in {fact["fact"] for fact in first}
     assert next(fact["files"] for fact in first if fact["fact"] == "restored") == []
 
-    output, _ = started(base, "60", "--seconds", "0.05").communicate(timeout=30)
+    done = next(fact["step"] for fact in reversed(first) if fact["fact"] == "step")
+    output, _ = started(base, str(done + 60), "--seconds", "0.05").communicate(timeout=300)
     second = facts(output)
     assert next(fact["step"] for fact in second if fact["fact"] == "step") > 0
     assert "1-large.bin" in next(fact["files"] for fact in second if fact["fact"] == "restored")

@@ -40,7 +40,7 @@ def client(local_aws: LocalAws) -> Any:
     return local_aws.session().client("batch")
 
 
-def payload(local_aws: LocalAws, bucket: str, name: str) -> dict[str, Any]:
+def payload(local_aws: LocalAws, bucket: str, name: str, *, waited: Path) -> dict[str, Any]:
     script = RESUMING_SCRIPT.encode()
     local_aws.session().client("s3").put_object(Bucket=bucket, Key=f"{name}/train.py", Body=script)
     source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{bucket}/{name}/"}
@@ -50,7 +50,7 @@ def payload(local_aws: LocalAws, bucket: str, name: str) -> dict[str, Any]:
             "TrainingImage": "123456789012.dkr.ecr.us-east-1.amazonaws.com/image:1",
             "TrainingInputMode": "File",
             "ContainerEntrypoint": ["python3", "/opt/ml/input/data/code/train.py"],
-            "ContainerArguments": ["4", "0.05"],
+            "ContainerArguments": ["4", "0.05", "2", str(waited)],
         },
         "RoleArn": ROLE,
         "InputDataConfig": [{"ChannelName": "code", "DataSource": {"S3DataSource": source}}],
@@ -96,7 +96,7 @@ def make_fifo_queue(client: Any, limit: int) -> str:
     return name
 
 
-def test_a_service_job_is_a_real_training_job(local_aws: LocalAws, client: Any, bucket: str) -> None:
+def test_a_service_job_is_a_real_training_job(local_aws: LocalAws, client: Any, bucket: str, tmp_path: Path) -> None:
     """Its capacity is scripted by its own name, though the training job has another one; events may come twice."""
     queue, name = make_fifo_queue(client, 1), f"digits-{uuid.uuid4().hex[:8]}"
     events, queues = local_aws.session().client("events"), local_aws.session().client("sqs")
@@ -109,7 +109,8 @@ def test_a_service_job_is_a_real_training_job(local_aws: LocalAws, client: Any, 
     control.event_faults(EventFaults(duplicate=True))
     control.batch_tags(handed_on=True)
     control.script_capacity(run=name, script=CapacityScript(interruptions=(interruption,)))
-    job = submit(client, queue, payload(local_aws, bucket, f"{name}-1") | {"TrainingJobName": name}, tags={"a": "b"})
+    request = payload(local_aws, bucket, f"{name}-1", waited=tmp_path / "waited")
+    job = submit(client, queue, request | {"TrainingJobName": name}, tags={"a": "b"})
     try:
         ended = wait_for(client, job, "SUCCEEDED", "FAILED")
     finally:
@@ -253,7 +254,7 @@ except NoTrainingJob:
 waits.update(7)
 waits.terminate("not needed")
 print("second ended:", waits.wait()["statusReason"])
-done = job.wait(timeout=60)
+done = job.wait(timeout=600)
 print("first ended:", done["status"], done.get("statusReason"))
 print("found:", queue.get_job("first").job_arn == job.job_arn)
 print("failed:", [each.job_name for each in TrainingQueue(full).list_jobs(status="FAILED")])

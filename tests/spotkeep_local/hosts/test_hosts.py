@@ -26,7 +26,7 @@ from .test_metadata import INSTANCE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-TRIES = 1000
+TRIES = 15_000
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -173,7 +173,7 @@ def test_a_shutdown_asks_first(machine: Machine) -> None:
         "#!/bin/sh\ntrap 'echo ASKED; exit 0' TERM\necho READY\nwhile :; do sleep 0.1; done\n"
     )
     wait_until(lambda: "READY" in console())
-    host.shut_down(seconds=5.0)
+    host.shut_down(seconds=300.0)
     wait_until(lambda: machine.endings == [HostEnd.SHUT_DOWN])
     assert console()[-1] == "ASKED"
 

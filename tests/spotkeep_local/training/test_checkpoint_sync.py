@@ -226,6 +226,26 @@ def test_a_half_sent_file_is_dropped_with_its_host(half_sent, stalling, store, r
     assert keys(store, remote) == set()
 
 
+def test_of_several_hosts_one_sends_at_a_time_so_that_nothing_follows_the_file_after_which_all_are_lost(
+    make_sync, stalling, store, remote, tmp_path
+):
+    turn, hosts = threading.Lock(), [tmp_path / "one", tmp_path / "two"]
+    for host in hosts:
+        host.mkdir()
+    (hosts[0] / "large").write_bytes(b"x" * SIZE)
+    (hosts[1] / "small").write_text("y")
+    second = make_sync(local=hosts[1], turn=turn)
+    first = make_sync(store=stalling, local=hosts[0], turn=turn, on_upload=second.lose)
+    first.start()
+    assert stalling.half_way.wait(30)
+    second.start()
+    wait_until((hosts[1] / "small.sagemaker-uploading").exists)
+    stalling.go_on.set()
+    wait_until(lambda: first.uploads == 1)
+    second.join()
+    assert keys(store, remote) == {"large"}
+
+
 def test_a_file_that_shrinks_in_the_middle_is_sent_later(half_sent, stalling, store, remote, tmp_path):
     (tmp_path / "large").write_bytes(b"small")
     stalling.go_on.set()

@@ -194,9 +194,9 @@ def test_what_does_not_exist_is_refused(training):
 
 
 class TestCapacityLoss:
-    def test_without_notice_the_job_comes_back_to_its_last_synced_step(self, training):
-        training.script_capacity("sudden", interrupt(at_step=6, notice=False))
-        training.create("sudden-1", training.resuming_script, 60, 0.05)
+    def test_without_notice_the_job_comes_back_to_its_last_synced_step(self, training, tmp_path):
+        training.script_capacity("sudden", interrupt(at_step=6, after_uploads=1, notice=False))
+        training.create("sudden-1", training.resuming_script, 60, 0.05, 6, tmp_path / "waited")
         ended = training.wait_ended("sudden-1")
         assert ended["TrainingJobStatus"] == "Completed"
         once = ["Starting", "Downloading", "Training"]
@@ -278,10 +278,10 @@ if not (base / "checkpoints" / "saved").exists():
         assert len(first.stored_files) == 3, "which of them come first is not promised"
         assert (first.uploads, second.restored_files) == (3, 3)
 
-    def test_nothing_is_uploaded_after_a_hard_kill(self, make_training):
+    def test_nothing_is_uploaded_after_a_hard_kill(self, make_training, tmp_path):
         training = make_training(upload_delay_seconds=600.0)
         training.script_capacity("lost", interrupt(at_step=5, notice=False))
-        training.create("lost-1", training.resuming_script, 20, 0.02)
+        training.create("lost-1", training.resuming_script, 20, 0.02, 5, tmp_path / "waited")
         training.wait_until(lambda: len(training.facts("lost-1").lifetimes) == 2)
         first, second = training.facts("lost-1").lifetimes
         assert first.last_step_seen in range(5, 20)
@@ -290,7 +290,7 @@ if not (base / "checkpoints" / "saved").exists():
         assert training.facts("lost-1").lifetimes[1].resumed_step == 0
 
     def test_several_interruptions_are_taken_one_after_the_other_and_a_notice_that_is_not_heeded_ends_in_a_kill(
-        self, training
+        self, training, tmp_path
     ):
         moments = (
             Interruption(at_step=2, notice=True, notice_seconds=0.3, capacity_returns_after_seconds=0),
@@ -299,7 +299,7 @@ if not (base / "checkpoints" / "saved").exists():
         )
         training.script_capacity("often", CapacityScript(interruptions=moments))
         deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        training.create("often-1", deaf + training.resuming_script, 60, 0.05)
+        training.create("often-1", deaf + training.resuming_script, 60, 0.05, 50, tmp_path / "waited")
         assert training.wait_ended("often-1")["TrainingJobStatus"] == "Completed"
         lifetimes = training.facts("often-1").lifetimes
         assert [life.interrupted for life in lifetimes] == [True, True, True, False]
@@ -316,10 +316,10 @@ if not (base / "checkpoints" / "saved").exists():
         assert training.wait_ended("live-1")["SecondaryStatus"] == "Stopped"
         assert len(training.facts("live-1").lifetimes) == 1
 
-    def test_capacity_may_be_late_and_waiting_counts_as_training_time_but_not_as_billable(self, training):
+    def test_capacity_may_be_late_and_waiting_counts_as_training_time_but_not_as_billable(self, training, tmp_path):
         moment = Interruption(at_step=1, notice=False, capacity_returns_after_seconds=2.0)
         training.script_capacity("late", CapacityScript(interruptions=(moment,), initial_wait_seconds=0.2))
-        training.create("late-1", training.resuming_script, 2, 0.02)
+        training.create("late-1", training.resuming_script, 2, 0.02, 1, tmp_path / "waited")
         ended = training.wait_ended("late-1")
         messages = [item["StatusMessage"] for item in ended["SecondaryStatusTransitions"]]
         assert messages[1] == "Insufficient capacity error from EC2 while launching instances, retrying!"
@@ -340,11 +340,12 @@ class TestAnErrorOfSageMakersOwn:
 
     ERROR = Interruption(at_step=5, notice=False, capacity_returns_after_seconds=0.1, internal_error=True)
 
-    def test_the_job_starts_again_from_its_checkpoint_by_way_of_restarting(self, training):
+    def test_the_job_starts_again_from_its_checkpoint_by_way_of_restarting(self, training, tmp_path):
         training.script_capacity("unlucky", CapacityScript(interruptions=(self.ERROR,)))
         training.create(
-            "unlucky-1", training.resuming_script, 20, 0.05, spot=False, RetryStrategy={"MaximumRetryAttempts": 1}
-        )
+            "unlucky-1", training.resuming_script, 20, 0.05, 5, tmp_path / "waited",
+            spot=False, RetryStrategy={"MaximumRetryAttempts": 1},
+        )  # fmt: skip
         ended = training.wait_ended("unlucky-1")
         assert ended["TrainingJobStatus"] == "Completed"
         assert training.path("unlucky-1") == [
@@ -491,8 +492,8 @@ class TestLimits:
 
 
 class TestRestartOfTheServer:
-    def test_a_job_is_taken_up_again_as_after_a_loss_of_capacity(self, training):
-        training.create("survivor", training.resuming_script, 30, 0.05)
+    def test_a_job_is_taken_up_again_as_after_a_loss_of_capacity(self, training, tmp_path):
+        training.create("survivor", training.resuming_script, 30, 0.05, 1, tmp_path / "waited")
         training.wait_until(lambda: "checkpoints/step" in training.objects())
         training.restart()
         assert training.wait_ended("survivor")["TrainingJobStatus"] == "Completed"
@@ -501,9 +502,9 @@ class TestRestartOfTheServer:
         assert first.ended_at is not None
         assert second.resumed_step > 0
 
-    def test_a_job_that_waits_goes_on_waiting_its_turn(self, training):
+    def test_a_job_that_waits_goes_on_waiting_its_turn(self, training, tmp_path):
         training.script_capacity("turn", interrupt(at_step=2, notice=False, capacity_returns_after_seconds=None))
-        training.create("turn-1", training.resuming_script, 4, 0.05)
+        training.create("turn-1", training.resuming_script, 4, 0.05, 2, tmp_path / "waited")
         training.wait_until(lambda: training.describe("turn-1")["SecondaryStatus"] == "Interrupted")
         training.restart()
         assert training.wait_ended("turn-1")["TrainingJobStatus"] == "Completed"

@@ -21,7 +21,8 @@ from spotkeep.notices.notice import NOTICE_FILE_VARIABLE
 from tests.torture.checkpoint.training import LINE_PREFIX, train
 
 _EVENT_PREFIX = "spotkeep-event: "
-_ATTEMPT_SECONDS = 60.0
+_ATTEMPT_SECONDS = 600.0
+"""An attempt that has not ended then hangs, on a busy machine as well."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from spotkeep.runner.environment import Hardware
 from spotkeep.runner.ranks import MeetingPlace, ranks_command
 from spotkeep_fleet.ranks import Ranks
 from tests.forking import environment_of_script
+from tests.ports import free_ports
 from tests.spotkeep_agent.training.nodes import Node
 from tests.torture.checkpoint.ranks.world import Job, RankEnd, RankForge, end_of_rank, is_process, understand
 
@@ -118,9 +118,7 @@ class RankWorld:
 
     def _launch(self, job: Job, scratch: Path) -> list[subprocess.Popen[bytes]]:
         """Start torchrun on each node, with the words of the runner."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = int(free.getsockname()[1])
+        port = free_ports()
         launchers = []
         for number in range(len(self.nodes)):
             command = ranks_command(
