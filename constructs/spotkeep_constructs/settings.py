@@ -643,15 +643,15 @@ class Settings(BaseModel):
     training_security_group_ids: Annotated[tuple[SecurityGroupId, ...], Listed] = Field(
         default=(), max_length=5, description="security groups of training jobs, with training_subnet_ids"
     )
-    file_systems: Annotated[tuple[FileSystemId, ...], Listed] = Field(
-        default=(),
-        max_length=10,
-        description="file systems of FSx for Lustre and Amazon EFS that training jobs may mount, with "
-        "training_subnet_ids",
-    )
 
     ec2_fleets: bool = Field(
         default=True, description="deploy what runs on EC2 spot fleets need; without runs it costs nothing"
+    )
+    file_systems: Annotated[tuple[FileSystemId, ...], Listed] = Field(
+        default=(),
+        max_length=10,
+        description="file systems of FSx for Lustre and Amazon EFS that jobs may mount, on SageMaker with "
+        "training_subnet_ids",
     )
     volume_retention_days: Annotated[int | None, Unset] = Field(
         default=14, ge=1, le=3650, description="days the volume of an ended run stays; for ever when unset"
@@ -809,11 +809,11 @@ class Settings(BaseModel):
 
     @field_validator("file_systems")
     @classmethod
-    def _in_the_training_network(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        if value and info.data.get("training_subnet_ids") == ():
+    def _in_a_network(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if value and info.data.get("training_subnet_ids") == () and info.data.get("ec2_fleets") is False:
             raise _refuse(
-                "needs training_subnet_ids: a file system is reached in a VPC alone",
-                "Set training_subnet_ids and training_security_group_ids as well, or leave it out.",
+                "needs training_subnet_ids or ec2_fleets: a file system is reached in a VPC alone",
+                "Set training_subnet_ids and training_security_group_ids as well, or ec2_fleets, or leave it out.",
             )
         return value
 

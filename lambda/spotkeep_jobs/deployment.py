@@ -25,7 +25,7 @@ from spotkeep_jobs.backends.ec2.fleet_orphans import FleetOrphans, VolumeRetenti
 from spotkeep_jobs.backends.ec2.fleet_table import FleetTable
 from spotkeep_jobs.backends.ec2.jobs import FleetJobs, FleetOwners, NoFleets
 from spotkeep_jobs.backends.ec2.launch import FleetLaunch, FleetPlatform, launch_of
-from spotkeep_jobs.backends.file_system_checks import FileSystemChecks
+from spotkeep_jobs.backends.file_system_checks import FileSystemChecks, JobNetwork
 from spotkeep_jobs.backends.job_files import SpecStore, TrainingBundleStore
 from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs, client_config
 from spotkeep_jobs.backends.sagemaker.training_job import JobPlatform
@@ -407,10 +407,31 @@ class Deployment(Generic[SettingsT_co]):
             efs=lambda: self.clients.efs,
             ec2=self._ec2,
             file_systems=self.settings.file_systems,
-            subnet_ids=self.settings.subnet_ids,
-            security_group_ids=self.settings.security_group_ids,
+            networks=self._job_networks,
             region=self.clients.region,
         )
+
+    @property
+    def _job_networks(self: Deployment[LauncherSettings]) -> dict[str, JobNetwork]:
+        settings, fleets = self.settings, self.fleet_platform
+        networks = {
+            "sagemaker": JobNetwork(
+                jobs="training jobs",
+                subnet_ids=settings.subnet_ids,
+                group_ids=lambda: settings.security_group_ids,
+                subnets_setting="training_subnet_ids",
+                groups_setting="training_security_group_ids",
+            )
+        }
+        if fleets is not None:
+            networks["ec2"] = JobNetwork(
+                jobs="instances",
+                subnet_ids=tuple(fleets.subnets),
+                group_ids=lambda: self._ec2.deployed_groups(fleets.launch_template_id),
+                subnets_setting="vpc_subnet_ids",
+                groups_setting="vpc_security_group_id",
+            )
+        return networks
 
     def platform_for(self: Deployment[LauncherSettings], request: JobRequest) -> JobPlatform:
         """Return the deployment's part of a request's training jobs, with the subnets from which they reach its data.
@@ -421,6 +442,23 @@ class Deployment(Generic[SettingsT_co]):
         if not request.file_system_channels:
             return self.platform
         return replace(self.platform, subnet_ids=self.file_system_checks.subnet_ids_for(request))
+
+    def fleet_platform_for(self: Deployment[LauncherSettings], request: JobRequest) -> FleetPlatform | None:
+        """Return the deployment's part of a request's fleets, with the subnets from which they reach its data.
+
+        Args:
+            request: The validated request.
+
+        Raises:
+            RequestRefusedError: A file system of it cannot be mounted.
+            AwsCallError: AWS does not describe its file systems.
+        """
+        platform = self.fleet_platform
+        if platform is None or not request.file_system_channels:
+            return platform
+        reached = self.file_system_checks.reached(request)
+        subnets = {name: platform.subnets[name] for name in reached.subnet_ids}
+        return replace(platform, subnets=subnets, file_systems=reached.names)
 
     @cached_property
     def sessions(self: Deployment[LauncherSettings]) -> SessionManager | None:

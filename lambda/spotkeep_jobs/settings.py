@@ -133,7 +133,7 @@ class LauncherSettings(DeploymentSettings):
     mlflow_arns: Json[tuple[str, ...]] = ()
     """The MLflow tracking servers and apps of SageMaker that jobs may log to."""
     file_systems: Json[tuple[str, ...]] = ()
-    """The file systems of FSx for Lustre and of Amazon EFS that SageMaker's jobs may mount, by id."""
+    """The file systems of FSx for Lustre and of Amazon EFS that jobs may mount, by id."""
     secrets: Json[tuple[str, ...]] = ()
     """The secrets that jobs may read, by name or ARN."""
     secret_key_arns: Json[tuple[str, ...]] = ()

@@ -14,7 +14,7 @@ from spotkeep_local.control import permissions
 from tests.permissions.control import missed, withhold
 from tests.permissions.withheld import WithheldGrant
 
-from .conftest import CONTEXT, PROJECT
+from .conftest import CONTEXT, PROJECT, OnEc2
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,6 +125,52 @@ def test_a_job_trains_on_file_systems_that_its_deployment_names(withholding_app:
     assert described["VpcConfig"]["Subnets"] == [subnet]
     assert "read only: Read-only file system" in app.spotkeep("logs", run).stdout
     assert not (data / "seen.txt").exists()
+
+
+def test_an_instance_trains_on_a_file_system_in_its_zone_alone(withholding_app: DeployedApp) -> None:
+    app = withholding_app
+    ec2, fsx = app.client("ec2"), app.client("fsx")
+    variables = app.client("lambda").get_function_configuration(FunctionName=app.connection["launcher_function"])
+    subnets = json.loads(
+        next(value for key, value in variables["Environment"]["Variables"].items() if key.endswith("_FLEET_SUBNETS"))
+    )
+    subnet, zone = next(iter(subnets.items()))
+    vpc = ec2.describe_subnets(SubnetIds=[subnet])["Subnets"][0]["VpcId"]
+    theirs = ec2.create_security_group(GroupName="lustre", Description="lustre", VpcId=vpc)["GroupId"]
+    made = fsx.create_file_system(FileSystemType="LUSTRE", SubnetIds=[subnet], SecurityGroupIds=[theirs])["FileSystem"]
+    name, mount_name = made["FileSystemId"], made["LustreConfiguration"]["MountName"]
+    data = app.state_dir / "file-systems" / name / "cifar10"
+    data.mkdir()
+    data.chmod(0o777)
+    (data / "rows.csv").write_text("1\n2\n3\n")
+    document = app.counting(
+        "",
+        files={"read.py": READING},
+        backend="ec2",
+        instance_types=["m5.large"],
+        volume={"size_gb": 1, "when_done": "delete"},
+        channels={
+            "train": {"fsx": name, "path": f"/{mount_name}/cifar10"},
+            "shared": {"fsx": name, "path": f"/{mount_name}/cifar10", "access": "rw"},
+        },
+    )
+    document["command"] = "python3 read.py"
+    redeploy(app, file_systems=name)
+    refused = app.invoke("launcher", {"token": "first", **document})
+    (closed, *_) = refused["problems"]
+    assert "lets no TCP in from instances" in closed["problem"]
+    group = closed["fix"].rpartition("GroupId=")[2].partition("}")[0]
+    every_port = {"IpProtocol": "tcp", "FromPort": 900, "ToPort": 1100, "UserIdGroupPairs": [{"GroupId": group}]}
+    ec2.authorize_security_group_ingress(GroupId=theirs, IpPermissions=[every_port])
+
+    run = str(app.launch(**document)["run"])
+    ended = app.wait_until_ended(run)
+    assert ended.state is RunState.COMPLETED, ended.failure_reason
+    assert (data / "seen.txt").read_text() == "6"
+    instances = OnEc2(app).instances(run)
+    assert {each["Placement"]["AvailabilityZone"] for each in instances} == {zone}
+    configs = ec2.describe_fleets()["Fleets"][0]["LaunchTemplateConfigs"]
+    assert {each["SubnetId"] for config in configs for each in config["Overrides"]} == {subnet}
 
 
 def each_grant_is_missed(app: DeployedApp, document: dict[str, Any]) -> str:

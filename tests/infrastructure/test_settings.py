@@ -226,7 +226,11 @@ TWO_SUBNETS = {"vpc_id": "vpc-12345678", "vpc_subnet_ids": "subnet-12345678,subn
             "secret_key_arns",
             "secrets names no secret",
         ),
-        ({"file_systems": "fs-0123456789abcdef0"}, "file_systems", "needs training_subnet_ids"),
+        (
+            {"file_systems": "fs-0123456789abcdef0", "ec2_fleets": "false"},
+            "file_systems",
+            "needs training_subnet_ids or ec2_fleets",
+        ),
         ({"file_systems": "fs-12", "training_subnet_ids": "subnet-0123abcd"}, "file_systems[0]", "the id of a file"),
         (
             {"file_systems": "fs-0123abcd,fs-0123abcd", "training_subnet_ids": "subnet-0123abcd"},

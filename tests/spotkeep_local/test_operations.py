@@ -132,6 +132,7 @@ def ec2(tmp_path: Path) -> Ec2Service:
     nothing: Any = None
     return Ec2Service(
         state_dir=tmp_path / "ec2",
+        file_systems=tmp_path / "file-systems",
         endpoint_port=1,
         options=ServerOptions.fast(),
         surroundings=nothing,

@@ -101,6 +101,7 @@ from .training.user import current_user, find_user
 from .volume import actions as do
 from .volume.controller import VolumeController
 from .volume.executor import Executor
+from .volume.file_systems import FileSystems
 from .volume.machine import KEPT_NAME, BlockDeviceMachine, DeviceLinks, DirectoryMachine, VolumeMachine, divide_volume
 from .volume.protocol import Leaving
 
@@ -159,6 +160,7 @@ class Agent:
         self._container: Container | None = None
         self._secret_values: Mapping[str, str] = {}
         self._gpus = count_nvidia_gpus(settings.pci_devices)
+        self._file_systems = FileSystems(settings.file_systems, environment=environment, cancelled=self._board.seen)
         self._perform: Perform = perform_here
         self._log: LogStream | None = None
         self._log_name = ""
@@ -342,7 +344,9 @@ class Agent:
             require_driver(self._gpus, instance_type=self._identity.instance_type, environment=self._environment)
             self._bring_image(job)
             divide_volume(self._settings.mount_point, uid=self._user.uid, gid=self._user.gid)
+            self._file_systems.mount(job.file_systems)
             restored = self._bring_supplies(job)
+            self._file_systems.show(job.file_systems, files=self._files)
         except (SourceError, InputError) as error:  # Another instance would find the same.
             return self._conclude(INPUT_ERROR, failure=str(error))
         except (
@@ -459,7 +463,13 @@ class Agent:
         )
         command = runner_command()
         if container is not None:
-            command = container.command(RUNNER_WORDS, environment=environment, base=base, notices=notice_file.parent)
+            command = container.command(
+                RUNNER_WORDS,
+                environment=environment,
+                base=base,
+                notices=notice_file.parent,
+                file_systems={self._file_systems.point(name): each.writable for name, each in job.file_systems.items()},
+            )
             # Docker's option --user names the user that trains; the docker command itself runs as the agent.
             environment, user = container.docker_environment, current_user()
         return TrainingProcess(
@@ -914,6 +924,7 @@ class Agent:
             left = self._nodes.leave(
                 why=leaving.why, failed=leaving.failed, taken=interrupted, seconds_left=seconds_left
             )
+        self._file_systems.unmount()
         if self._log is not None:
             self._put("left", why=left.why, failed=left.failed or leaving.failed, interrupted=interrupted)
             self._log.flush()

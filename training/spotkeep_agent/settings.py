@@ -77,6 +77,11 @@ class AgentSettings:
         return self.root / "dev/infiniband"
 
     @property
+    def file_systems(self) -> Path:
+        """The folder of the mount points of file systems."""
+        return self.root / "mnt/spotkeep"
+
+    @property
     def state(self) -> Path:
         """The folder of the agent's lock and the notice file."""
         return self.root / "run/spotkeep"

@@ -54,6 +54,26 @@ class VolumeSpec:
     tags: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
+LUSTRE, NFS = "lustre", "nfs4"
+FILE_SYSTEM_KINDS = (LUSTRE, NFS)
+"""The types of file systems that an instance mounts, by their names for `mount -t`."""
+
+
+@dataclass(frozen=True)
+class FileSystemSpec:
+    """A directory of a file system that an instance mounts as a channel.
+
+    Attributes:
+        kind: One of `FILE_SYSTEM_KINDS`.
+        source: The directory, as `mount` names it, such as `<DNS name>@tcp:/<mount name>/<folder>` for Lustre.
+        writable: True where the training may write.
+    """
+
+    kind: str
+    source: str
+    writable: bool = False
+
+
 @dataclass(frozen=True)
 class NodesSpec:
     """The instances that train a run together.
@@ -79,6 +99,7 @@ class InstanceJob:
         training: The spec of the training, for the runner.
         volume: The volume that follows the run.
         channels: S3 prefixes by channel name. The agent copies each to the volume once.
+        file_systems: Directories of file systems by channel name. The agent mounts each before the training.
         checkpoint_uri: The second tier, `s3://bucket/prefix`. None for the volume alone.
         output_uri: The place of `model.tar.gz` after a success. None for nowhere.
         log_group: CloudWatch log group, or None for no logs there.
@@ -97,6 +118,7 @@ class InstanceJob:
     training: TrainingSpec
     volume: VolumeSpec
     channels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    file_systems: Mapping[str, FileSystemSpec] = field(default_factory=dict, hash=False)
     checkpoint_uri: str | None = None
     output_uri: str | None = None
     log_group: str | None = None
@@ -154,6 +176,7 @@ def job_from(reader: Reader) -> InstanceJob:
         training=training or TrainingSpec(()),
         volume=volume or VolumeSpec(size_gb=1),
         channels=reader.text_mapping("channels"),
+        file_systems=reader.each_named("file_systems", _file_system_from),
         checkpoint_uri=reader.optional_text("checkpoint_uri"),
         output_uri=reader.optional_text("output_uri"),
         log_group=reader.optional_text("log_group"),
@@ -177,6 +200,14 @@ def job_from(reader: Reader) -> InstanceJob:
     if job.nodes is not None and job.checkpoint_uri is None:
         reader.problems.append(f"{reader.where}.nodes have no checkpoint_uri; give one, for S3 is all that they share")
     return job
+
+
+def _file_system_from(reader: Reader) -> FileSystemSpec:
+    return FileSystemSpec(
+        kind=reader.choice("kind", FILE_SYSTEM_KINDS, LUSTRE),
+        source=reader.text("source"),
+        writable=reader.flag("writable"),
+    )
 
 
 def _nodes_from(reader: Reader) -> NodesSpec:

@@ -1,12 +1,14 @@
 """Checks of a request's file systems that need AWS's answers.
 
-They find a file system that is missing, of another type or not ready, and one that SageMaker's jobs cannot reach from
-their subnets with their security groups. A mount that gets no answer would hang until the job is given up, at the
-price of its instances. `judge` is pure, and `FileSystemChecks` asks AWS. A failed call stops no launch.
+They find a file system that is missing, of another type or not ready, and one that jobs cannot reach from their subnets
+with their security groups. A mount that gets no answer would hang until the job is given up, at the price of its
+instances. `judge` is pure, and `FileSystemChecks` asks AWS. A failed check stops no launch, but a launch on EC2 needs
+the DNS names.
 
 A file system of FSx for Lustre lies in one Availability Zone, and one of Amazon EFS has a mount target a zone. A job
-gets those of the deployment's subnets alone that lie in the zones of all its file systems. The rules of a security
-group may name prefix lists and peered networks, which are not read here. Such a rule counts as a way.
+gets those of its backend's subnets alone that lie in the zones of all its file systems. So no data crosses zones. The
+rules of a security group may name prefix lists and peered networks, which are not read here. Such a rule counts as a
+way.
 
 Sources: "File system access control with Amazon VPC" (FSx for Lustre user guide), for ports 988 and 1018 to 1023.
 "Creating security groups" (Amazon EFS user guide), for port 2049. DescribeFileSystems (FSx API reference) and
@@ -25,7 +27,7 @@ from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
 from spotkeep_jobs.backends.ec2.facts import PlacedSubnet, SecurityGroup, TrafficRule
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.errors import AwsCallError, AwsRefusedError, Problem
+from spotkeep_jobs.errors import AwsCallError, AwsRefusedError, Problem, RequestRefusedError
 from spotkeep_jobs.temporary_errors import typed_errors
 
 if TYPE_CHECKING:
@@ -54,6 +56,38 @@ class MountPlace:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobNetwork:
+    """The network of the jobs of one backend, and the words for it in refusals.
+
+    Attributes:
+        jobs: The name of what mounts there. Example: `training jobs`.
+        subnet_ids: Its subnets. Empty where jobs are in none of the deployment's.
+        group_ids: Returns the security groups of jobs.
+        subnets_setting: The setting that names the subnets.
+        groups_setting: The setting that names the security groups.
+    """
+
+    jobs: str
+    subnet_ids: Sequence[str]
+    group_ids: Callable[[], Sequence[str]]
+    subnets_setting: str
+    groups_setting: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reached:
+    """The subnets from which a job reaches its file systems, and the names of these.
+
+    Attributes:
+        subnet_ids: Those of the backend's subnets, in their order.
+        names: The DNS names of the file systems, by their ids.
+    """
+
+    subnet_ids: tuple[str, ...]
+    names: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class FileSystem:
     """A file system, as AWS describes it.
 
@@ -61,12 +95,14 @@ class FileSystem:
         type: FSx's type, such as `LUSTRE` or `ONTAP`, or `EFS`.
         state: The state of FSx, such as `AVAILABLE`. None for one of EFS, whose mount targets have states.
         mount_name: The mount name of FSx for Lustre.
+        dns_name: The DNS name. Of EFS it is the address of the mount target in the zone of each that asks.
         places: The places where it is reached, one a zone. Of EFS the mount targets that are ready.
     """
 
     type: str
     state: str | None = None
     mount_name: str | None = None
+    dns_name: str = ""
     places: tuple[MountPlace, ...] = ()
 
 
@@ -96,8 +132,7 @@ class FileSystemChecks:
         efs: Returns the client of EFS.
         ec2: EC2, to ask for subnets and security groups.
         file_systems: The deployment's setting `file_systems`.
-        subnet_ids: The subnets of SageMaker's jobs.
-        security_group_ids: Their security groups.
+        networks: The networks of jobs, by backend.
         region: The region of the deployment.
     """
 
@@ -105,8 +140,7 @@ class FileSystemChecks:
     efs: Callable[[], Any]
     ec2: Ec2Api
     file_systems: Sequence[str]
-    subnet_ids: Sequence[str]
-    security_group_ids: Sequence[str]
+    networks: Mapping[str, JobNetwork]
     region: str
 
     def check(self, request: JobRequest) -> Checked:
@@ -118,12 +152,13 @@ class FileSystemChecks:
         channels = self._askable(request)
         if not channels:
             return Checked()
+        network = self.networks[request.backend]
         try:
-            facts = self._facts(channels, with_groups=True)
+            facts = self._facts(channels, network, with_groups=True)
         except AwsCallError as error:
             asked = f"{error.operation} ({error.code})"
             return Checked(warnings=(f"AWS could not be asked about file systems and their network: {asked}.",))
-        return judge(channels, facts, region=self.region)
+        return judge(channels, facts, network=network, region=self.region)
 
     def subnet_ids_for(self, request: JobRequest) -> tuple[str, ...]:
         """Return the subnets of a request's jobs, which are all of them for a request without file systems.
@@ -131,20 +166,38 @@ class FileSystemChecks:
         Args:
             request: The validated request.
         """
-        everywhere = tuple(self.subnet_ids)
-        channels = self._askable(request)
-        if not channels or len(everywhere) < 2:
+        everywhere = tuple(self.networks[request.backend].subnet_ids)
+        if not self._askable(request) or len(everywhere) < 2:
             return everywhere
         try:
-            facts = self._facts(channels, with_groups=False)
-        except AwsCallError:
+            return self.reached(request).subnet_ids or everywhere
+        except (AwsCallError, RequestRefusedError):
             return everywhere
-        found = [each for each in facts.file_systems.values() if each is not None]
-        return tuple(each.id for each in subnets_with(found, facts.subnets)) or everywhere
+
+    def reached(self, request: JobRequest) -> Reached:
+        """Return the subnets from which a request's jobs reach its file systems, and the names of these.
+
+        Args:
+            request: The validated request.
+
+        Raises:
+            RequestRefusedError: A file system cannot be mounted, or not from a subnet of jobs.
+            AwsCallError: AWS does not say.
+        """
+        channels, network = self._askable(request), self.networks[request.backend]
+        facts = self._facts(channels, network, with_groups=False)
+        if problems := judge(channels, facts, network=network, region=self.region).problems:
+            raise RequestRefusedError(problems)
+        found = {name: each for (_, name), each in facts.file_systems.items() if each is not None}
+        return Reached(
+            subnet_ids=tuple(each.id for each in subnets_with([*found.values()], facts.subnets)),
+            names={name: each.dns_name for name, each in found.items()},
+        )
 
     def _askable(self, request: JobRequest) -> tuple[FileSystemChannel, ...]:
         """Return the channels whose file systems the launcher may describe. The document's rules refuse all others."""
-        if request.backend != "sagemaker" or not self.subnet_ids:
+        network = self.networks.get(request.backend)
+        if network is None or not network.subnet_ids:
             return ()
         return tuple(
             each
@@ -152,12 +205,12 @@ class FileSystemChecks:
             if (each.fsx is None) != (each.efs is None) and each.file_system in self.file_systems
         )
 
-    def _facts(self, channels: Sequence[FileSystemChannel], *, with_groups: bool) -> NetworkFacts:
+    def _facts(self, channels: Sequence[FileSystemChannel], network: JobNetwork, *, with_groups: bool) -> NetworkFacts:
         asking = {"fsx": self._lustre, "efs": self._mount_targets}
         named = sorted({(_service(each), each.file_system) for each in channels})
         described = {(service, name): asking[service](name) for service, name in named}
         theirs = {place for each in described.values() for place in (each or {}).get("subnets", ())}
-        subnets = {each.id: each for each in self.ec2.placed_subnets({*self.subnet_ids, *theirs})}
+        subnets = {each.id: each for each in self.ec2.placed_subnets({*network.subnet_ids, *theirs})}
         file_systems = {
             key: None if each is None else self._file_system(each, subnets=subnets, with_groups=with_groups)
             for key, each in described.items()
@@ -165,12 +218,12 @@ class FileSystemChecks:
         group_ids = {
             group for each in file_systems.values() if each for place in each.places for group in place.group_ids
         }
-        asked = {*self.security_group_ids, *group_ids} if with_groups else ()
-        groups = {each.id: each for each in self.ec2.security_groups(asked)}
+        ours = network.group_ids() if with_groups else ()
+        groups = {each.id: each for each in self.ec2.security_groups({*ours, *group_ids})}
         return NetworkFacts(
             file_systems=file_systems,
-            subnets=tuple(subnets[name] for name in self.subnet_ids if name in subnets),
-            groups=tuple(groups[name] for name in self.security_group_ids if name in groups),
+            subnets=tuple(subnets[name] for name in network.subnet_ids if name in subnets),
+            groups=tuple(groups[name] for name in ours if name in groups),
             others={name: groups[name] for name in group_ids if name in groups},
         )
 
@@ -186,6 +239,7 @@ class FileSystemChecks:
             "type": found["FileSystemType"],
             "state": found["Lifecycle"],
             "mount_name": found.get("LustreConfiguration", {}).get("MountName"),
+            "dns_name": found.get("DNSName", ""),
             "subnets": found["SubnetIds"][:1],
             "interfaces": found.get("NetworkInterfaceIds", ()),
         }
@@ -206,7 +260,9 @@ class FileSystemChecks:
                 return None
             raise
         ready = {each["SubnetId"]: each["MountTargetId"] for each in targets if each["LifeCycleState"] in _READY}
-        return {"type": "EFS", "subnets": [*ready], "targets": ready}
+        domain = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
+        dns_name = f"{name}.efs.{self.region}.{domain}"
+        return {"type": "EFS", "dns_name": dns_name, "subnets": [*ready], "targets": ready}
 
     def _file_system(
         self, described: Mapping[str, Any], *, subnets: Mapping[str, PlacedSubnet], with_groups: bool
@@ -228,6 +284,7 @@ class FileSystemChecks:
             type=described["type"],
             state=described.get("state"),
             mount_name=described.get("mount_name"),
+            dns_name=described["dns_name"],
             places=tuple(places),
         )
 
@@ -249,12 +306,13 @@ def subnets_with(file_systems: Sequence[FileSystem], subnets: Sequence[PlacedSub
     )
 
 
-def judge(channels: Sequence[FileSystemChannel], facts: NetworkFacts, *, region: str) -> Checked:
+def judge(channels: Sequence[FileSystemChannel], facts: NetworkFacts, *, network: JobNetwork, region: str) -> Checked:
     """Judge the file systems of a request by AWS's answers.
 
     Args:
         channels: The channels on file systems that the deployment's setting names.
         facts: AWS's answers about them.
+        network: The network of the request's jobs.
         region: The region of the deployment.
     """
     problems: list[Problem] = []
@@ -263,18 +321,19 @@ def judge(channels: Sequence[FileSystemChannel], facts: NetworkFacts, *, region:
     mounted: dict[str, FileSystemChannel] = {}
     for channel in channels:
         found = facts.file_systems[_service(channel), channel.file_system]
-        mistakes = list(_mistakes(channel, found, region=region))
+        mistakes = list(_mistakes(channel, found, network=network, region=region))
         problems += mistakes
         if found is None or mistakes:
             continue
-        away = list(_away(channel, found, facts.subnets))
+        away = list(_away(channel, found, facts.subnets, network=network))
         problems += away
         if not away and channel.file_system not in ready:
             ready[channel.file_system] = found
             mounted[channel.file_system] = channel
     together = subnets_with([*ready.values()], facts.subnets)
     for name, found in ready.items():
-        closed, doubtful = _closed(mounted[name], found, facts, together or subnets_with([found], facts.subnets))
+        near = together or subnets_with([found], facts.subnets)
+        closed, doubtful = _closed(mounted[name], found, facts, near, network=network)
         problems += closed
         warnings += doubtful
     if len(ready) > 1 and not together:
@@ -283,9 +342,9 @@ def judge(channels: Sequence[FileSystemChannel], facts: NetworkFacts, *, region:
             Problem(
                 field="channels",
                 found=", ".join(ready),
-                problem=f"are file systems that no subnet of training jobs has all in its zone: {zones}",
+                problem=f"are file systems that no subnet of {network.jobs} has all in its zone: {zones}",
                 fix="Use file systems of one Availability Zone, or name a subnet of another zone in the setting "
-                "training_subnet_ids.",
+                f"{network.subnets_setting}.",
             )
         )
     return Checked(problems=tuple(problems), warnings=tuple(warnings))
@@ -299,8 +358,10 @@ def _field(channel: FileSystemChannel) -> str:
     return f"channels.{channel.name}.{_service(channel)}"
 
 
-def _mistakes(channel: FileSystemChannel, found: FileSystem | None, *, region: str) -> Iterator[Problem]:
-    """Yield the reasons why a file system is none that SageMaker mounts at this path."""
+def _mistakes(
+    channel: FileSystemChannel, found: FileSystem | None, *, network: JobNetwork, region: str
+) -> Iterator[Problem]:
+    """Yield the reasons why a file system is none that jobs mount at this path."""
     name = channel.file_system
     if found is None:
         kinds = ("Amazon EFS", "fsx") if channel.fsx is None else ("FSx", "efs")
@@ -314,7 +375,7 @@ def _mistakes(channel: FileSystemChannel, found: FileSystem | None, *, region: s
         yield Problem(
             field=_field(channel),
             found=f"{name}, {found.type}",
-            problem="is not a file system of FSx for Lustre, and SageMaker mounts no other of FSx",
+            problem="is not a file system of FSx for Lustre, and jobs mount no other of FSx",
             fix="Name one for Lustre, or the data in S3 as uri.",
         )
     elif channel.fsx is not None and found.state not in _READY:
@@ -330,8 +391,8 @@ def _mistakes(channel: FileSystemChannel, found: FileSystem | None, *, region: s
             field=_field(channel),
             found=shown(name),
             problem="has no mount target that is available",
-            fix=f"Make one in each zone of training_subnet_ids: aws efs create-mount-target --file-system-id {name} "
-            "--subnet-id <subnet> --security-groups <group>",
+            fix=f"Make one in each zone of {network.subnets_setting}: aws efs create-mount-target --file-system-id "
+            f"{name} --subnet-id <subnet> --security-groups <group>",
         )
     elif channel.fsx is not None and channel.mount_name != found.mount_name:
         yield Problem(
@@ -342,7 +403,9 @@ def _mistakes(channel: FileSystemChannel, found: FileSystem | None, *, region: s
         )
 
 
-def _away(channel: FileSystemChannel, found: FileSystem, subnets: Sequence[PlacedSubnet]) -> Iterator[Problem]:
+def _away(
+    channel: FileSystemChannel, found: FileSystem, subnets: Sequence[PlacedSubnet], *, network: JobNetwork
+) -> Iterator[Problem]:
     """Yield that no subnet of jobs lies where the file system is."""
     if subnets_with([found], subnets):
         return
@@ -352,8 +415,8 @@ def _away(channel: FileSystemChannel, found: FileSystem, subnets: Sequence[Place
         yield Problem(
             field=_field(channel),
             found=f"{channel.file_system} in {' and '.join(vpcs)}",
-            problem=f"is in another VPC than training jobs, which are in {' and '.join(ours)}",
-            fix="Deploy with training_subnet_ids of the file system's VPC, or use a file system of theirs.",
+            problem=f"is in another VPC than {network.jobs}, which are in {' and '.join(ours)}",
+            fix=f"Deploy with {network.subnets_setting} of the file system's VPC, or use a file system of theirs.",
         )
         return
     theirs = ", ".join(f"{each.id} ({each.zone})" for each in subnets)
@@ -362,8 +425,8 @@ def _away(channel: FileSystemChannel, found: FileSystem, subnets: Sequence[Place
     yield Problem(
         field=_field(channel),
         found=f"{channel.file_system} in {_zones(found)}",
-        problem=f"{kind} in another Availability Zone than each subnet of training jobs: {theirs}",
-        fix=f"Deploy with a subnet of {_zones(found)} in training_subnet_ids{way}.",
+        problem=f"{kind} in another Availability Zone than each subnet of {network.jobs}: {theirs}",
+        fix=f"Deploy with a subnet of {_zones(found)} in {network.subnets_setting}{way}.",
     )
 
 
@@ -372,7 +435,12 @@ def _zones(found: FileSystem) -> str:
 
 
 def _closed(
-    channel: FileSystemChannel, found: FileSystem, facts: NetworkFacts, subnets: Sequence[PlacedSubnet]
+    channel: FileSystemChannel,
+    found: FileSystem,
+    facts: NetworkFacts,
+    subnets: Sequence[PlacedSubnet],
+    *,
+    network: JobNetwork,
 ) -> tuple[list[Problem], list[str]]:
     """Return the ports that security groups keep closed between jobs in subnets and a file system, and doubtful ones.
 
@@ -395,8 +463,8 @@ def _closed(
                 Problem(
                     field=_field(channel),
                     found=at,
-                    problem=f"lets no TCP in from training jobs ({', '.join(sorted(ours))}) at port {_named(from_us)}, "
-                    "so that a mount would hang",
+                    problem=f"lets no TCP in from {network.jobs} ({', '.join(sorted(ours))}) at port "
+                    f"{_named(from_us)}, so that a mount would hang",
                     fix=_way("ingress", theirs[0].id, from_us, sorted(ours)[0]),
                 )
             )
@@ -407,7 +475,7 @@ def _closed(
             problems.append(
                 Problem(
                     field=_field(channel),
-                    found=f"training_security_group_ids with {', '.join(sorted(ours))}",
+                    found=f"{network.groups_setting} with {', '.join(sorted(ours))}",
                     problem=f"lets no TCP out to {at} at port {_named(to_them)}, so that a mount would hang",
                     fix=_way("egress", sorted(ours)[0], to_them, theirs[0].id),
                 )

@@ -109,7 +109,7 @@ def no_fleets() -> Problem:
 
 @rule("backend", "channels")
 def _channels_are_copied(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    for channel in request.s3_channels if request.backend == "ec2" else ():
+    for channel in request.channels if request.backend == "ec2" else ():
         if channel.content_type is not None:
             yield Problem(
                 field=f"channels.{channel.name}.content_type",
@@ -117,7 +117,7 @@ def _channels_are_copied(request: JobRequest, _defaults: DeploymentDefaults) -> 
                 problem="is SageMaker's: a script on an instance reads files",
                 fix="Remove it.",
             )
-        if channel.input_mode != "File":
+        if channel in request.s3_channels and channel.input_mode != "File":
             yield Problem(
                 field=f"channels.{channel.name}.input_mode",
                 found=channel.input_mode,

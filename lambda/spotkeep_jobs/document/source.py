@@ -260,7 +260,7 @@ class Channel(ChannelData):
 
 
 class FileSystemData(DocumentModel):
-    """A directory of a file system that the job mounts. On SageMaker alone, in the deployment's training subnets."""
+    """A directory of a file system that the job mounts."""
 
     fsx: FileSystemId | None = Field(default=None, examples=["fs-0123456789abcdef0"])
     """The id of a file system of FSx for Lustre."""
@@ -343,9 +343,6 @@ def _keys_can_be_files(request: JobRequest, _defaults: DeploymentDefaults) -> It
             )
 
 
-_TO_S3: Final = "Name the data in S3 as uri: the bucket that the file system is linked to, or a copy."
-
-
 @rule("channels", "backend")
 def _file_systems_can_be_mounted(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
     """Yield the reasons that need no answer of AWS's. `backends.file_system_checks` has the others."""
@@ -358,14 +355,6 @@ def _file_systems_can_be_mounted(request: JobRequest, defaults: DeploymentDefaul
                 found="fsx and efs" if channel.fsx is not None else "neither fsx nor efs",
                 problem="is one file system, of FSx for Lustre or of Amazon EFS",
                 fix="Give one of the two.",
-            )
-            continue
-        if request.backend == "ec2":
-            yield Problem(
-                field=f"{place}.{kind}",
-                found=shown(channel.file_system),
-                problem="is mounted by SageMaker alone: an instance copies its channels from S3 to the volume",
-                fix=f"{_TO_S3} Or leave backend: ec2 out.",
             )
             continue
         if channel.input_mode != "File":
@@ -391,7 +380,7 @@ def _file_systems_can_be_mounted(request: JobRequest, defaults: DeploymentDefaul
                 f"{first_few(defaults.file_systems) or 'the deployment has none'}",
                 fix=f"Name {channel.file_system} in the deployment's setting file_systems, and deploy again.",
             )
-        if defaults.training_network is False:
+        if request.backend == "sagemaker" and defaults.training_network is False:
             yield Problem(
                 field=f"{place}.{kind}",
                 found=shown(channel.file_system),

@@ -372,12 +372,13 @@ class NewAttempts:
                 attempt=attempt,
                 launch_id=launch_id,
             )
-        if self.deployment.fleet_platform is None:
+        platform = self.deployment.fleet_platform_for(request)
+        if platform is None:
             raise RequestRefusedError([no_fleets()])
         launch = fleet_launch(
             request=request,
             job=job,
-            platform=self.deployment.fleet_platform,
+            platform=platform,
             deployment=self.deployment.platform.deployment,
             run=run,
             attempt=attempt,

@@ -117,6 +117,7 @@ class LocalServices:
         )
         self._ec2 = Ec2Service(
             state_dir=directory.ec2,
+            file_systems=directory.file_systems,
             endpoint_port=record.port,
             options=options,
             surroundings=Surroundings(

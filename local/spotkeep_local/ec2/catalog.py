@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from spotkeep_local.ec2.cloud import zone_id
 from spotkeep_local.ec2.filters import in_one_page, matches
+from spotkeep_local.hosts import mount
 from spotkeep_local.service_base.clients import service_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from botocore.model import StringShape
 
@@ -151,6 +153,29 @@ class MachineImage:
 DOCKER = f"""#!/bin/sh
 exec {shlex.quote(sys.prefix)}/bin/python3 -I -m spotkeep_local.hosts.docker "$@"
 """
+
+_SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def mount_programs(file_systems: Path) -> dict[str, str]:
+    """Return the texts of `mount` and `umount`, which know the file systems of the account beside the machine's own.
+
+    Args:
+        file_systems: The folder of the file systems.
+    """
+    words = [f"{sys.prefix}/bin/python3", "-I", "-S", mount.__file__, str(file_systems)]
+    return {
+        "mount": f"""#!/bin/sh
+case "$2" in lustre|nfs4) exec {shlex.join(words)} "$@";; esac
+PATH={_SYSTEM_PATH} exec mount "$@"
+""",
+        "umount": f"""#!/bin/sh
+for point; do :; done
+[ -L "$point" ] && exec rm "$point"
+PATH={_SYSTEM_PATH} exec umount "$@"
+""",
+    }
+
 
 PYTORCH = MachineImage(
     image_id="ami-0d1ea2023a1b2c3d4",

@@ -182,6 +182,7 @@ class Cloud:
 
     Args:
         folder: The folder of its files.
+        file_systems: The folder of the account's file systems.
         region: The region of its resources.
         account_id: The account id of its resources.
         find_platform: Finds the kind of hosts on this machine, when the first one is needed.
@@ -197,6 +198,7 @@ class Cloud:
         self,
         *,
         folder: Path,
+        file_systems: Path,
         region: str,
         account_id: str,
         find_platform: Callable[[], HostPlatform],
@@ -219,6 +221,7 @@ class Cloud:
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self.hosts_folder = folder / "hosts"
+        self.file_systems = file_systems
         self.hosts: dict[str, InstanceHost] = {}
         self.unseen_seconds = 0.0
         """The seconds for which requests get NotFound for a new fleet, instance or version of a launch template.

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.ec2 import records
-from spotkeep_local.ec2.catalog import PYTORCH
+from spotkeep_local.ec2.catalog import PYTORCH, mount_programs
 from spotkeep_local.ec2.cloud import tag_list, zone_id
 from spotkeep_local.ec2.errors import Ec2Error
 from spotkeep_local.ec2.records import AnnouncedInterruption, InstanceState, LocalInstance
@@ -285,7 +285,8 @@ class Instances:
             user_data=instance.user_data,
             endpoint_port=self._cloud.endpoint_port,
             links=image.links if image else {},
-            programs=image.programs if image else {},
+            programs={**mount_programs(self._cloud.file_systems), **(image.programs if image else {})},
+            file_systems=self._cloud.file_systems,
             agent_time_scale=self._cloud.agent_time_scale,
             first_world_seconds=self._cloud.first_world_seconds,
             address=instance.private_ip,

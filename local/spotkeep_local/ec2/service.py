@@ -188,6 +188,7 @@ class Ec2Service:
 
     Args:
         state_dir: The folder for the service's resources, images and hosts.
+        file_systems: The folder of the account's file systems.
         endpoint_port: The port of the local AWS.
         options: The options of the local AWS.
         surroundings: The rest of the local AWS.
@@ -199,6 +200,7 @@ class Ec2Service:
         self,
         *,
         state_dir: Path,
+        file_systems: Path,
         endpoint_port: int,
         options: ServerOptions,
         surroundings: Surroundings,
@@ -209,6 +211,7 @@ class Ec2Service:
         self._events = StateChangeEvents(publish_event)
         self.cloud = Cloud(
             folder=state_dir,
+            file_systems=file_systems,
             region=options.region,
             account_id=options.account_id,
             find_platform=lambda: host_platform(wanted=options.isolation, folder=state_dir / "images"),

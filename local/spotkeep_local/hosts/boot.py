@@ -229,8 +229,11 @@ def _set_address(control: socket.socket, interface: str, address: str) -> None:
         fcntl.ioctl(control, request, packed)
 
 
-def _cover_root(folder: Path) -> Path:
-    """Return a writable layer over the machine's files. The machine's other file systems show through it, read-only."""
+def _cover_root(folder: Path, shared: list[str]) -> Path:
+    """Return a writable layer over the machine's files. The machine's other file systems show through it, read-only.
+
+    Writes to shared folders pass through it.
+    """
     others = [path for path, kind in _mount_points() if kind in _REAL_FILE_SYSTEMS and path != "/"]
     root = folder / "root"
     root.mkdir(parents=True, exist_ok=True)
@@ -247,6 +250,8 @@ def _cover_root(folder: Path) -> Path:
         if target.is_dir():
             mount(path, target, None, MS_BIND)
             mount("none", target, None, MS_BIND | MS_REMOUNT | MS_RDONLY)
+    for path in shared:
+        mount(path, root / path.lstrip("/"), None, MS_BIND)
     return root
 
 
@@ -578,7 +583,7 @@ def _be_process_one(control: socket.socket, configuration: dict[str, Any]) -> in
     try:
         listening = _network_of_its_own(configuration["endpoint_port"])
         mount("none", "/", None, MS_REC | MS_PRIVATE)
-        root = _cover_root(Path(configuration["folder"]))
+        root = _cover_root(Path(configuration["folder"]), configuration["shared"])
         _populate(root, Path(configuration["console"]))
         _enter_root(root)
         socket.sethostname(configuration["hostname"])

@@ -7,8 +7,8 @@ with directories of its own, or namespaces with an instance's machine in them. T
   `hostname`, `ends_with_command` and `shutdown_flag` are those of `process_group`.
 
 - With `namespaces` true, `folder`, `hostname`, `endpoint_port`, `user_data`, `console`, `environment`, `links` and
-  `programs` are the instance's. `reachable` are directories of this machine that its users may enter. `clock` is a
-  library of `clock`, or None.
+  `programs` are the instance's. `shared` are directories of this machine to which it writes. `reachable` are
+  directories of this machine that its users may enter. `clock` is a library of `clock`, or None.
 
 Both sides write one JSON object a line. The program sends `exit_code` at the end of the command, where a signal is
 negative. In namespaces it first sends `process_one`, its process id outside. Then it sends `booted`, or `refused` with

@@ -59,6 +59,7 @@ class HostSpecification:
         meeting_port: The port at which its ranks meet those of other hosts. None for that of the training.
         address: Its private address.
         network: The network of its VPC. None where instances have no networks.
+        file_systems: The folder of the account's file systems, which all hosts share. None for none.
         clock: A library of `clock`, with which its processes see a wrong wall clock. None for the machine's clock.
     """
 
@@ -74,6 +75,7 @@ class HostSpecification:
     meeting_port: int | None = None
     address: str = ""
     network: HostsNetwork | None = None
+    file_systems: Path | None = None
     clock: Path | None = None
 
     @property

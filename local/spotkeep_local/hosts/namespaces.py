@@ -137,6 +137,7 @@ class NamespaceHost(InstanceHost):
             "links": dict(specification.links),
             "programs": dict(specification.programs),
             "clock": None if specification.clock is None else str(specification.clock),
+            "shared": [] if specification.file_systems is None else [str(specification.file_systems)],
             "reachable": [sys.prefix, sys.base_prefix],
         }
         host = Host(

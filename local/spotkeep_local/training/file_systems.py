@@ -1,4 +1,4 @@
-"""The file systems of the local AWS. Each is a folder of this machine, which SageMaker's jobs mount as a channel.
+"""The file systems of the local AWS. Each is a folder of this machine, which jobs mount as a channel.
 
 FSx for Lustre is served here, with CreateFileSystem, DescribeFileSystems and DeleteFileSystem. ministack has EFS. The
 folder of either is `<state>/file-systems/<id>`. Files there are the files of the file system. The first folder
@@ -68,6 +68,7 @@ class FileSystems:
         self._account_id = account_id
         self._domain = f"fsx.{region}.amazonaws.com"
         self._lock = threading.Lock()
+        folder.mkdir(parents=True, exist_ok=True)
         self._saved = StateFile(folder / "fsx.json")
         self._lustre: dict[str, dict[str, Any]] = self._saved.read().get("file_systems", {})
         operations = {

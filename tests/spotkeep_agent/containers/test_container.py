@@ -120,8 +120,19 @@ class TestItsCommand:
     def words(self, recorded: RecordingDocker, tmp_path: Path, **fields: Any) -> list[str]:
         made, _ = container(recorded, tmp_path, **fields)
         environment = {"EPOCHS": "3", "TEXT": 'two\nlines "quoted"'}
-        base, notices = tmp_path / "ml", tmp_path / "job"
-        return made.command(["run", "--", "python", "train.py"], environment=environment, base=base, notices=notices)
+        return made.command(
+            ["run", "--", "python", "train.py"],
+            environment=environment,
+            base=tmp_path / "ml",
+            notices=tmp_path / "job",
+            file_systems={tmp_path / "mnt/train": False, tmp_path / "mnt/shared": True},
+        )
+
+    def test_file_systems_are_shown_at_their_own_places(self, recorded: RecordingDocker, tmp_path: Path) -> None:
+        shown = f"type=bind,source={tmp_path}/mnt/{{0}},target={tmp_path}/mnt/{{0}}"
+        words = self.words(recorded, tmp_path)
+        assert f"{shown.format('train')},readonly" in words
+        assert shown.format("shared") in words
 
     def test_it_leaves_nothing_and_pulls_nothing(self, recorded: RecordingDocker, tmp_path: Path) -> None:
         words = self.words(recorded, tmp_path)

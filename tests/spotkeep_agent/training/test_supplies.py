@@ -20,6 +20,7 @@ from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.object_files import PART_BYTES, draft_path
 from spotkeep_agent.errors import DataRefusedError, SourceUnavailableError
 from spotkeep_agent.training.supplies import Supplies, clear_failure, read_failure
+from spotkeep_agent.volume.file_systems import FileSystems
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.training_spec import JobSource
 from tests.models.ec2 import instance_job
@@ -95,6 +96,23 @@ def test_a_channel_has_what_s3_has_now_and_nothing_of_an_earlier_attempt(tmp_pat
     assert files_in(folder) == {"train/a": b"content", "train/b": b"size", "train/of-the-script": b"cache"}
     s3.bring(tmp_path, channels={"train": "s3://bucket/other/"})
     assert files_in(folder) == {"train/a": b"another", "train/of-the-script": b"cache"}
+
+
+def test_a_channel_goes_from_s3_to_a_file_system_and_back(tmp_path: Path) -> None:
+    s3, volume, mounted = S3(), tmp_path / "volume", tmp_path / "mnt"
+    (mounted / "train").mkdir(parents=True)
+    (mounted / "train/a").write_bytes(b"shared")
+    file_systems = FileSystems(mounted, environment={}, cancelled=threading.Event())
+    volume.mkdir()
+    for _ in range(2):
+        s3.bring(volume)
+        assert files_in(volume / "input/data") == {"train/a": b"content"}
+        for _ in range(2):
+            s3.bring(volume, channels={})
+            file_systems.show(["train"], files=UserFiles(volume))
+            assert (volume / "input/data/train/a").read_bytes() == b"shared"
+    s3.bring(volume)
+    assert (mounted / "train/a").read_bytes() == b"shared"
 
 
 def test_a_file_that_another_one_stands_for_is_fetched_after_a_loss_too(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from spotkeep_jobs.backends.ec2.checks import Checked
 from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
-from spotkeep_jobs.backends.file_system_checks import FileSystemChecks
+from spotkeep_jobs.backends.file_system_checks import FileSystemChecks, JobNetwork
 from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.errors import AwsCallError, RequestRefusedError
 from tests.models.faults import client_error
 from tests.models.file_systems import FileSystemSite
 
@@ -32,8 +33,22 @@ def checks_of(site: FileSystemSite, *subnets: str) -> FileSystemChecks:
         efs=lambda: site.efs,
         ec2=Ec2Api(lambda: site.ec2),  # type: ignore[arg-type, return-value]
         file_systems=(LUSTRE, SHARED, OTHER),
-        subnet_ids=subnets or ("subnet-c", "subnet-b", "subnet-a"),
-        security_group_ids=("sg-ours",),
+        networks={
+            "sagemaker": JobNetwork(
+                jobs="training jobs",
+                subnet_ids=subnets or ("subnet-c", "subnet-b", "subnet-a"),
+                group_ids=lambda: ("sg-ours",),
+                subnets_setting="training_subnet_ids",
+                groups_setting="training_security_group_ids",
+            ),
+            "ec2": JobNetwork(
+                jobs="instances",
+                subnet_ids=subnets or ("subnet-b", "subnet-a"),
+                group_ids=lambda: ("sg-instances",),
+                subnets_setting="vpc_subnet_ids",
+                groups_setting="vpc_security_group_id",
+            ),
+        },
         region="us-east-1",
     )
 
@@ -226,3 +241,47 @@ def test_what_cannot_be_asked_stops_no_launch(site: FileSystemSite, code: str) -
     assert not result.problems
     assert f"DescribeFileSystems ({code})" in result.warnings[0]
     assert checks_of(site).subnet_ids_for(request(train=TRAIN)) == ("subnet-c", "subnet-b", "subnet-a")
+
+
+def on_ec2(**channels: Any) -> JobRequest:
+    return JobRequest.model_validate({"name": "first", "command": "true", "backend": "ec2", "channels": channels})
+
+
+def test_instances_are_judged_in_their_own_network(site: FileSystemSite) -> None:
+    site.add_group("sg-instances", inbound=[], outbound=[rule(protocol="-1", network="0.0.0.0/0")])
+    site.add_group("sg-theirs", inbound=[rule(988, 1023, group="sg-ours")], outbound=[])
+    checks = checks_of(site)
+    assert checks.check(request(train=TRAIN)) == Checked()
+    result = checks.check(on_ec2(train=TRAIN))
+    (problem,), (warning,) = result.problems, result.warnings
+    assert "lets no TCP in from instances (sg-instances) at port 988 and 1018-1023" in problem.problem
+    assert "sg-instances does not" in warning
+    site.add_lustre(LUSTRE, subnet="subnet-c")
+    (away,) = checks.check(on_ec2(train=TRAIN)).problems
+    assert "than each subnet of instances: subnet-b (us-east-1b), subnet-a (us-east-1a)" in away.problem
+    assert "in vpc_subnet_ids" in away.fix
+
+
+def test_instances_are_launched_in_the_zones_of_all_file_systems_and_mount_them_by_name(site: FileSystemSite) -> None:
+    site.add_lustre(LUSTRE, DNSName=f"{LUSTRE}.fsx.us-east-1.amazonaws.com")
+    reached = checks_of(site).reached(on_ec2(train=TRAIN, more=MORE))
+    assert reached.subnet_ids == ("subnet-a",)
+    assert reached.names == {
+        LUSTRE: f"{LUSTRE}.fsx.us-east-1.amazonaws.com",
+        SHARED: f"{SHARED}.efs.us-east-1.amazonaws.com",
+    }
+    assert checks_of(site).reached(on_ec2(more=MORE)).subnet_ids == ("subnet-b", "subnet-a")
+
+
+def test_no_instance_is_launched_for_a_file_system_that_it_cannot_mount(site: FileSystemSite) -> None:
+    site.add_lustre(LUSTRE, Lifecycle="DELETING")
+    with pytest.raises(RequestRefusedError) as refused:
+        checks_of(site).reached(on_ec2(train=TRAIN))
+    assert "is not available" in refused.value.problems[0].problem
+    site.fsx.describe_file_systems = lambda **_: _raise("ThrottlingException")  # type: ignore[method-assign]
+    with pytest.raises(AwsCallError):
+        checks_of(site).reached(on_ec2(train=TRAIN))
+
+
+def _raise(code: str) -> Any:
+    raise client_error("DescribeFileSystems", code)

@@ -84,10 +84,13 @@ def test_it_is_one_file_system() -> None:
     assert "one file system" in problems({"train": {"fsx": None, "path": "/a"}})["channels.train"]
 
 
-def test_an_instance_mounts_none_and_the_way_by_s3_is_named() -> None:
-    said = problems({"train": {"fsx": LUSTRE, "path": "/m/a"}, "more": {"efs": SHARED, "path": "/"}}, backend="ec2")
-    assert set(said) == {"channels.train.fsx", "channels.more.efs"}
-    assert all("Name the data in S3 as uri" in each for each in said.values())
+def test_an_instance_mounts_both_kinds_without_the_network_of_training_jobs() -> None:
+    channels = {"train": {"fsx": LUSTRE, "path": "/m/a"}, "more": {"efs": SHARED, "path": "/"}}
+    assert problems(channels, backend="ec2", known={"training_network": False}) == {}
+    typed = {"train": {**channels["train"], "content_type": "text/csv"}}
+    assert set(problems(typed, backend="ec2")) == {"channels.train.content_type"}
+    unnamed = problems(channels, backend="ec2", known={"file_systems": (LUSTRE,)})
+    assert set(unnamed) == {"channels.more.efs"}
 
 
 def test_what_the_deployment_lacks_is_named_with_its_settings_at_once() -> None:

@@ -153,6 +153,7 @@ def test_a_snapshot_that_is_not_done_makes_no_volume(tmp_path: Path) -> None:
     nothing: Any = None
     cloud = Cloud(
         folder=tmp_path,
+        file_systems=tmp_path,
         region="us-east-1",
         account_id="000000000000",
         find_platform=nothing,

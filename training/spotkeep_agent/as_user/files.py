@@ -103,6 +103,10 @@ class UserFiles:
         """Remove a file, or a folder with its content. A missing one is no error."""
         self._perform("remove", path, seconds=_TREE_SECONDS)
 
+    def link(self, path: str, target: str) -> None:
+        """Make a link to any path of this machine. Nothing may be at its own."""
+        self._perform("link", path, target)
+
     def sync_folder(self, path: str) -> None:
         """Wait until the disk has a folder's entries."""
         self._perform("sync_folder", path)

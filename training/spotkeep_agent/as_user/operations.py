@@ -155,6 +155,12 @@ def remove(base: str, path: str) -> None:
         return
 
 
+def link(base: str, path: str, target: str) -> None:
+    """Make a link, which nothing here follows. Nothing may be at its path."""
+    with _parent(base, path) as (parent, name):
+        os.symlink(target, name, dir_fd=parent)
+
+
 def sync_folder(base: str, path: str) -> None:
     """Wait until the disk has a folder's entries."""
     with _folder(base, path) as descriptor:
@@ -223,6 +229,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         make_folder,
         rename,
         remove,
+        link,
         sync_folder,
         pack,
         try_to_connect,

@@ -99,7 +99,15 @@ class Container:
         finally:
             self._docker.forget_logins()
 
-    def command(self, runner: Sequence[str], *, environment: Mapping[str, str], base: Path, notices: Path) -> list[str]:
+    def command(
+        self,
+        runner: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        base: Path,
+        notices: Path,
+        file_systems: Mapping[Path, bool],
+    ) -> list[str]:
         """Write the environment for it, and give the words that run it.
 
         Args:
@@ -107,6 +115,7 @@ class Container:
             environment: The environment of the runner, beside the image's own.
             base: The mount point of the volume.
             notices: The folder in which agent and training leave each other notices.
+            file_systems: The mount points of file systems, each with True where the training may write.
 
         Raises:
             OSError: The environment cannot be written.
@@ -125,6 +134,7 @@ class Container:
             *(["--gpus", "all"] if self._gpus else []),
             *(word for adapter in sorted(self._adapters.glob(_ADAPTERS)) for word in ("--device", str(adapter))),
             *_mount(base), *_mount(notices), *_mount(Path(user.home)),
+            *(word for point, writable in file_systems.items() for word in _mount(point, readonly=not writable)),
             *_mount(Path(root), readonly=True), *_mount(self._environment_file, readonly=True),
             "--workdir", str(base), "--entrypoint", "python3", self._image,
             "-I", f"{root}/{_ENTER}", str(self._environment_file), root, *runner,

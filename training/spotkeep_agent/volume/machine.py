@@ -295,14 +295,23 @@ class BlockDeviceMachine:
             raise BusyFilesystemError(f"{self._mount_point} cannot be unmounted: {done.stderr.strip()}")
 
     def _mounted_device(self) -> str | None:
-        point = os.path.realpath(self._mount_point)
-        found: str | None = None
-        with open("/proc/self/mountinfo", encoding="utf-8") as lines:  # noqa: PTH123
-            for line in lines:
-                before, _, after = line.partition(" - ")
-                if _unescaped(before.split()[4]) == point:
-                    found = os.path.realpath(_unescaped(after.split()[1]))  # the last one covers the others
-        return found
+        source = mounted_source(os.path.realpath(self._mount_point))
+        return None if source is None else os.path.realpath(source)
+
+
+def mounted_source(point: str) -> str | None:
+    """Return the source that is mounted at a path without links, or None. A source that does not answer is no matter.
+
+    Args:
+        point: The path.
+    """
+    found: str | None = None
+    with open("/proc/self/mountinfo", encoding="utf-8") as lines:  # noqa: PTH123
+        for line in lines:
+            before, _, after = line.partition(" - ")
+            if _unescaped(before.split()[4]) == point:
+                found = _unescaped(after.split()[1])  # the last one covers the others
+    return found
 
 
 def _check(device: str, *options: str) -> None:

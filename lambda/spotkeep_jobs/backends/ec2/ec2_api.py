@@ -293,12 +293,20 @@ class Ec2Api:
 
     def deployed_ami(self, template_id: str, /) -> Ami:
         """Describe the AMI of the deployed launch template, as far as EC2 does."""
+        deployed = self._deployed_data(template_id)
+        found = {} if deployed is None else self._image(deployed.get("ImageId"))
+        return Ami(architecture=found.get("Architecture"), name=found.get("Name"))
+
+    def deployed_groups(self, template_id: str, /) -> tuple[str, ...]:
+        """Return the ids of the security groups of the deployed launch template, as far as EC2 describes it."""
+        return tuple((self._deployed_data(template_id) or {}).get("SecurityGroupIds", ()))
+
+    def _deployed_data(self, template_id: str) -> Mapping[str, Any] | None:
         versions = self._pages(
             "describe_launch_template_versions", "LaunchTemplateVersions", LaunchTemplateId=template_id
         )
         deployed = self._deployed(versions)
-        found = {} if deployed is None else self._image(deployed["LaunchTemplateData"].get("ImageId"))
-        return Ami(architecture=found.get("Architecture"), name=found.get("Name"))
+        return None if deployed is None else deployed["LaunchTemplateData"]
 
     def subnets(self, ids: Sequence[str], /) -> tuple[Subnet, ...]:
         """Describe subnets and the ways out of each, which are routes and endpoints."""

@@ -11,10 +11,10 @@ Sources:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from spotkeep_fleet.instance_job import InstanceJob, NodesSpec, VolumeSpec, read_job
+from spotkeep_fleet.instance_job import LUSTRE, NFS, FileSystemSpec, InstanceJob, NodesSpec, VolumeSpec, read_job
 from spotkeep_fleet.record import CurrentVolume
 from spotkeep_fleet.tags import (
     ATTEMPT_TAG,
@@ -29,6 +29,7 @@ from spotkeep_jobs.backends.ec2.history import NodesWanted
 from spotkeep_jobs.document.capacity import NextJob
 from spotkeep_jobs.document.command import number_in, training_spec_of
 from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.source import FileSystemChannel
 from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import Capacity, Record, RunGroup
 
@@ -45,6 +46,7 @@ class FleetPlatform:
         event_bus: The event bus to which instances send their events.
         volume_kms_key_arn: The ARN of the KMS key that encrypts the runs' volumes. None for the account's own EBS key.
         nodes_security_group_id: The security group in which the nodes of a run reach each other.
+        file_systems: The DNS names of the file systems that a request mounts, by their ids.
     """
 
     launch_template_id: str
@@ -54,6 +56,7 @@ class FleetPlatform:
     event_bus: str | None = "default"
     volume_kms_key_arn: str | None = None
     nodes_security_group_id: str | None = None
+    file_systems: Mapping[str, str] = field(default_factory=dict)
 
 
 class FleetLaunch(Record):
@@ -182,6 +185,10 @@ def fleet_launch(
             training=training_spec_of(request, number=number_in(group)),
             volume=_volume(request, kms_key_arn=platform.volume_kms_key_arn),
             channels={channel.name: channel.uri for channel in request.s3_channels},
+            file_systems={
+                channel.name: _mounted(channel, dns_name=platform.file_systems[channel.file_system])
+                for channel in request.file_system_channels
+            },
             checkpoint_uri=checkpoint_uri if request.checkpoints else None,
             output_uri=_output_uri(output_prefix, run=run, attempt=attempt),
             log_group=platform.log_group,
@@ -318,6 +325,16 @@ def brought(launch: FleetLaunch, *, zone: str, size_gb: int) -> CurrentVolume | 
     if launch.brought_volume is None:
         return None
     return CurrentVolume(id=launch.brought_volume, zone=zone, size_gb=size_gb)
+
+
+def _mounted(channel: FileSystemChannel, *, dns_name: str) -> FileSystemSpec:
+    """Return the directory of a channel as an instance mounts it.
+
+    Sources: "Mounting from an Amazon EC2 instance" (FSx for Lustre user guide), "Mounting file systems without the EFS
+    mount helper" (Amazon EFS user guide)
+    """
+    kind, server = (NFS, dns_name) if channel.fsx is None else (LUSTRE, f"{dns_name}@tcp")
+    return FileSystemSpec(kind, f"{server}:{channel.path}", writable=channel.access == "rw")
 
 
 def _volume(request: JobRequest, *, kms_key_arn: str | None) -> VolumeSpec:

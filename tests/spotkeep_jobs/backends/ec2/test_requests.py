@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from spotkeep_fleet.instance_job import LUSTRE, NFS, FileSystemSpec, decode_job, encode_job
 from spotkeep_fleet.training_spec import HangLimit, WandbPlace
 from spotkeep_jobs.backends.ec2.launch import (
     FleetPlatform,
@@ -158,12 +160,17 @@ def test_volumes_that_ebs_makes_are_taken() -> None:
     assert judged(volume={"type": "io2", "size_gb": 10, "iops": 10_000}).accepted()
 
 
-def launched(*, volume_kms_key_arn: str | None = None, **fields: Any) -> Any:
+def launched(
+    *, volume_kms_key_arn: str | None = None, file_systems: Mapping[str, str] | None = None, **fields: Any
+) -> Any:
     request = judged(**fields).accepted()
     subnets = {"subnet-a": "us-east-1a", "subnet-b": "us-east-1b"}
     return fleet_launch(
         request=request, job=first_job(request, prices={}), deployment="spotkeep", run="count-1", attempt=2,
-        platform=FleetPlatform(launch_template_id="lt-1", subnets=subnets, volume_kms_key_arn=volume_kms_key_arn),
+        platform=FleetPlatform(
+            launch_template_id="lt-1", subnets=subnets, volume_kms_key_arn=volume_kms_key_arn,
+            file_systems=file_systems or {},
+        ),
         launch_id="0123456789abcdef", checkpoint_uri="s3://bucket/runs/count-1/checkpoints/",
         output_prefix="s3://bucket/runs/count-1/output/",
     )  # fmt: skip
@@ -176,6 +183,24 @@ def test_the_script_knows_where_to_log_and_where_to_pause() -> None:
     assert not launched().instance_job.training.script_variables(run=None).keys() & given.keys()
     hangs = launched(stuck={"after": 90, "restart": True}, wandb="digits").instance_job.training
     assert (hangs.stuck, hangs.wandb) == (HangLimit(90, restart=True, at_most=3), WandbPlace("digits"))
+
+
+def test_the_instances_mount_what_the_channels_name_by_the_names_that_aws_gave() -> None:
+    lustre, shared = "fs-0123456789abcdef0", "fs-0fedcba9876543210"
+    channels = {
+        "train": {"fsx": lustre, "path": "/abcdefgh/cifar10"},
+        "shared": {"efs": shared, "path": "/", "access": "rw"},
+        "test": "s3://data/test/",
+    }
+    names = {lustre: f"{lustre}.fsx.us-east-1.amazonaws.com", shared: f"{shared}.efs.us-east-1.amazonaws.com"}
+    launch = launched(channels=channels, file_systems=names)
+    job = launch_of(job_request_of(launch, marks={})).instance_job
+    assert job.channels == {"test": "s3://data/test/"}
+    assert job.file_systems == {
+        "train": FileSystemSpec(LUSTRE, f"{names[lustre]}@tcp:/abcdefgh/cifar10"),
+        "shared": FileSystemSpec(NFS, f"{names[shared]}:/", writable=True),
+    }
+    assert decode_job(encode_job(job)) == job
 
 
 def test_a_fleet_keeps_one_instance_of_any_type_in_any_zone_where_capacity_is_deepest() -> None:
