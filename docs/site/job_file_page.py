@@ -13,6 +13,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Every job": ("name", "command", "source", "instance_type", "instance_types", "capacity", "max_run", "max_wait"),
     "Data and parameters": (
         "channels", "hyperparameters", "arguments", "environment", "secrets", "checkpoints", "checkpoint_prefix",
+        "checkpoint_channel",
     ),
     "Image and packages": ("framework", "image", "algorithm", "install", "setup"),
     "Cost and time": ("max_cost", "deadline", "work", "restart", "max_total_run", "pause_at_step"),

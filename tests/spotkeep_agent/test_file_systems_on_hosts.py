@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
@@ -109,3 +110,49 @@ def test_each_node_mounts_them(hosts: Site, tmp_path: Path) -> None:
     console = ends(hosts, launched, ami=PYTORCH.image_id)
     assert hosts.record.training.state == FINISHED, console
     assert [(folder / SHARED / f"seen-{rank}").read_text() for rank in (0, 1)] == ["3", "3"]
+
+
+SLOW_AT_FIRST = """
+import os, time
+import torch.distributed
+from spotkeep import Checkpointer
+
+torch.distributed.init_process_group("gloo")
+state = {"total": 0}
+with Checkpointer(state, every_steps=1) as checkpointer:
+    is_first = checkpointer.step == 0
+    print("went on from", checkpointer.step, flush=True)
+    for step in checkpointer.steps(200):
+        state["total"] += step
+        if is_first:
+            time.sleep(0.5)
+with open(os.path.join(os.environ["SM_MODEL_DIR"], "total"), "w") as file:
+    file.write(str(state["total"]))
+"""
+
+
+def test_nodes_go_on_from_the_checkpoints_that_they_share(hosts: Site, tmp_path: Path) -> None:
+    """A node is taken without a notice. The others and the next one read the folder that all of them wrote."""
+    folder = tmp_path / "aws/file-systems"
+    launched = job(
+        hosts,
+        folder,
+        nodes=NodesSpec(2, 2, 600, "k" * 32),
+        distributed=Ranks(launcher="torchrun", processes=1),
+        checkpoint_channel="shared",
+        environment={"SPOTKEEP_PROGRESS_SECONDS": "0"},
+    )
+    launched = replace(
+        launched, training=replace(launched.training, command=("python3", "-c", textwrap.dedent(SLOW_AT_FIRST)))
+    )
+    fleet = hosts.launch(launched, ami=PYTORCH.image_id)
+    first = hosts.instance(fleet)
+    saved = folder / SHARED / hosts.run / "checkpoints"
+    hosts.wait(lambda: any(saved.glob("step-3-*/manifest.json")), "step 3", lambda: hosts.console(first))
+    hosts.control.interrupt(first["InstanceId"], notice=False)
+    second = hosts.instance(fleet, other_than=(first["InstanceId"],))
+    hosts.wait(lambda: hosts.record.training.over, "the end", lambda: hosts.console(second))
+    assert hosts.record.training.state == FINISHED, hosts.console(second)
+    went_on = re.compile(r"went on from ([3-9]|[1-9]\d+)\b")
+    hosts.wait(lambda: bool(went_on.search(hosts.console(second))), "the next world", lambda: hosts.console(second))
+    assert any(saved.glob("step-200-*/manifest.json"))

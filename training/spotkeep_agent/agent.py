@@ -53,6 +53,7 @@ from .aws.volumes import RunVolumes
 from .containers.container import Container, container_environment
 from .containers.docker import Docker
 from .errors import (
+    DataRefusedError,
     GpusUnusableError,
     ImageUnavailableError,
     InputError,
@@ -86,8 +87,9 @@ from .training.process import (
     search_path,
     training_environment,
 )
-from .training.script_files import SCAN_SECONDS
+from .training.script_files import CHECKPOINTS, SCAN_SECONDS
 from .training.sending import send_output
+from .training.shared_copies import SharedCopies
 from .training.supplies import (
     Supplies,
     clear_failure,
@@ -263,7 +265,10 @@ class Agent:
 
         def new_copies(ask: Callable[[int, str], None], on_sent: Callable[[int], None]) -> NodeCopies:
             assert job.checkpoint_uri is not None  # noqa: S101 - a job with nodes has one
-            copies = NodeCopies(job.checkpoint_uri, self._files, ask=ask, on_sent=on_sent, **self._copies_settings())
+            kind, files = NodeCopies, self._files
+            if job.checkpoint_channel is not None:
+                kind, files = SharedCopies, UserFiles(self._shared_folder(job), perform=self._perform)
+            copies = kind(job.checkpoint_uri, files, ask=ask, on_sent=on_sent, **self._copies_settings())
             self._copies = copies
             return copies
 
@@ -347,6 +352,7 @@ class Agent:
             self._file_systems.mount(job.file_systems)
             restored = self._bring_supplies(job)
             self._file_systems.show(job.file_systems, files=self._files)
+            self._share_checkpoints(job)
         except (SourceError, InputError) as error:  # Another instance would find the same.
             return self._conclude(INPUT_ERROR, failure=str(error))
         except (
@@ -440,6 +446,31 @@ class Agent:
         digest = container.bring()
         self._event("image-pulled", what=job.image, seconds=round(time.monotonic() - began, 3), digest=digest)
         self._phase("image")
+
+    def _shared_folder(self, job: InstanceJob) -> Path:
+        """Return the folder of the run in the file system that has its checkpoints."""
+        assert job.checkpoint_channel is not None  # noqa: S101 - asked for only with one
+        return self._file_systems.point(job.checkpoint_channel) / self._identity.run
+
+    def _share_checkpoints(self, job: InstanceJob) -> None:
+        """Make the folder of checkpoints lead to the one that all nodes of the run have.
+
+        Raises:
+            DataRefusedError: The user that trains may not write there.
+            OSError: The disk, or the file system, cannot be written.
+        """
+        if job.checkpoint_channel is None:
+            return
+        folder = self._shared_folder(job)
+        try:
+            UserFiles(folder.parent, perform=self._perform).make_folder(f"{folder.name}/{CHECKPOINTS}")
+        except PermissionError as error:
+            raise DataRefusedError(
+                f"checkpoints cannot be written to channel {job.checkpoint_channel}: {error}. Let the user "
+                f"{self._user.name} (uid {self._user.uid}) write to its directory"
+            ) from error
+        self._files.remove(CHECKPOINTS)
+        self._files.link(CHECKPOINTS, str(folder / CHECKPOINTS))
 
     def _start(self, job: InstanceJob) -> TrainingProcess:
         """Start the training in its container, or as a process of the AMI."""

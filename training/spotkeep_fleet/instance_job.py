@@ -113,6 +113,8 @@ class InstanceJob:
         launch: The id of its launch, which every event carries. None for events without.
         image: The container image in which the command runs. None for the AMI itself.
         nodes: The instances that train together, without a volume. None for one instance with the volume.
+        checkpoint_channel: The channel in `file_systems` in which all nodes have their checkpoints, below a folder of
+            the run's name. None where each node has them on its own disk.
     """
 
     training: TrainingSpec
@@ -130,6 +132,7 @@ class InstanceJob:
     launch: str | None = None
     image: str | None = None
     nodes: NodesSpec | None = None
+    checkpoint_channel: str | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the job as JSON values."""
@@ -188,6 +191,7 @@ def job_from(reader: Reader) -> InstanceJob:
         launch=reader.optional_text("launch"),
         image=reader.optional_text("image"),
         nodes=reader.nested("nodes", _nodes_from),
+        checkpoint_channel=reader.optional_text("checkpoint_channel"),
     )
     places = {
         "checkpoint_uri": job.checkpoint_uri,
@@ -199,6 +203,11 @@ def job_from(reader: Reader) -> InstanceJob:
             reader.problems.append(f"{reader.where}.{name} is {uri!r}; use s3://bucket/prefix")
     if job.nodes is not None and job.checkpoint_uri is None:
         reader.problems.append(f"{reader.where}.nodes have no checkpoint_uri; give one, for S3 is all that they share")
+    shared = job.file_systems.get(job.checkpoint_channel or "")
+    if job.checkpoint_channel is not None and (shared is None or not shared.writable):
+        reader.problems.append(
+            f"{reader.where}.checkpoint_channel is {job.checkpoint_channel!r}; name a writable one of file_systems"
+        )
     return job
 
 

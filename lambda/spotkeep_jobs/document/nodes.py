@@ -166,6 +166,26 @@ def _several_nodes_are_asked_for(request: JobRequest, _defaults: DeploymentDefau
             )
 
 
+@rule("backend", "nodes", "channels", "checkpoint_channel")
+def _checkpoints_can_be_shared(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    name = request.checkpoint_channel
+    if name is None:
+        return
+    mounted = {channel.name: channel.access for channel in request.file_system_channels}
+    if request.several_nodes is None:
+        problem = "is given without several nodes on EC2, and one machine has a disk for its checkpoints"
+        fix = "Write backend: ec2 and nodes: 2 or more, or remove checkpoint_channel."
+    elif name not in mounted:
+        problem = "names no channel on a file system"
+        fix = f"Name one of {', '.join(mounted) or 'them, as channels: {shared: {fsx: ..., path: ..., access: rw}}'}."
+    elif mounted[name] != "rw":
+        problem = "names a channel that the job only reads"
+        fix = f"Write access: rw in channels.{name}."
+    else:
+        return
+    yield Problem(field="checkpoint_channel", found=shown(name), problem=problem, fix=fix)
+
+
 def _only_on_ec2(field: str, *, fix: str, as_found: Callable[[Any], str] = outlined) -> Rule:
     return excluded(
         field,
@@ -187,4 +207,5 @@ RULES: Final[tuple[Rule, ...]] = (
     _nodes_can_train_together,
     _nodes_reach_each_other,
     _several_nodes_are_asked_for,
+    _checkpoints_can_be_shared,
 )

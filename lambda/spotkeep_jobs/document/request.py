@@ -359,6 +359,9 @@ class JobRequest(DocumentModel):
         default=None, examples=["s3://my-checkpoints/runs/resnet50-cifar10/checkpoints/"]
     )
     """The S3 prefix of the checkpoints. Give an ended run's to go on from it. Default: one of the run's own."""
+    checkpoint_channel: Text | None = Field(default=None, examples=["shared"])
+    """The channel on a file system, with access: rw, in which all nodes of a run on EC2 have their checkpoints, in a
+    folder of the run's name. S3 has copies. Default: none, each node has them on its own disk."""
     # Up to here every whole number has its own in JSON, and so in a job's events.
     pause_at_step: WholeNumber | None = Field(default=None, ge=1, le=2**53 - 1, examples=[1000])
     """The step after which the run pauses. It saves, and waits for `spotkeep resume` with a later one, or with none to

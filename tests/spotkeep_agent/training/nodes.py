@@ -1,4 +1,4 @@
-"""Nodes of a run with disks of their own and one bucket, whose worlds save checkpoints as ranks do.
+"""Nodes of a run with disks of their own, or one folder, and one bucket, whose worlds save checkpoints as ranks do.
 
 A node dies before any of its calls of S3 and of its file operations. Its uploads hang before any call of S3, and go on
 later.
@@ -36,6 +36,7 @@ from spotkeep_agent.as_user.process import perform_here
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.training import checkpoint_copies
 from spotkeep_agent.training.node_copies import NodeCopies
+from spotkeep_agent.training.shared_copies import SharedCopies
 from tests.models.faults import ProcessDiedError
 from tests.models.s3 import BucketClient, StoredObjects
 
@@ -75,10 +76,12 @@ class Node:
         (root / "checkpoints").mkdir(parents=True, exist_ok=True)
         client: Any = BucketClient(run.stored, self._called) if run.calls is None else run.calls
         self.cancelled = threading.Event()
-        self.copies = NodeCopies(
+        kept = run.folder / f"{name}-kept"
+        kept.mkdir(exist_ok=True)
+        self.copies = (SharedCopies if run.is_shared else NodeCopies)(
             f"s3://{run.bucket}/{PREFIX}",
             UserFiles(root, perform=self._perform),
-            kept=root,
+            kept=kept,
             calls=client,
             fetching=client,
             cancelled=self.cancelled,
@@ -183,15 +186,24 @@ class Run:
         nodes: The number of nodes at first.
         bucket: The name of the bucket.
         calls: The calls of S3. None for a bucket in memory.
+        is_shared: True where all nodes have their checkpoints in one folder.
     """
 
-    def __init__(self, folder: Path, *, nodes: int, bucket: str = "bucket", calls: AwsCalls | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        nodes: int,
+        bucket: str = "bucket",
+        calls: AwsCalls | None = None,
+        is_shared: bool = False,
+    ) -> None:
         self.stored = StoredObjects()
         self.bucket, self.calls = bucket, calls
         self.fence = 0
         self.durable: set[int] = set()
         self.world: list[Node] = []
-        self._folder = folder
+        self.folder, self.is_shared = folder, is_shared
         self._lock = threading.Lock()
         self.on_lost: Callable[[Node], None] = lambda node: None
         self.order: Callable[[Sequence[Node]], Sequence[Node]] = lambda members: members
@@ -202,7 +214,7 @@ class Run:
     def join(self) -> Node:
         """A new node, with an empty disk."""
         name = f"i-{len(self.nodes) + 1}"
-        node = Node(self, name, self._folder / name)
+        node = Node(self, name, self.folder / ("shared" if self.is_shared else name))
         self.nodes.append(node)
         return node
 
@@ -340,7 +352,8 @@ class Run:
         found = next(iter(leader.steps()), None)
         assert found == step, "rank 0 finds the step that the leader has named, and no other one"
         for node in self.world:
-            assert node.folders() == ({leader.name(step)} if step is not None else set())
+            if not self.is_shared:
+                assert node.folders() == ({leader.name(step)} if step is not None else set())
             if step is not None:
                 node.library.take({step: leader.name(step)})
                 node.library.verify(step)
@@ -353,13 +366,14 @@ class Run:
             node.library.writer_notes.take(writers.newest)
             node.library.writer_notes.learn(writers)
 
-    def save(self, step: int, *, size: int = 100) -> str:
-        """Save a checkpoint on the disks of the world. Return its folder."""
-        token = self.world[0].library.writer_notes.token
+    def save(self, step: int, *, size: int = 100, world: Sequence[Node] | None = None) -> str:
+        """Save a checkpoint on the disks of a world, or of that which trains now. Return its folder."""
+        world = self.world if world is None else world
+        token = world[0].library.writer_notes.token
         folder, files = folder_name(step, token), []
-        for number, node in enumerate(self.world):
+        for number, node in enumerate(world):
             path = node.root / "checkpoints" / folder
-            path.mkdir()
+            path.mkdir(exist_ok=self.is_shared)
             raw = f"{folder} {number} ".encode().ljust(size, b".")
             (path / data_file_name(number)).write_bytes(raw)
             files.append(DataFile(data_file_name(number), size, tuple(chunk_checksums(raw, CHUNK_BYTES))))
@@ -372,7 +386,7 @@ class Run:
             state={"dict": []},
             ranks=tuple(RankShare({"dict": []}) for _ in files) if len(files) > 1 else (),
         )
-        (self.world[0].root / "checkpoints" / folder / MANIFEST_NAME).write_bytes(manifest_bytes(manifest))
+        (world[0].root / "checkpoints" / folder / MANIFEST_NAME).write_bytes(manifest_bytes(manifest))
         return folder
 
     def offer(self, step: int) -> None:

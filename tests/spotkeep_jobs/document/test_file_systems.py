@@ -93,6 +93,30 @@ def test_an_instance_mounts_both_kinds_without_the_network_of_training_jobs() ->
     assert set(unnamed) == {"channels.more.efs"}
 
 
+NODES = {"backend": "ec2", "nodes": 2, "distributed": "torchrun"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({**NODES, "checkpoint_channel": "shared"}, None),
+        ({**NODES, "checkpoint_channel": "train"}, "Write access: rw in channels.train"),
+        ({**NODES, "checkpoint_channel": "test"}, "Name one of train, shared"),
+        ({"backend": "ec2", "checkpoint_channel": "shared"}, "nodes: 2 or more"),
+        ({"checkpoint_channel": "shared"}, "backend: ec2"),
+    ],
+)
+def test_nodes_share_their_checkpoints_on_a_channel_that_they_write(fields: dict[str, Any], words: str | None) -> None:
+    channels = {
+        "train": {"fsx": LUSTRE, "path": "/m/a"},
+        "shared": {"fsx": LUSTRE, "path": "/m/b", "access": "rw"},
+        "test": "s3://data/test/",
+    }
+    said = problems(channels, **fields)
+    assert set(said) == (set() if words is None else {"checkpoint_channel"})
+    assert words is None or words in said["checkpoint_channel"]
+
+
 def test_what_the_deployment_lacks_is_named_with_its_settings_at_once() -> None:
     channels = {"train": {"fsx": LUSTRE, "path": "/m/a"}, "more": {"efs": SHARED, "path": "/"}}
     _, found = judged(channels, known={"file_systems": (), "training_network": False})

@@ -87,7 +87,8 @@ def training_environment(
         "SPOTKEEP_RUN": run,
         ATTEMPT_VARIABLE: str(job.attempt),
         LEASE_VARIABLE: str(lease),
-        **({} if job.nodes is None else {NODES_VARIABLE: str(job.nodes.at_most)}),
+        # With one folder for all nodes the ranks save as on one machine.
+        **({} if job.nodes is None or job.checkpoint_channel is not None else {NODES_VARIABLE: str(job.nodes.at_most)}),
         BASE_DIRECTORY_VARIABLE: str(base),
         SPEC_VARIABLE: str(base / spec_path(encode_spec(job.training))),
         NOTICE_FILE_VARIABLE: str(notice_file),

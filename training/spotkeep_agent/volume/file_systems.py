@@ -115,9 +115,9 @@ class FileSystems:
         Raises:
             OSError: The volume cannot be written.
         """
-        files.make_folder("input/data")
         for name in names:
             channel = f"input/data/{name}"
+            files.make_folder("input/data")
             files.remove(channel)
             files.link(channel, str(self.point(name)))
 

@@ -199,6 +199,7 @@ def fleet_launch(
             attempt=attempt,
             launch=launch_id,
             image=request.image,
+            checkpoint_channel=request.checkpoint_channel,
         ).document(),
         brought_volume=request.volume.volume if request.volume is not None else None,
     )

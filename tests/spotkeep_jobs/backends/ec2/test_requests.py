@@ -203,6 +203,15 @@ def test_the_instances_mount_what_the_channels_name_by_the_names_that_aws_gave()
     assert decode_job(encode_job(job)) == job
 
 
+def test_the_channel_of_the_checkpoints_reaches_the_nodes() -> None:
+    lustre = "fs-0123456789abcdef0"
+    channels = {"shared": {"fsx": lustre, "path": "/abcdefgh", "access": "rw"}}
+    launch = launched(
+        channels=channels, file_systems={lustre: "name"}, nodes=2, distributed="torchrun", checkpoint_channel="shared"
+    )
+    assert launch.nodes_job(key="k" * 32).checkpoint_channel == "shared"
+
+
 def test_a_fleet_keeps_one_instance_of_any_type_in_any_zone_where_capacity_is_deepest() -> None:
     launch = launched(instance_types=["g5.xlarge", "g6.xlarge"], max_price=0.75)
     asked = create_fleet_request(launch, template_version="7")
