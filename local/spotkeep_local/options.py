@@ -63,7 +63,7 @@ class ServerOptions:
         """Return options for tests, with short waits and no limit on the rate of calls."""
         return cls(
             sync_interval_seconds=0.1,
-            stop_grace_seconds=3.0,
+            stop_grace_seconds=10.0,
             call_rates=False,
             time_scale=60.0,
             agent_time_scale=20.0,

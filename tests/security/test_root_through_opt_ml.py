@@ -448,7 +448,8 @@ def test_a_setuid_program_gives_the_script_nothing(instance: Instance) -> None:
 
 
 def test_what_flees_from_its_session_is_ended_with_the_training(instance: Instance) -> None:
-    said = run(instance, "setsid sleep 600 >/dev/null 2>&1 & echo $!")
+    flees = "setsid sh -c ': > fled; exec sleep 600' >/dev/null 2>&1 &"
+    said = run(instance, f"{flees} until [ -e fled ]; do sleep 0.01; done; echo $!")
     fled = Path(f"/proc/{said.strip()}")
     assert fled.exists()
     instance.process.perform("end_processes", 5.0)

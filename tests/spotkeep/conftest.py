@@ -424,9 +424,9 @@ class ThreadRanks:
     def exchange(self, message: Any) -> list[Any]:
         self.world.messages[self.rank] = message
         try:
-            self.world.barrier.wait(10)
+            self.world.barrier.wait(300)
             messages = list(self.world.messages)
-            self.world.barrier.wait(10)
+            self.world.barrier.wait(300)
         except threading.BrokenBarrierError:
             raise RankLostError("gone") from None
         return messages

@@ -177,16 +177,17 @@ def test_a_second_notice_that_ends_sooner_is_reported(tmp_path, job_events, monk
 
 
 def test_on_a_notice_the_script_does_not_wait_until_old_checkpoints_are_removed(tmp_path, monkeypatch):
-    release = threading.Event()
+    release, second_step = threading.Event(), threading.Event()
 
     def prune(directory, retention, **options):
+        second_step.wait(30)
         threading.Timer(0.05, interrupt).start()
         release.wait(30)
         return []
 
     monkeypatch.setattr(CheckpointDirectory, "prune", prune)
     try:
-        assert run(tmp_path, lambda checkpointer, step: None, every_steps=1) == 75
+        assert run(tmp_path, lambda checkpointer, step: step and second_step.set(), every_steps=1) == 75
     finally:
         release.set()
     assert resumed(tmp_path) == 2, "the second save began when the notice came"

@@ -145,6 +145,7 @@ def train(rank: int, job: dict, port: int) -> None:
             if [rank, step] == job.get("notice"):
                 os.kill(os.getpid(), signal.SIGTERM)
             if [rank, step] == job.get("kill_in_step"):
+                wait_for_checkpoint(job)
                 os.kill(os.getpid(), signal.SIGKILL)
     if "second" in job:
         with Checkpointer(state, directory, per_rank=per_rank, **job["second"]) as checkpointer:
@@ -156,6 +157,14 @@ def train(rank: int, job: dict, port: int) -> None:
     result = {"began": began, "weights": weights.hexdigest(), "own": own.hexdigest()}
     Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
     dist.destroy_process_group()
+
+
+def wait_for_checkpoint(job: dict) -> None:
+    """Wait until the first host has the whole checkpoint of a step, where the job names one."""
+    if "with_checkpoint" in job:
+        manifest = Path(job["directory"][0], f"step-{job['with_checkpoint']}", "manifest.json")
+        while not manifest.exists():
+            time.sleep(0.01)
 
 
 def own_loop(checkpointer, total: int):

@@ -140,7 +140,7 @@ def test_a_notice_in_a_long_step_makes_all_leave_after_that_step(train, tmp_path
     """It comes in the step's beginning, before the ranks wait for each other's gradients."""
     for rank, world_size in ((0, 2), (2, 4)):
         directory = tmp_path / f"c{rank}"
-        run = train(directory, world_size=world_size, notice_at_begin=[rank, 5], long_step_seconds=2)
+        run = train(directory, world_size=world_size, notice_at_begin=[rank, 5], long_step_seconds=5)
         assert run.codes == [75] * world_size, run.output
         assert [event["step"] for event in run.events("saved")] == [4, 6]
 

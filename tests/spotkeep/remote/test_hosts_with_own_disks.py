@@ -97,7 +97,7 @@ def test_one_lost_host_of_several_is_no_loss(train, undisturbed, tmp_path, bucke
 def test_what_was_only_on_the_disks_is_brought_together(train, undisturbed, tmp_path, bucket, network):
     """The place in S3 refuses every part of a file, and the processes end: the hosts have their files still."""
     network.fault = lambda request: 403 if request.startswith(("PUT", "POST")) and "data-" in request else None
-    run = train(kill_in_step=[1, 10], step_seconds=0.05)
+    run = train(kill_in_step=[1, 10], with_checkpoint=8)
     assert manifests(bucket) == set()
     network.fault = lambda request: None
     run = train()
@@ -111,7 +111,7 @@ def test_what_a_lost_host_alone_had_falls_back_to_the_checkpoint_in_s3(train, un
     assert train(notice=[0, 4]).codes == [75] * HOSTS
     left = max(manifests(bucket))
     network.fault = lambda request: 403 if request.startswith(("PUT", "POST")) and "data-" in request else None
-    train(kill_in_step=[1, 13], step_seconds=0.05)
+    train(kill_in_step=[1, 13], with_checkpoint=left + 4)
     network.fault = lambda request: None
     assert max(CheckpointDirectory(disks(tmp_path)[0]).steps()) > left
     shutil.rmtree(disks(tmp_path)[2])

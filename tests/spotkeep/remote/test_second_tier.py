@@ -241,7 +241,7 @@ def test_a_pause_whose_checkpoint_does_not_arrive_in_s3_is_an_error(tmp_path, re
 
 def test_a_notice_too_short_for_the_upload_says_what_has_arrived(tmp_path, remote, network, job_events, monkeypatch):
     monkeypatch.setenv("SPOTKEEP_NOTICE_SECONDS", "0")
-    monkeypatch.setattr("spotkeep.notices.notice._GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("spotkeep.notices.notice._GRACE_SECONDS", 2.0)
     held = threading.Event()
 
     def at(checkpointer, step):

@@ -156,7 +156,7 @@ def test_a_stopped_rank_is_continued_and_saves_and_no_process_of_the_first_start
 
 
 def _sleepers(runner: int) -> list[int]:
-    ends = time.monotonic() + 10
+    ends = time.monotonic() + 300
     found: list[int] = []
     while len(found) < 3 and time.monotonic() < ends:
         known = known_processes()

@@ -583,7 +583,7 @@ def test_a_user_who_names_a_notice_file_is_not_kept_waiting_and_says_when_the_no
     notice = tmp_path / "outer.json"
     job = start(["python", "train.py"], script=WAITS_FOR_NOTICE, SPOTKEEP_NOTICE_FILE=str(notice))
     job.wait_for_line("waiting")
-    deadline = time.time() + 40
+    deadline = time.time() + 400
     notice.write_text(json.dumps({"source": "EC2 terminate", "deadline": deadline}))
     job.process.send_signal(signal.SIGTERM)
     assert job.finish() == 75

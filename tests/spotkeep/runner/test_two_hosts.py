@@ -6,6 +6,7 @@ the address that this name resolves to, and where it resolves to none, 127.0.0.1
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,7 +47,7 @@ import torch
 import torch.distributed as dist
 import spotkeep
 
-dist.init_process_group("gloo", timeout=timedelta(seconds=30))
+dist.init_process_group("gloo", timeout=timedelta(seconds=600))
 total = torch.tensor([dist.get_rank() + 1.0])
 dist.all_reduce(total)
 state = {"progress": {"steps": 0}}
@@ -157,7 +159,7 @@ class Host:
     def wait_for(self, text: str) -> None:
         """Wait until a line of the job holds this."""
         with self._said:
-            assert self._said.wait_for(lambda: any(text in line for line in self.lines), 240), self.lines
+            assert self._said.wait_for(lambda: any(text in line for line in self.lines), 600), self.lines
 
     def finish(self) -> int:
         """Wait until the job has ended; give its exit code."""
@@ -179,7 +181,8 @@ class Host:
     def kill(self) -> None:
         """End all of it at once, as a machine that is taken."""
         for pid in self.processes:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # It has come to its end.
+                os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End all of it that is left."""
@@ -269,7 +272,10 @@ def test_a_host_that_is_taken_without_a_word_ends_the_ranks_of_the_other_and_the
     assert first.failure is not None
     assert first.failure.startswith("host lost: algo-2 is gone")
     assert {*LOST.splitlines()} - {"..."} <= {*first.lines}, "as the page shows it"
-    assert not {pid for pid in of_the_first if pid in known_processes()}, "no rank is left"
+    ends = time.monotonic() + 120  # What is killed is gone a moment later: the kernel takes its memory first.
+    while left := {pid for pid, each in known_processes().items() if pid in of_the_first and each.state != "Z"}:
+        assert time.monotonic() < ends, f"ranks are left: {left}"
+        time.sleep(0.05)
 
 
 def test_a_rank_that_fails_ends_those_that_wait_for_it_with_its_code_and_its_reason(start):

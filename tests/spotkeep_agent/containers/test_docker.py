@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,18 @@ def cancelled() -> threading.Event:
 @pytest.fixture
 def docker(recorded: RecordingDocker, cancelled: threading.Event, tmp_path: Path) -> Docker:
     return Docker(environment={"PATH": str(recorded.path)}, configuration=tmp_path / "logins", cancelled=cancelled)
+
+
+def cancel_after(begun: Callable[[], object], cancelled: threading.Event) -> None:
+    """Let a notice come a moment after something has begun, however long that takes."""
+
+    def wait() -> None:
+        while not begun():
+            time.sleep(0.01)
+        time.sleep(0.5)
+        cancelled.set()
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 class TestWhatTheAmiHas:
@@ -77,9 +90,10 @@ class TestWhatTheAmiHas:
     ) -> None:
         recorded.answer_always("info", code=1, said="Cannot connect to the Docker daemon")
         systemctl = recorded.path / "systemctl"
-        systemctl.write_text("#!/bin/sh\nexec /bin/sleep 600\n")
+        begun = recorded.path / "begun"
+        systemctl.write_text(f"#!/bin/sh\n: > {begun}\nexec /bin/sleep 600\n")
         systemctl.chmod(0o755)
-        threading.Timer(0.5, cancelled.set).start()
+        cancel_after(begun.exists, cancelled)
         with pytest.raises(ImageUnavailableError, match="systemctl start was broken off"):
             docker.require(gpus=False)
 
@@ -145,7 +159,7 @@ class TestPull:
     ) -> None:
         recorded.answer_always("pull", seconds=600)
         began = time.monotonic()
-        threading.Timer(0.5, cancelled.set).start()
+        cancel_after(lambda: recorded.calls("pull"), cancelled)
         with pytest.raises(ImageUnavailableError, match="was broken off"):
             docker.pull(IMAGE)
         assert time.monotonic() - began < 300
@@ -155,7 +169,7 @@ class TestPull:
     ) -> None:
         monkeypatch.setattr(module, "_FIRST_PAUSE_SECONDS", 600.0)
         recorded.answer_always("pull", code=1, said="unexpected EOF")
-        threading.Timer(0.5, cancelled.set).start()
+        cancel_after(lambda: recorded.calls("pull"), cancelled)
         with pytest.raises(ImageUnavailableError, match="broken off"):
             docker.pull(IMAGE)
         assert len(recorded.calls("pull")) == 1

@@ -24,7 +24,7 @@ def watcher(ec2: Ec2) -> str:
 def test_a_notice_is_in_the_metadata_and_on_the_bus_before_the_end(ec2: Ec2, events: Events) -> None:
     instance = ec2.run(watcher(ec2), spot=True)
     ec2.wait_for_line(instance, "READY")
-    gone_at = ec2.control.interrupt(instance)
+    gone_at = ec2.control.interrupt(instance, notice_seconds=5.0)
     event = events.wait_for("EC2 Spot Instance Interruption Warning", instance_id=instance)
     assert event["source"] == "aws.ec2"
     assert event["detail"] == {"instance-id": instance, "instance-action": "terminate"}
@@ -51,7 +51,7 @@ def test_without_notice_there_is_no_warning(ec2: Ec2, events: Events) -> None:
 def test_a_notice_that_nothing_follows(ec2: Ec2, events: Events) -> None:
     instance = ec2.run(watcher(ec2), spot=True)
     ec2.wait_for_line(instance, "READY")
-    ec2.control.interrupt(instance, notice_seconds=0.5, takes_place=False)
+    ec2.control.interrupt(instance, notice_seconds=5.0, takes_place=False)
     ec2.wait_for_line(instance, "NOTICED")
     events.wait_for("EC2 Spot Instance Interruption Warning", instance_id=instance)
     ec2.wait_until(lambda: ec2.control.instance_facts(instance).interruption is None)

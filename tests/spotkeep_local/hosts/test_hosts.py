@@ -124,6 +124,7 @@ def test_a_frozen_host_does_nothing_until_it_is_thawed(machine: Machine) -> None
     host, console = machine.start(f"#!/bin/sh\nsetsid sh -c '{count}' &\necho READY\n{count}\n")
     wait_until(lambda: "COUNT" in console())
     host.freeze()
+    wait_until(lambda: _stands_still(console))  # What it said before is read a little later.
     frozen = console()
     time.sleep(0.3)
     assert console() == frozen
@@ -176,6 +177,12 @@ def test_a_shutdown_asks_first(machine: Machine) -> None:
     host.shut_down(seconds=300.0)
     wait_until(lambda: machine.endings == [HostEnd.SHUT_DOWN])
     assert console()[-1] == "ASKED"
+
+
+def _stands_still(console: Callable[[], list[str]]) -> bool:
+    before = console()
+    time.sleep(0.1)
+    return console() == before
 
 
 def _left_in(folder: Path) -> list[str]:
