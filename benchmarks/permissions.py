@@ -120,6 +120,7 @@ def _calls(policies: tuple[tuple[str, Mapping[str, Any]], ...], *, rounds: int) 
             options=options,
             surroundings=SimpleNamespace(launch_template=lambda **_: None, subnet=lambda _: None),  # type: ignore[arg-type]
             publish_event=nothing,
+            file_systems=Path(folder) / "file-systems",
             ministack=nothing,
         ).cloud
         account = LocalAccount(
