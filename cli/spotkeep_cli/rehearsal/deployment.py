@@ -190,6 +190,8 @@ def require_no_file_systems(fields: Mapping[str, Any]) -> None:
     mounted = [str(name) for name, each in named if isinstance(each, Mapping) and {"fsx", "efs"} & {*each}]
     if mounted:
         there = " ".join(f"--set channels.{name}=s3://BUCKET/PREFIX" for name in mounted)
+        if fields.get("checkpoint_channel") is not None:
+            there += " --set checkpoint_channel="  # checkpoints are on the nodes' own disks then
         raise UsageError(
             f"a rehearsal mounts no file system, and channel {', '.join(mounted)} is on one: nothing was rehearsed",
             hint=f"put a sample of the data into a bucket of the local AWS, and name it for the rehearsal: {there}",

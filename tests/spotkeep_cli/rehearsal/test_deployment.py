@@ -128,6 +128,9 @@ def test_a_job_on_file_systems_is_rehearsed_with_data_in_s3(channels: Any) -> No
     with pytest.raises(UsageError, match="channel train, more is on one: nothing was rehearsed") as refused:
         require_no_file_systems({"channels": channels})
     assert "--set channels.train=s3://BUCKET/PREFIX --set channels.more=" in str(refused.value.hint)
+    with pytest.raises(UsageError) as of_checkpoints:
+        require_no_file_systems({"channels": channels, "checkpoint_channel": "more"})
+    assert of_checkpoints.value.hint == f"{refused.value.hint} --set checkpoint_channel="
     require_no_file_systems({"channels": {"test": "s3://data/"}})
     require_no_file_systems({})
 
