@@ -83,7 +83,28 @@ def test_hosts_begin_when_all_are_there_and_each_hears_each_ending(stack):
     second.say(HostEnding("algo-2", ENDED, 143), most_seconds=300)
     first.wait_for_all_endings(most_seconds=300)
     assert [each.host for each in first.endings] == ["algo-3", "algo-2"]
-    wait_until(lambda: world.heard["algo-1"] == list(first.endings))  # A host is called after it knows an ending.
+    assert world.heard["algo-1"] == list(first.endings)
+
+
+def test_a_host_that_waits_is_called_before_it_goes_on_because_of_an_ending(stack):
+    """Else it would start its command, although the call ends it."""
+    world = World(NAMES[:2], stack)
+    called = []
+
+    def end_slowly(ending: HostEnding) -> None:
+        time.sleep(0.5)
+        called.append(ending)
+
+    first = stack.enter_context(
+        OtherHosts(
+            hosts=NAMES[:2], current_host="algo-1", job="job", address="127.0.0.1", port=world.port,
+            on_ending=end_slowly,
+        )
+    )  # fmt: skip
+    failed = HostEnding("algo-2", FAILED, 3, "no memory")
+    world.start("algo-2").say(failed, most_seconds=300)
+    waits(first)
+    assert called == [failed]
 
 
 def test_hosts_that_are_not_ready_are_named(stack):

@@ -361,15 +361,19 @@ class OtherHosts:
             self._note(HostEnding(peer.host, LOST))
 
     def _note(self, ending: HostEnding) -> None:
-        """Note the end of another host's command, pass it on, and call. The first one of a host counts."""
+        """Call, note the end of another host's command, and pass it on. The first one of a host counts.
+
+        A host that waits for the others goes on once it knows an ending. By then it has been called, so it starts no
+        command.
+        """
+        if ending.host in self._endings or ending.host not in self._others:
+            return
+        self._on_ending(ending)
         with self._changed:
-            if ending.host in self._endings or ending.host not in self._others:
-                return
             self._endings[ending.host] = ending
             if self._own == self._first:
                 self._send_all({"ending": asdict(ending)}, besides=ending.host)
             self._changed.notify_all()
-        self._on_ending(ending)
 
     def _send_all(self, message: Mapping[str, Any], *, besides: str | None = None) -> None:
         for peer in self._peers:
