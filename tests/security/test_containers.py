@@ -47,7 +47,11 @@ def words(docker: Docker, tmp_path: Path) -> list[str]:
         adapters=tmp_path / "infiniband",
     )  # fmt: skip
     return made.command(
-        ["run", "--", "python", "train.py"], environment=ENVIRONMENT, base=tmp_path / "ml", notices=tmp_path / "job"
+        ["run", "--", "python", "train.py"],
+        environment=ENVIRONMENT,
+        base=tmp_path / "ml",
+        notices=tmp_path / "job",
+        file_systems={tmp_path / "data": False},
     )
 
 
@@ -67,7 +71,7 @@ def test_it_sees_the_folders_of_the_job_where_they_are_on_the_instance_and_nothi
 ) -> None:
     mounts = [after for word, after in pairwise(words) if word == "--mount"]
     own = [str(tmp_path / "ml"), str(tmp_path / "job"), current_user().home]
-    readonly = [import_root(), str(tmp_path / "environment.json")]
+    readonly = [str(tmp_path / "data"), import_root(), str(tmp_path / "environment.json")]
     assert mounts == [
         *(f"type=bind,source={path},target={path}" for path in own),
         *(f"type=bind,source={path},target={path},readonly" for path in readonly),
