@@ -350,6 +350,7 @@ class Agent:
             self._bring_image(job)
             divide_volume(self._settings.mount_point, uid=self._user.uid, gid=self._user.gid)
             self._file_systems.mount(job.file_systems)
+            self._file_systems.hide(job.channels, files=self._files)
             restored = self._bring_supplies(job)
             self._file_systems.show(job.file_systems, files=self._files)
             self._share_checkpoints(job)

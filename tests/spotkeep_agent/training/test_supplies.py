@@ -105,14 +105,25 @@ def test_a_channel_goes_from_s3_to_a_file_system_and_back(tmp_path: Path) -> Non
     file_systems = FileSystems(mounted, environment={}, cancelled=threading.Event())
     volume.mkdir()
     for _ in range(2):
+        file_systems.hide(["train", "other"], files=UserFiles(volume))
         s3.bring(volume)
         assert files_in(volume / "input/data") == {"train/a": b"content"}
         for _ in range(2):
             s3.bring(volume, channels={})
             file_systems.show(["train"], files=UserFiles(volume))
             assert (volume / "input/data/train/a").read_bytes() == b"shared"
+    file_systems.hide(["train"], files=UserFiles(volume))
     s3.bring(volume)
     assert (mounted / "train/a").read_bytes() == b"shared"
+
+
+def test_a_link_of_the_script_in_the_place_of_a_channel_is_refused(tmp_path: Path) -> None:
+    volume = tmp_path / "volume"
+    (volume / "input/data").mkdir(parents=True)
+    (volume / "input/data/train").symlink_to(tmp_path)
+    FileSystems(tmp_path / "mnt", environment={}, cancelled=threading.Event()).hide(["train"], files=UserFiles(volume))
+    with pytest.raises(OSError, match="is a link"):
+        S3().bring(volume)
 
 
 def test_a_file_that_another_one_stands_for_is_fetched_after_a_loss_too(tmp_path: Path) -> None:

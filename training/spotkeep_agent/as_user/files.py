@@ -107,6 +107,11 @@ class UserFiles:
         """Make a link to any path of this machine. Nothing may be at its own."""
         self._perform("link", path, target)
 
+    def link_target(self, path: str) -> str | None:
+        """Return the path that a link leads to. None for anything else."""
+        found: str | None = self._perform("link_target", path)
+        return found
+
     def sync_folder(self, path: str) -> None:
         """Wait until the disk has a folder's entries."""
         self._perform("sync_folder", path)

@@ -161,6 +161,17 @@ def link(base: str, path: str, target: str) -> None:
         os.symlink(target, name, dir_fd=parent)
 
 
+def link_target(base: str, path: str) -> Optional[str]:  # noqa: UP045 - evaluated, by Python 3.9 too
+    """Return the path that a link leads to. None for anything else."""
+    try:
+        with _parent(base, path) as (parent, name):
+            return os.readlink(name, dir_fd=parent)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOENT):
+            return None
+        raise
+
+
 def sync_folder(base: str, path: str) -> None:
     """Wait until the disk has a folder's entries."""
     with _folder(base, path) as descriptor:
@@ -230,6 +241,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         rename,
         remove,
         link,
+        link_target,
         sync_folder,
         pack,
         try_to_connect,

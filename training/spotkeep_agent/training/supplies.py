@@ -17,7 +17,7 @@ from spotkeep.remote.s3_objects import S3Object
 from spotkeep.remote.transfer import TransferCancelledError, require_not_cancelled
 from spotkeep.runner.source import require_sha256
 from spotkeep_agent.as_user.files import UserFiles
-from spotkeep_agent.as_user.operations import FILE, FOLDER
+from spotkeep_agent.as_user.operations import FILE
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.object_files import PART_BYTES, WantedFile, fetch_files, send_file
 from spotkeep_agent.aws.object_store import objects_of
@@ -218,10 +218,6 @@ class Supplies:
     ) -> list[tuple[S3Object, str]]:
         """Return the objects of a channel that the volume lacks, with file paths. Remove files with other content."""
         root = f"{_DATA}/{name}"
-        (here,) = self._files.find([root])
-        if here is not None and here.kind != FOLDER:
-            # A link to a file system that an earlier job of the run had here.
-            self._files.remove(root)
         self._files.make_folder(root)
         missing = []
         for start in range(0, len(files), _ASKED_AT_ONCE):

@@ -121,6 +121,22 @@ class FileSystems:
             files.remove(channel)
             files.link(channel, str(self.point(name)))
 
+    def hide(self, names: Iterable[str], *, files: UserFiles) -> None:
+        """Remove links to file systems that an earlier job of the run had in the place of these channels.
+
+        Args:
+            names: The names of the channels.
+            files: The files on the volume, with the rights of the user that trains.
+
+        Raises:
+            OSError: The volume cannot be written.
+        """
+        for name in names:
+            channel = f"input/data/{name}"
+            target = files.link_target(channel)
+            if target is not None and Path(target).parent == self._folder:
+                files.remove(channel)
+
     def unmount(self) -> None:
         """Unmount all of them. One that does not answer is left to the kernel."""
         for point in sorted(self._folder.iterdir()) if self._folder.is_dir() else ():
