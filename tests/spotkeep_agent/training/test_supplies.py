@@ -122,7 +122,7 @@ def test_a_link_of_the_script_in_the_place_of_a_channel_is_refused(tmp_path: Pat
     (volume / "input/data").mkdir(parents=True)
     (volume / "input/data/train").symlink_to(tmp_path)
     FileSystems(tmp_path / "mnt", environment={}, cancelled=threading.Event()).hide(["train"], files=UserFiles(volume))
-    with pytest.raises(OSError, match="is a link"):
+    with pytest.raises(DataRefusedError, match="train is a link, or no folder"):
         S3().bring(volume)
 
 
