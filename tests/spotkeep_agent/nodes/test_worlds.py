@@ -65,7 +65,7 @@ def begins(instances: list[Instance], number: int) -> int | None:
 
 
 def saved_before(leader: Instance, number: int) -> int:
-    """The newest step that was saved before a world. This node has led them all."""
+    """The newest step that was saved before a world. This node is the leader of all."""
     found = events_of(leader)
     began = [place for place, event in enumerate(found) if event["event"] == "world-began"][number]
     return max(int(event["step"]) for event in found[:began] if event["event"] == "saved")
