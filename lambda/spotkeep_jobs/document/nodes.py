@@ -177,7 +177,11 @@ def _checkpoints_can_be_shared(request: JobRequest, _defaults: DeploymentDefault
         fix = "Write backend: ec2 and nodes: 2 or more, or remove checkpoint_channel."
     elif name not in mounted:
         problem = "names no channel on a file system"
-        fix = f"Name one of {', '.join(mounted) or 'them, as channels: {shared: {fsx: ..., path: ..., access: rw}}'}."
+        fix = (
+            f"Name one of {', '.join(mounted)}."
+            if mounted
+            else "Add one, such as channels: {shared: {fsx: ..., path: ..., access: rw}}, and name it."
+        )
     elif mounted[name] != "rw":
         problem = "names a channel that the job only reads"
         fix = f"Write access: rw in channels.{name}."

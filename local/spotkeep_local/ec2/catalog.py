@@ -154,8 +154,6 @@ DOCKER = f"""#!/bin/sh
 exec {shlex.quote(sys.prefix)}/bin/python3 -I -m spotkeep_local.hosts.docker "$@"
 """
 
-_SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-
 
 def mount_programs(file_systems: Path) -> dict[str, str]:
     """Return the texts of `mount` and `umount`, which know the file systems of the account beside the machine's own.
@@ -167,12 +165,12 @@ def mount_programs(file_systems: Path) -> dict[str, str]:
     return {
         "mount": f"""#!/bin/sh
 case "$2" in lustre|nfs4) exec {shlex.join(words)} "$@";; esac
-PATH={_SYSTEM_PATH} exec mount "$@"
+PATH={mount.SYSTEM_PATH} exec mount "$@"
 """,
         "umount": f"""#!/bin/sh
 for point; do :; done
 [ -L "$point" ] && exec rm "$point"
-PATH={_SYSTEM_PATH} exec umount "$@"
+PATH={mount.SYSTEM_PATH} exec umount "$@"
 """,
     }
 

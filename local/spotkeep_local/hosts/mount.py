@@ -17,7 +17,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-_SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+"""The folders of the machine's own `mount` and `umount`."""
 _SOURCE = re.compile(r"(?P<id>fs-[0-9a-f]+)\.(fsx|efs)\.[a-z0-9.-]+?(@tcp)?:(?P<path>/.*)")
 _FAILED = 32
 
@@ -36,7 +37,7 @@ def main(words: list[str]) -> int:
     command = ["mount", "--bind", str(directory), point]
     read_only = ["mount", "-o", "remount,bind,ro", point] if "ro" in options.split(",") else ["true"]
     for each in (command, read_only):
-        if code := subprocess.run(each, env={"PATH": _SYSTEM_PATH}, check=False).returncode:
+        if code := subprocess.run(each, env={"PATH": SYSTEM_PATH}, check=False).returncode:
             return code
     return 0
 

@@ -117,6 +117,11 @@ def test_nodes_share_their_checkpoints_on_a_channel_that_they_write(fields: dict
     assert words is None or words in said["checkpoint_channel"]
 
 
+def test_a_job_without_a_file_system_gets_the_form_of_one_for_its_checkpoints() -> None:
+    said = problems({"test": "s3://data/test/"}, **NODES, checkpoint_channel="shared")
+    assert "Add one, such as channels: {shared: {fsx: ..., path: ..., access: rw}}" in said["checkpoint_channel"]
+
+
 def test_what_the_deployment_lacks_is_named_with_its_settings_at_once() -> None:
     channels = {"train": {"fsx": LUSTRE, "path": "/m/a"}, "more": {"efs": SHARED, "path": "/"}}
     _, found = judged(channels, known={"file_systems": (), "training_network": False})
