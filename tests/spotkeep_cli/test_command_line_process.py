@@ -7,7 +7,6 @@ import json
 import os
 import pty
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -180,8 +180,7 @@ class Terminal:
         """Read until the pattern appears, or until the command ends."""
         deadline = time.monotonic() + seconds
         while pattern is None or not re.search(pattern, self.output):
-            readable, _, _ = select.select([self._ours], [], [], max(0.0, deadline - time.monotonic()))
-            if not readable:
+            if not connection.wait([self._ours], max(0.0, deadline - time.monotonic())):
                 raise AssertionError(f"no {pattern!r} in {self.output!r}")
             try:
                 content = os.read(self._ours, 4096)

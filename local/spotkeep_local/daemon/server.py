@@ -150,6 +150,7 @@ async def _serve(
     from hypercorn.asyncio import serve
     from hypercorn.config import Config
 
+    from spotkeep_local.daemon.connections import close_with_clients
     from spotkeep_local.daemon.services import LocalServices
     from spotkeep_local.ministack.application import asgi_application
 
@@ -182,6 +183,7 @@ async def _serve(
     config.loglevel = _LOG_LEVEL
     config.keep_alive_timeout = 75
     config.graceful_timeout = _SHUTDOWN_GRACE_SECONDS
+    close_with_clients()
     await serve(services.guarded(application), config, shutdown_trigger=shutdown_trigger)
 
 

@@ -387,6 +387,17 @@ def _write_user_data(text: str) -> list[str]:
 # What runs the command.
 
 
+def _wait_for(descriptors: list[int], *, seconds: float | None) -> list[int]:
+    """Return those that can be read or are closed, an empty list after so many seconds.
+
+    select(2) refuses a descriptor above 1,023, and a server with many open files gives its hosts such numbers.
+    """
+    waiting = select.poll()
+    for descriptor in descriptors:
+        waiting.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in waiting.poll(None if seconds is None else seconds * 1000)]
+
+
 class _Supervisor:
     """Runs the command, says how it ended, and ends all of the host when the server says so or is gone."""
 
@@ -419,7 +430,7 @@ class _Supervisor:
             if shutdown_flag is not None and Path(shutdown_flag).exists():
                 return self.end()
             poll_seconds = None if shutdown_flag is None else _POLL_SECONDS
-            ready, _, _ = select.select([self._control.fileno(), self._wake_up], [], [], poll_seconds)
+            ready = _wait_for([self._control.fileno(), self._wake_up], seconds=poll_seconds)
             if self._wake_up in ready:
                 os.read(self._wake_up, 4096)
             if self._control.fileno() in ready:
@@ -471,7 +482,7 @@ class _Supervisor:
         give_up_at = time.monotonic() + seconds
         self.terminate_all()
         while self.anything_left() and (left := give_up_at - time.monotonic()) > 0:
-            select.select([self._wake_up], [], [], min(left, 0.1))
+            _wait_for([self._wake_up], seconds=min(left, 0.1))
         self.end()
 
     def poll(self) -> int | None:

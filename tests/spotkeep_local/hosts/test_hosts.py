@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import os
+import resource
 import shutil
 import sys
 import threading
@@ -91,6 +93,30 @@ def test_user_data_is_any_program_and_the_exit_code_of_one_that_ends_at_once_is_
     for _ in range(3):
         host, _ = machine.start("#!/bin/false\n")
         wait_until(lambda host=host: host.user_data_exit_code == 1)
+
+
+@pytest.fixture
+def over_a_thousand_open_files() -> Iterator[None]:
+    """A server with many files open. What it opens next has a number above 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip(f"a process may open {hard} files on this machine")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048 if soft == resource.RLIM_INFINITY else max(soft, 2048), hard))
+    with contextlib.ExitStack() as opened:
+        while opened.enter_context(Path(os.devnull).open()).fileno() <= 1024:
+            pass
+        yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("over_a_thousand_open_files")
+def test_a_server_with_many_open_files_starts_and_ends_hosts(machine: Machine) -> None:
+    user_data = "#!/bin/sh\ntrap 'echo ASKED; exit 0' TERM\necho READY\nwhile :; do sleep 0.1; done\n"
+    host, console = machine.start(user_data)
+    wait_until(lambda: "READY" in console())
+    host.shut_down(seconds=60)
+    wait_until(lambda: machine.endings)
+    assert console()[-1] == "ASKED"
 
 
 def test_a_volume_appears_under_its_id_and_goes(machine: Machine) -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import gc
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +172,8 @@ def _answers(workers: list[_Worker]) -> list[Answer]:
     left = set(read)
     limit = time.monotonic() + LIMIT_SECONDS
     while left and (seconds := limit - time.monotonic()) > 0:
-        for answers in select.select(list(left), [], [], seconds)[0]:
+        for answers in connection.wait(list(left), seconds):
+            assert isinstance(answers, int)
             some = os.read(answers, 2**20)
             read[answers] += some
             if not some or some.endswith(b"\n"):
