@@ -69,6 +69,21 @@ def test_a_pattern_that_takes_exponential_time_holds_neither_the_training_nor_th
     assert "the metric slow is not searched for any more" in job.stderr
 
 
+@pytest.mark.long
+def test_a_search_that_begins_after_the_scripts_end_finds_its_metrics(start, tmp_path):
+    """On a busy machine a process may take longer to start than a short script to end."""
+    late = tmp_path / "late"
+    late.mkdir()
+    (late / "sitecustomize.py").write_text('import sys, time\n"search-metrics" in sys.orig_argv and time.sleep(7)\n')
+    job = start(
+        ["python", "-c", "print('loss=0.5')"],
+        spec=metrics(loss="loss=([0-9.]+)"),
+        PYTHONPATH=str(late),
+    )
+    assert job.finish() == 0, job.stderr
+    assert values(job, "loss") == [(None, 0.5)]
+
+
 def test_a_search_that_is_gone_costs_nothing_but_the_metrics(start):
     job = start(
         ["python", "train.py"],

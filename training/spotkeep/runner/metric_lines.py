@@ -23,7 +23,8 @@ from .metric_search import MOST_LINE_BYTES, written_metrics
 
 SEARCH_COMMAND = "search-metrics"
 _LINE_ENDS = re.compile(rb"[\r\n]+")
-_FINISH_SECONDS = 5.0
+_FINISH_SECONDS, _FINISH_SECONDS_ON_NOTICE = 60.0, 5.0
+"""On a busy machine a short script may have ended before the search has begun."""
 _MOST_WAITING_BYTES = 1 << 16
 
 
@@ -136,16 +137,21 @@ class MetricLines:
                 with contextlib.suppress(OSError):
                     os.write(self._input.fileno(), line[: MOST_LINE_BYTES - 1] + b"\n")
 
-    def finish(self) -> None:
-        """Let the search end within a few seconds, and print its last events."""
+    def finish(self, *, on_notice: bool) -> None:
+        """Let the search end, and print its last events. It is ended where it takes too long.
+
+        Args:
+            on_notice: True where the machine is about to be taken.
+        """
+        most_seconds = _FINISH_SECONDS_ON_NOTICE if on_notice else _FINISH_SECONDS
         with self._showing, contextlib.suppress(OSError):
             self._input.close()
         try:
-            self._search.wait(_FINISH_SECONDS)
+            self._search.wait(most_seconds)
         except subprocess.TimeoutExpired:
             self._search.kill()
             self._search.wait()
-        self._printing.join(_FINISH_SECONDS)
+        self._printing.join(most_seconds)
         self._output.finish()
 
     def _print(self) -> None:

@@ -274,7 +274,7 @@ class Supervisor:
         for stream in streams:
             stream.finish()
         if search is not None:
-            search.finish()
+            search.finish(on_notice=self.announced)
         output.finish()
         tail = without_values(errors.tail.decode("utf-8", "surrogateescape"), self.secret_values)
         return CommandOutcome(
