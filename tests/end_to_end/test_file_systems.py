@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,11 +17,9 @@ from spotkeep_local.control import permissions
 from tests.permissions.control import missed, withhold
 from tests.permissions.withheld import WithheldGrant
 
-from .conftest import CONTEXT, PROJECT, OnEc2
+from .conftest import CONTEXT, PROJECT, OnEc2, until
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from .conftest import DeployedApp
 
 pytestmark = pytest.mark.long
@@ -127,52 +128,123 @@ def test_a_job_trains_on_file_systems_that_its_deployment_names(withholding_app:
     assert not (data / "seen.txt").exists()
 
 
+@dataclass(frozen=True)
+class LustreOfInstances:
+    """A file system in one of the subnets of instances, with a security group that lets nothing in."""
+
+    name: str
+    mount_name: str
+    group: str
+    subnet: str
+    zone: str
+    folder: Path
+
+    @classmethod
+    def make(cls, app: DeployedApp) -> LustreOfInstances:
+        ec2 = app.client("ec2")
+        variables = app.client("lambda").get_function_configuration(FunctionName=app.connection["launcher_function"])
+        settings = variables["Environment"]["Variables"].items()
+        subnets = json.loads(next(value for key, value in settings if key.endswith("_FLEET_SUBNETS")))
+        subnet, zone = next(iter(subnets.items()))
+        vpc = ec2.describe_subnets(SubnetIds=[subnet])["Subnets"][0]["VpcId"]
+        group = ec2.create_security_group(GroupName="lustre", Description="lustre", VpcId=vpc)["GroupId"]
+        made = app.client("fsx").create_file_system(
+            FileSystemType="LUSTRE", SubnetIds=[subnet], SecurityGroupIds=[group]
+        )["FileSystem"]
+        name, mount_name = made["FileSystemId"], made["LustreConfiguration"]["MountName"]
+        folder = app.state_dir / "file-systems" / name / "cifar10"
+        folder.mkdir()
+        folder.chmod(0o777)
+        redeploy(app, file_systems=name)
+        return cls(name, mount_name, group, subnet, zone, folder)
+
+    def channel(self, **more: str) -> dict[str, str]:
+        return {"fsx": self.name, "path": f"/{self.mount_name}/cifar10", **more}
+
+    def let_in(self, app: DeployedApp, refused: dict[str, Any]) -> None:
+        """Let the instances of a refused launch in, as the refusal says."""
+        (closed, *_) = refused["problems"]
+        assert "lets no TCP in from instances" in closed["problem"]
+        group = closed["fix"].rpartition("GroupId=")[2].partition("}")[0]
+        every_port = {"IpProtocol": "tcp", "FromPort": 900, "ToPort": 1100, "UserIdGroupPairs": [{"GroupId": group}]}
+        app.client("ec2").authorize_security_group_ingress(GroupId=self.group, IpPermissions=[every_port])
+
+
 def test_an_instance_trains_on_a_file_system_in_its_zone_alone(withholding_app: DeployedApp) -> None:
     app = withholding_app
-    ec2, fsx = app.client("ec2"), app.client("fsx")
-    variables = app.client("lambda").get_function_configuration(FunctionName=app.connection["launcher_function"])
-    subnets = json.loads(
-        next(value for key, value in variables["Environment"]["Variables"].items() if key.endswith("_FLEET_SUBNETS"))
-    )
-    subnet, zone = next(iter(subnets.items()))
-    vpc = ec2.describe_subnets(SubnetIds=[subnet])["Subnets"][0]["VpcId"]
-    theirs = ec2.create_security_group(GroupName="lustre", Description="lustre", VpcId=vpc)["GroupId"]
-    made = fsx.create_file_system(FileSystemType="LUSTRE", SubnetIds=[subnet], SecurityGroupIds=[theirs])["FileSystem"]
-    name, mount_name = made["FileSystemId"], made["LustreConfiguration"]["MountName"]
-    data = app.state_dir / "file-systems" / name / "cifar10"
-    data.mkdir()
-    data.chmod(0o777)
-    (data / "rows.csv").write_text("1\n2\n3\n")
+    lustre = LustreOfInstances.make(app)
+    (lustre.folder / "rows.csv").write_text("1\n2\n3\n")
     document = app.counting(
         "",
         files={"read.py": READING},
         backend="ec2",
         instance_types=["m5.large"],
         volume={"size_gb": 1, "when_done": "delete"},
-        channels={
-            "train": {"fsx": name, "path": f"/{mount_name}/cifar10"},
-            "shared": {"fsx": name, "path": f"/{mount_name}/cifar10", "access": "rw"},
-        },
+        channels={"train": lustre.channel(), "shared": lustre.channel(access="rw")},
     )
     document["command"] = "python3 read.py"
-    redeploy(app, file_systems=name)
-    refused = app.invoke("launcher", {"token": "first", **document})
-    (closed, *_) = refused["problems"]
-    assert "lets no TCP in from instances" in closed["problem"]
-    group = closed["fix"].rpartition("GroupId=")[2].partition("}")[0]
-    every_port = {"IpProtocol": "tcp", "FromPort": 900, "ToPort": 1100, "UserIdGroupPairs": [{"GroupId": group}]}
-    ec2.authorize_security_group_ingress(GroupId=theirs, IpPermissions=[every_port])
+    lustre.let_in(app, app.invoke("launcher", {"token": "first", **document}))
 
     run = str(app.launch(**document)["run"])
     ended = app.wait_until_ended(run)
     assert ended.state is RunState.COMPLETED, ended.failure_reason
     # A host without mounts has a link there, through which the job writes "x".
     is_mounted = OnEc2(app).control.platform().isolation == "namespace"
-    assert (data / "seen.txt").read_text() == ("6" if is_mounted else "x")
+    assert (lustre.folder / "seen.txt").read_text() == ("6" if is_mounted else "x")
     instances = OnEc2(app).instances(run)
-    assert {each["Placement"]["AvailabilityZone"] for each in instances} == {zone}
-    configs = ec2.describe_fleets()["Fleets"][0]["LaunchTemplateConfigs"]
-    assert {each["SubnetId"] for config in configs for each in config["Overrides"]} == {subnet}
+    assert {each["Placement"]["AvailabilityZone"] for each in instances} == {lustre.zone}
+    configs = app.client("ec2").describe_fleets()["Fleets"][0]["LaunchTemplateConfigs"]
+    assert {each["SubnetId"] for config in configs for each in config["Overrides"]} == {lustre.subnet}
+
+
+SUMMING = """\
+import time
+import torch.distributed
+from spotkeep import Checkpointer
+
+torch.distributed.init_process_group("gloo")
+state = {"total": 0}
+with Checkpointer(state, every_steps=1) as checkpointer:
+    is_first = checkpointer.step == 0
+    print("went on from", checkpointer.step, flush=True)
+    for step in checkpointer.steps(200):
+        state["total"] += step
+        if is_first:
+            time.sleep(0.5)
+print("total", state["total"], flush=True)
+"""
+
+
+@pytest.mark.torch
+def test_nodes_go_on_from_the_checkpoints_in_a_channel(withholding_app: DeployedApp) -> None:
+    """One of two nodes is taken without a notice after step 3, which needs no copy in S3."""
+    app = withholding_app
+    lustre, on_ec2 = LustreOfInstances.make(app), OnEc2(app)
+    document = app.counting(
+        "",
+        files={"total.py": SUMMING},
+        backend="ec2",
+        instance_types=["m5.large"],
+        volume={"size_gb": 1},
+        channels={"shared": lustre.channel(access="rw")},
+        checkpoint_channel="shared",
+        nodes=2,
+        distributed={"launcher": "torchrun", "processes": 1},
+    )
+    document["command"] = "python3 total.py"
+    lustre.let_in(app, app.invoke("launcher", {"token": "first", **document}))
+
+    run = str(app.launch(**document)["run"])
+    saved = lustre.folder / run / "checkpoints"
+    until(lambda: any(saved.glob("step-3-*/manifest.json")), lambda: f"step 3 in\n{on_ec2.said(run)}")
+    taken = next(each for each in on_ec2.instances(run) if each["State"]["Name"] == "running")
+    on_ec2.control.interrupt(taken["InstanceId"], notice=False)
+    ended = app.wait_until_ended(run)
+    assert ended.state is RunState.COMPLETED, ended.failure_reason
+    assert any(saved.glob("step-200-*/manifest.json"))
+    logs = app.spotkeep("logs", run).stdout
+    assert re.search(r"went on from ([3-9]|[1-9]\d+)\b", logs), logs
+    assert "total 19900" in logs
 
 
 def each_grant_is_missed(app: DeployedApp, document: dict[str, Any]) -> str:

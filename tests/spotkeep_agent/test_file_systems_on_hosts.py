@@ -102,6 +102,7 @@ def test_a_directory_that_is_not_there_fails_the_run_with_the_words_of_mount(hos
     assert "No such file or directory. Make the directory in the file system" in (training.failure or "")
 
 
+@pytest.mark.torch
 def test_each_node_mounts_them(hosts: Site, tmp_path: Path) -> None:
     folder = tmp_path / "aws/file-systems"
     launched = job(
@@ -131,6 +132,7 @@ with open(os.path.join(os.environ["SM_MODEL_DIR"], "total"), "w") as file:
 """
 
 
+@pytest.mark.torch
 def test_nodes_go_on_from_the_checkpoints_that_they_share(hosts: Site, tmp_path: Path) -> None:
     """A node is taken without a notice. The others and the next one read the folder that all of them wrote."""
     folder = tmp_path / "aws/file-systems"
