@@ -46,6 +46,7 @@ class Copies:
         self.brought_bytes = 0
         self.goes_on = threading.Event()
         self.goes_on.set()
+        self.removed: set[int] = set()
 
     def newest_whole(self, *, before: int | None = None) -> int | None:
         return max((step for step in self.in_s3 if before is None or step < before), default=None)
@@ -58,6 +59,9 @@ class Copies:
         self.happened.append(("brought", step, nodes, leads))
 
     def claim(self, lock: tuple[int, int], *, step: int | None) -> None:
+        if step in self.removed:
+            self.removed.clear()
+            raise DamagedCheckpointError(f"step-{step}", "it was removed")
         self.happened.append(("claimed", lock, step))
 
     def start(self) -> None:
@@ -239,6 +243,22 @@ def test_a_checkpoint_that_a_node_cannot_bring_is_passed_over_by_all(run: Run) -
     assert first.step == second.step == 4
     assert [event["step"] for event in run.events if event["event"] == "world-began"] == [8, 4]
     assert ("claimed", (1, first.fence - 1), 8) not in copies_of(leader).happened
+
+
+def test_a_checkpoint_that_is_removed_before_its_world_begins_is_chosen_anew_by_the_next_one(run: Run) -> None:
+    run.in_s3 = {8: True}
+    leader, other = two(run)
+    copies_of(leader).removed = {8}
+    with ThreadPoolExecutor(1) as pool:
+        began = pool.submit(leader.begin, should_leave=stays())
+        assert isinstance(first := other.begin(should_leave=stays()), World)
+        attended(other, lambda: other.attend(has_stepped=False))
+        end(other)
+        assert isinstance(second := other.begin(should_leave=stays()), World)
+        assert isinstance(world := began.result(), World)
+    assert (world.fence, world.step) == (second.fence, 8)
+    assert first.fence < second.fence
+    assert [each for each in copies_of(leader).happened if each[0] == "claimed"] == [("claimed", (1, world.fence), 8)]
 
 
 def test_the_files_of_other_nodes_are_asked_for_and_counted(run: Run) -> None:
@@ -518,3 +538,45 @@ def test_a_node_of_a_run_that_is_over_brings_nothing(run: Run) -> None:
     late = run.node()
     run.records.text = encode(replace(run.records.read(), stop_requested=True))
     assert late.bring(should_leave=stays()) == Leaving("the run is asked to stop")
+
+
+def test_a_world_that_trains_loses_no_step_by_a_node_that_finds_its_input_wrong(run: Run) -> None:
+    leader, other = two(run, at_most=3)
+    worlds(leader, other)
+    joining = run.node(at_most=3)
+    assert not run.leads(joining)
+    joining.refuse("channel train cannot be mounted: access denied")
+    ends, ending = time.monotonic() + LONG_SECONDS, None
+    while leader._leading is not None and leader._leading.refused is None and time.monotonic() < ends:
+        ending = leader.attend(has_stepped=True)
+        time.sleep(0.01)
+    ending = leader.attend(has_stepped=True)
+    assert ending is None or ending.saves, ending
+
+
+def test_a_node_that_has_brought_long_ago_is_not_given_up_by_a_leader_that_brings_for_longer(run: Run) -> None:
+    """The leader takes in what others say only after it has brought the checkpoint itself."""
+    run.in_s3 = {8: True}
+    leader, other = two(run, at_least=2, at_most=2, times=replace(TIMES, stall=0.5))
+    copies_of(leader).goes_on.clear()
+    with ThreadPoolExecutor(2) as pool:
+        began = [pool.submit(node.begin, should_leave=stays()) for node in (leader, other)]
+        while ("brought", 8, 2, False) not in copies_of(other).happened:
+            time.sleep(0.01)
+        time.sleep(1.0)
+        copies_of(leader).goes_on.set()
+        assert isinstance(began[0].result(), World)
+    time.sleep(1.0)
+    assert leader.attend(has_stepped=False) is None
+    assert [event["event"] for event in run.events] == ["node-joined", "world-began"]
+
+
+def test_a_node_whose_port_is_taken_counts_as_one_that_cannot_train(run: Run) -> None:
+    node = run.node()
+    with listening(ADDRESS, port=run.port):
+        with pytest.raises(NodePortError):
+            node.begin(should_leave=stays())
+        node.leave(why="its port is taken", failed=True, seconds_left=left())
+    record = run.records.read()
+    assert (record.setbacks, record.problem, record.lease) == (1, "its port is taken", None)
+    run.nodes.clear()

@@ -436,3 +436,11 @@ def live(run: Run, plan: World, hanging: threading.Event) -> None:
         if waits:
             run.arrived(step)
     run.end(seconds=plan.seconds)
+
+
+def test_files_of_the_script_count_as_brought_so_that_no_leader_is_taken_for_one_that_hangs(run: Run) -> None:
+    run.begin(run.nodes)
+    (run.nodes[0].root / "checkpoints" / "model.bin").write_bytes(b"." * 1000)
+    assert run.end(exit_code=0)
+    run.begin([*run.nodes[1:], run.nodes[0]])
+    assert run.nodes[1].copies.brought_bytes >= 1000

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spotkeep.disk.retention import Retention
 from spotkeep.errors import LockLostError
 
-from .nodes import Run, make_quick
+from .nodes import PREFIX, Run, make_quick, wait_for
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -41,7 +42,7 @@ def test_a_world_goes_on_from_what_s3_never_had_and_brings_it_there(run: Run) ->
     assert run.whole_in_s3() == {}
     new = run.join()
     assert run.begin([others[1], others[0], new]) == 1
-    assert [node.copies.brought_bytes for node in run.nodes] == [0, 0, 0, 0]
+    assert [node.copies.brought_bytes for node in run.nodes] == [0, 0, 300, 0], "the leader alone verifies"
     assert run.arrived(1)
     assert run.whole_in_s3() == {"step-1-1.1.2": True}
 
@@ -106,6 +107,105 @@ def test_damage_in_s3_costs_nothing_that_the_folder_has(run: Run) -> None:
     for key in [each for each in run.stored.objects if each.endswith("manifest.json")]:
         run.stored.objects[key] = (b"torn", run.stored.objects[key][1])
     assert run.begin(run.nodes) == 1
+
+
+def folder_of(run: Run) -> Path:
+    return run.nodes[0].root / "checkpoints"
+
+
+def test_a_folder_that_is_lost_gets_the_files_of_the_script_back(run: Run) -> None:
+    run.begin(run.nodes)
+    (folder_of(run) / "log.csv").write_text("1")
+    run.save(1)
+    run.offer(1)
+    assert run.arrived(1)
+    assert run.end(exit_code=75)
+    assert run.stored.objects[f"{PREFIX}log.csv"][0] == b"1"
+    shutil.rmtree(folder_of(run))
+    assert run.begin([run.join(), *run.nodes[:2]]) == 1
+    assert (folder_of(run) / "log.csv").read_text() == "1"
+
+
+def test_a_world_sends_no_file_of_the_script_again(run: Run) -> None:
+    run.begin(run.nodes)
+    (folder_of(run) / "log.csv").write_text("1")
+    run.save(1)
+    run.offer(1)
+    assert run.arrived(1)
+    assert run.end(exit_code=75)
+    sent = run.nodes[0].operations.count("PutObject")
+    run.begin(run.nodes)
+    assert run.end(exit_code=75)
+    assert run.nodes[0].operations.count("PutObject") == sent + 1, "the note of the writer alone"
+
+
+def test_a_file_that_the_script_removed_between_two_worlds_goes_from_s3(run: Run) -> None:
+    run.begin(run.nodes)
+    (folder_of(run) / "model-1.bin").write_text("1")
+    wait_for(lambda: f"{PREFIX}model-1.bin" in run.stored.objects)
+    run.end(exit_code=75)
+    run.begin(run.nodes)
+    (folder_of(run) / "model-1.bin").unlink()
+    assert run.end(exit_code=0)
+    assert f"{PREFIX}model-1.bin" not in run.stored.objects
+
+
+def test_damage_in_the_folder_costs_nothing_that_s3_has(run: Run) -> None:
+    run.begin(run.nodes)
+    run.save(1)
+    run.offer(1)
+    assert run.arrived(1)
+    run.end()
+    (file,) = folder_of(run).glob("step-1-*/data-00001.bin")
+    raw = file.read_bytes()
+    file.write_bytes(bytes([raw[0] ^ 1]) + raw[1:])
+    assert run.begin(run.nodes) == 1
+
+
+def test_a_world_goes_on_from_the_newest_checkpoint_where_one_without_the_lease_has_removed_the_chosen_one(
+    run: Run,
+) -> None:
+    """It saves and prunes while the next one is formed."""
+    old, *others = run.nodes
+    run.begin([old])
+    for step in (1, 2):
+        run.save(step)
+    run.fence += 1
+    leader = others[0]
+    assert leader.copies.newest_whole() == 2
+    for node in others:
+        node.copies.bring(2, nodes=2, leads=node is leader)
+    for step in (3, 4):
+        run.save(step, world=[old])
+        old.library.prune(Retention(last=2))
+    leader.copies.claim((1, run.fence), step=2)
+    assert leader.library.steps()[0] == 4
+    for step in (5, 6):
+        run.save(step, world=[old])
+        assert old.library.prune(Retention(last=2)) == []
+    assert leader.library.steps()[0] == 4
+
+
+def test_s3_takes_no_manifest_of_a_world_that_was_replaced_while_it_sent(run: Run) -> None:
+    old, *others = run.nodes
+    run.begin([old])
+    run.save(1)
+    run.offer(1)
+    assert run.arrived(1)
+    leader = others[0]
+    run.fence += 1
+    assert leader.copies.newest_whole() == 1
+    held = threading.Event()
+    run.save(2, world=[old])
+    old.hang_after(0, until=held)
+    old.copies.offer(2)
+    assert old.hung.wait(60)
+    for node in others:
+        node.copies.bring(1, nodes=2, leads=node is leader)
+    leader.copies.claim((1, run.fence), step=1)
+    held.set()
+    old.copies.finish(lambda: 60.0, exit_code=75, goes_on=True)
+    assert "step-2-1.1.2" not in run.whole_in_s3()
 
 
 @given(worlds=st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=5))

@@ -306,12 +306,19 @@ class CheckpointDirectory:
             step=step, epochs_completed=manifest.epochs_completed, state=found.state, metrics=manifest.metrics
         )
 
-    def verify(self, step: int, *, view: Callable[[Manifest], Json] | None = None) -> None:
+    def verify(
+        self,
+        step: int,
+        *,
+        view: Callable[[Manifest], Json] | None = None,
+        on_file: Callable[[int], None] = lambda _: None,
+    ) -> None:
         """Verify the bytes of one checkpoint without building its values.
 
         Args:
             step: The step of the checkpoint.
             view: Gives a state document. The files of the streams that it refers to are verified. None for all files.
+            on_file: Called with the size in bytes of each file that is going to be read.
 
         Raises:
             DamagedCheckpointError: If anything about them is wrong.
@@ -326,7 +333,7 @@ class CheckpointDirectory:
             files = manifest.files if view is None else manifest.files_for(view(manifest))
         except RecursionError as error:
             raise DamagedCheckpointError(f"{self.name(step)}/{MANIFEST_NAME}", "nested too deeply") from error
-        _Content(self, step, manifest).verify(files)
+        _Content(self, step, manifest).verify(files, on_file=on_file)
         if len(files) == len(manifest.files):
             self._found_good[step] = found
 
@@ -612,11 +619,12 @@ class _Content:
         for act in self._finally:
             act()
 
-    def verify(self, files: Sequence[DataFile]) -> None:
+    def verify(self, files: Sequence[DataFile], *, on_file: Callable[[int], None]) -> None:
         """Read and verify whole files."""
         for file in files:
             self._require(file)
         for file in files:
+            on_file(file.size)
             with self._opened(file) as opened:
                 read_data_file(opened, file.chunks)
 

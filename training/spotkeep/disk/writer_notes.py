@@ -33,6 +33,7 @@ class WriterNotes:
     def __init__(self, path: Path, *, storage: LocalStorage) -> None:
         self.token: Token | None = None
         self.removes_up_to: Token | None = None
+        self._served: tuple[int, int] | None = None
         self._path = path
         self._storage = storage
         self._lost: LockLostError | None = None
@@ -121,6 +122,23 @@ class WriterNotes:
     def take(self, token: Token | None) -> None:
         """Write with this token from now on, which a note gives to this process or to rank 0 of its training."""
         self.token = self.removes_up_to = token
+
+    def serve(self, lock: tuple[int, int]) -> None:
+        """Copy what is written under this lock from now on. The process that writes takes tokens of its own."""
+        self.take(None)
+        self._served = lock
+
+    def writer(self) -> Token | None:
+        """Return the token of this writer. For a process that copies, it is that of the newest writer under its lock.
+
+        None for a writer without a token.
+        """
+        if self.token is not None:
+            return self.token
+        found = self.writers()
+        if self._served is None:
+            return found.newest
+        return max((each for each in found.tokens if each.lock <= self._served), default=None)
 
     def lose(self, error: LockLostError) -> None:
         """Save nothing more, because S3 shows a later writer. Each save raises this error."""

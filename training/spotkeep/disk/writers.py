@@ -145,9 +145,14 @@ class Writers:
     without_note: frozenset[Token] = frozenset()
 
     @property
+    def tokens(self) -> frozenset[Token]:
+        """The tokens of all known writers."""
+        return self.without_note.union(self.began)
+
+    @property
     def newest(self) -> Token | None:
         """The writer with the highest token. None where no writer had one."""
-        return max((*self.began, *self.without_note), default=None)
+        return max(self.tokens, default=None)
 
     def joined(self, others: Iterable[Writers], *, names: Iterable[str] = ()) -> Writers:
         """Give these writers and those of other notes.
@@ -215,7 +220,7 @@ class Writers:
             if newest is None:
                 return None
             lock = newest.lock
-        starts = [token.start for token in (*self.began, *self.without_note) if token.lock == lock]
+        starts = [token.start for token in self.tokens if token.lock == lock]
         token = Token(*lock, max(starts, default=0) + 1)
         return token, Writers({**self.began, token: step})
 

@@ -527,7 +527,7 @@ class RemoteCheckpoints:
         older = [step for step in whole if step < kept[-1]]
         spared = retention.spared([self.candidate(step) for step in kept], [self.candidate(step) for step in older])
         removed = [step for step in found.steps if step < kept[-1] and step not in spared and step not in uploading]
-        own = self._writer()
+        own = self._directory.writer_notes.writer()
         unread = [] if own is None else found.writers.unread(found.folders, by=own)
         for folder in [*unread, *(folder for step in removed for folder in found.folders_of(step, by=own))]:
             self._remove(folder, found.folders[folder])
@@ -542,7 +542,7 @@ class RemoteCheckpoints:
             RemoteError: S3 refuses.
         """
         found = self._found()
-        for folder in found.folders_of(step, by=self._writer()):
+        for folder in found.folders_of(step, by=self._directory.writer_notes.writer()):
             self._remove(folder, found.folders[folder])
         self._folders.pop(step, None)
 
@@ -561,17 +561,13 @@ class RemoteCheckpoints:
         )
         return sorted(spared - self._whole, reverse=True)
 
-    def _writer(self) -> Token | None:
-        """Give the token of the writer of the directory. None for one without a token."""
-        return self._directory.writer_notes.token or self._directory.writer_notes.writers().newest
-
     def _require_lock(self) -> None:
         """Refuse to upload a manifest once a later writer has begun, and leave the note of this one.
 
         Raises:
             LockLostError: If one has.
         """
-        own = self._writer()
+        own = self._directory.writer_notes.writer()
         if own is None:
             return
         found = self.writers()

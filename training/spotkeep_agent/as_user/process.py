@@ -7,6 +7,7 @@ only, and waits for a bounded time.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import json
@@ -26,6 +27,7 @@ from .operations import GIVE_DESCRIPTORS, OPERATIONS, end_processes
 SECONDS = 60.0
 """The most seconds of one request."""
 
+_END_SECONDS = 1.0
 _LENGTH = struct.Struct("!I")
 _MOST_REQUEST_BYTES = 2**24
 _MOST_ANSWER_BYTES = 2**28
@@ -149,7 +151,9 @@ class UserProcess:
             self._socket.close()
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            # In the kernel it does not see the signal, where a file system does not answer. Then it is left.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_SECONDS)
         self._socket = self._process = None
 
 
@@ -209,7 +213,7 @@ def _result(name: str, answer: bytes, received: list[int], base: Path | None) ->
             return document["result"]
         found = os.fstat(received[0])
         # Of another file system, a read might never end; of anything but a file, neither.
-        if not stat.S_ISREG(found.st_mode) or base is None or found.st_dev != base.stat().st_dev:
+        if not stat.S_ISREG(found.st_mode) or base is None or found.st_dev != _device_of(base):
             raise OSError(errno.ELOOP, "not a regular file of this file system", name)
         return received.pop(0)
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
@@ -217,6 +221,14 @@ def _result(name: str, answer: bytes, received: list[int], base: Path | None) ->
     finally:
         for descriptor in received:
             os.close(descriptor)
+
+
+def _device_of(base: Path) -> int:
+    """Return the device of a folder. A file system that takes root for nobody lets it see the mount point alone."""
+    try:
+        return base.stat().st_dev
+    except PermissionError:
+        return base.parent.stat().st_dev
 
 
 def _send(connection: socket.socket, message: bytes, descriptors: list[int]) -> None:

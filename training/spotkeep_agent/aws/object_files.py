@@ -99,12 +99,18 @@ class _ArrivingFile:
             os.close(descriptor)
 
 
-def fetch_files(wanted: Iterable[WantedFile], *, cancelled: threading.Event) -> None:
+def fetch_files(
+    wanted: Iterable[WantedFile],
+    *,
+    cancelled: threading.Event,
+    on_brought: Callable[[int], None] = lambda _: None,
+) -> None:
     """Fetch objects to files, each whole or not at all.
 
     Args:
         wanted: The files, each taken when a thread is free for it.
         cancelled: Set it to break off before the next part.
+        on_brought: Called in several threads with the size in bytes of each part that is here.
 
     Raises:
         TransferCancelledError: `cancelled` was set.
@@ -124,6 +130,7 @@ def fetch_files(wanted: Iterable[WantedFile], *, cancelled: threading.Event) -> 
         arriving, span = part
         if arriving.fetch(span):
             unfinished.discard(arriving)
+        on_brought(span.size)
 
     try:
         transfer(parts(), fetch, cancelled=cancelled, workers=_WORKERS)

@@ -25,7 +25,7 @@ from spotkeep_fleet.record import NODES_PORT, FleetRecord
 from .connections import LeaderConnection, Lost, NodeNames, StrangerError, is_refused, listening
 from .decisions import INTERRUPTED, Bringing, NodeEnd, has_stalled, heard_again
 from .following import Following
-from .leading import END_SECONDS, PAUSE_SECONDS, Leading
+from .leading import END_SECONDS, PAUSE_SECONDS, Leading, count_failure
 from .lease import NodesLease
 from .network import interface_of
 from .world import Ending, NodesTimes, World
@@ -182,12 +182,24 @@ class NodesController:
         if failed and self._leading is None and self._following is None and self.over is None:
             # The record counts the instances that fail before they train.
             ends = time.monotonic() + _LAST_WORD_SECONDS
-            self._find_role(lambda: why if min(seconds_left(), ends - time.monotonic()) <= 0 else None)
+            try:
+                self._find_role(lambda: why if min(seconds_left(), ends - time.monotonic()) <= 0 else None)
+            except NodePortError:
+                self._count_failure(why)
         if self._following is not None:
             self._following.leave(why=why, failed=failed, taken=taken)
         elif self._leading is not None:
             self._leading.leave(failure=why if failed else None)
         return Leaving(why, failed)
+
+    def _count_failure(self, why: str) -> None:
+        """Count in the record that this node failed before it trained. It cannot lead, and no other node does."""
+        try:
+            if self._lease.take(has_stalled=self._has_stalled):
+                self._lease.give_back(lambda record: count_failure(record, why, nodes=self._spec.at_most))
+        except (ConnectionError, LeaseLostError) as error:
+            _logger.warning("the failure is not recorded: %s", error)
+            self._lease.forget()
 
     def why_over(self) -> str | None:
         """Return why there is nothing more to train, by the leader or the record. None where neither says that."""
@@ -338,14 +350,20 @@ class NodesController:
         if not self._lease.is_held:
             self._step_down("the lease was lost while the checkpoint was brought")
             return False
-        while not self._leading.all_have_brought():
+        while True:
+            # What the others have said meanwhile comes first: one that has brought it long ago does not hang.
             if should_leave() is not None or self.attend(has_stepped=False) is not None:
                 return False
+            if self._leading.all_have_brought():
+                break
             self._pause(PAUSE_SECONDS)
         try:
             self.copies.claim((self.job.attempt, world.fence), step=world.step)
         except LockLostError as lost:
             self._step_down(str(lost))
+            return False
+        except DamagedCheckpointError as removed:
+            _logger.warning("the next world asks for the newest checkpoint again: %s", removed)
             return False
         return True
 

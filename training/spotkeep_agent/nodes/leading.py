@@ -62,6 +62,17 @@ class _Member:
     end: NodeEnd | None = None
 
 
+def count_failure(record: FleetRecord, why: str, *, nodes: int) -> FleetRecord:
+    """Count a node that could not train. All nodes may meet one fault of AWS at a time. Pure.
+
+    Args:
+        record: The record.
+        why: The reason, for people.
+        nodes: The most nodes of the run.
+    """
+    return set_back(record, why, most=MOST_SETBACKS * nodes)
+
+
 class Leading:
     """The nodes of a run, as the leader has them. `ask` and `close` may be called from other threads.
 
@@ -170,7 +181,7 @@ class Leading:
         if not self._lease.is_held:
             return self._end_all("another node has the lease")
         if self.refused is not None:
-            return self._end_all(self.refused)
+            return Ending(self.refused, saves=True) if has_stepped else self._end_all(self.refused)
         if self._lost:
             return self._end_all(f"{self._lost[0]} is gone")
         if self._unusable is not None:
@@ -238,7 +249,7 @@ class Leading:
             self._server.send({"over": ended})
 
         def last(record: FleetRecord) -> FleetRecord:
-            record = record if failure is None else self._set_back(record, failure)
+            record = record if failure is None else count_failure(record, failure, nodes=self._spec.at_most)
             others = tuple(each for each in record.nodes if each.instance != self._names.instance)
             # The next leader waits for these.
             return replace(record, nodes=others, world=tuple(each for each in self._former if each in self._members))
@@ -357,10 +368,6 @@ class Leading:
             self._answered = number
             self._on_sent(step, len(there) + 1 < len(self._former))
 
-    def _set_back(self, record: FleetRecord, why: str) -> FleetRecord:
-        """Count a node that could not train. All nodes may meet one fault of AWS at a time."""
-        return set_back(record, why, most=MOST_SETBACKS * self._spec.at_most)
-
     def _note_departure(self, instance: str, why: str, *, failed: bool, taken: bool) -> None:
         def change(record: FleetRecord) -> FleetRecord:
             training = record.training
@@ -368,6 +375,6 @@ class Leading:
                 noticed = (*training.noticed, Departure(instance, time.time()))[-MOST_NOTICED:]
                 training = replace(training, interruptions=training.interruptions + 1, noticed=noticed)
             record = replace(record, nodes=self._nodes(), training=training)
-            return self._set_back(record, why) if failed else record
+            return count_failure(record, why, nodes=self._spec.at_most) if failed else record
 
         self._write(change)

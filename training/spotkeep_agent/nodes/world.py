@@ -37,7 +37,8 @@ class Ending:
 
     Attributes:
         why: The reason, for people.
-        saves: True where all nodes save together before. False where a node is lost, for which the others would wait.
+        saves: True where all nodes save together before. False where a node is lost, for which the others would wait,
+            and where nothing is to be saved.
     """
 
     why: str

@@ -175,7 +175,7 @@ class NodeCopies(CheckpointCopies):
         has_files, self._has_files = self._has_files, False
         if leads:
             # Where another node was the leader meanwhile, S3 is newer.
-            self._files.restore(cancelled=self._cancelled, again=not has_files)
+            self._files.restore(cancelled=self._cancelled, again=not has_files, on_brought=self._count_brought)
         self._has_files = leads
         self._is_sending = True
 
@@ -194,8 +194,7 @@ class NodeCopies(CheckpointCopies):
         self._fetched.learn_writers()
         self._directory.begin(lock, step=step, claim=self._fetched.claim)
         self._claimed = lock
-        # The ranks write, under a token of their own.
-        self._directory.writer_notes.take(None)
+        self._directory.writer_notes.serve(lock)
 
     def start(self) -> None:
         """Begin to copy the files that the script writes beside the checkpoints, on the leader's node."""

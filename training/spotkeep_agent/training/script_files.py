@@ -36,7 +36,7 @@ from spotkeep.disk.storage import LocalStorage
 from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
 from spotkeep.errors import RemoteError
 from spotkeep.remote.s3_objects import S3Objects, S3Place
-from spotkeep.remote.transfer import Pace, TransferCancelledError
+from spotkeep.remote.transfer import Pace, TransferCancelledError, require_not_cancelled
 from spotkeep_agent.as_user.files import UserFiles
 from spotkeep_agent.aws.object_files import DRAFT_SUFFIX, WantedFile, fetch_files, send_file
 
@@ -135,6 +135,7 @@ class ScriptFiles:
         self._cancelled = threading.Event()
         self._left_whole = False
         self._done = False
+        self._is_taken_over = False
         self._thread: threading.Thread | None = None
 
     def in_s3(self) -> Iterator[tuple[str, int]]:
@@ -143,7 +144,10 @@ class ScriptFiles:
         Raises:
             RemoteError: If S3 cannot be read.
         """
-        for count, found in enumerate(self._fetching.listing(self._place.prefix)):
+        return self._listed(self._fetching)
+
+    def _listed(self, objects: S3Objects) -> Iterator[tuple[str, int]]:
+        for count, found in enumerate(objects.listing(self._place.prefix)):
             if count >= _MOST_OBJECTS:
                 raise RemoteError(
                     f"{self._place} holds more than {_MOST_OBJECTS:,} objects: give the run its own prefix"
@@ -152,12 +156,30 @@ class ScriptFiles:
             if is_of_the_script(name):
                 yield name, found.size
 
-    def restore(self, *, cancelled: threading.Event, again: bool = False) -> bool:
+    def take_over(self) -> None:
+        """Copy next from a directory of which another machine has made the copies until now.
+
+        A copy that is as the file here is not made again. A copy without a file goes, as after a removal by the script.
+        """
+        self._is_taken_over = True
+
+    def forget(self) -> None:
+        """Take the directory for one that is new, because another machine may have lost its files."""
+        self._record.unlink(missing_ok=True)
+
+    def restore(
+        self,
+        *,
+        cancelled: threading.Event,
+        again: bool = False,
+        on_brought: Callable[[int], None] = lambda _: None,
+    ) -> bool:
         """Bring the copies in S3 to a new volume. Return True when it was new.
 
         Args:
             cancelled: Set it to break off before the next part. The next call goes on.
             again: True where another disk may have sent newer files. They replace those that are here.
+            on_brought: Called in several threads with the size in bytes of each part that is here.
 
         Raises:
             TransferCancelledError: If it was set.
@@ -177,13 +199,13 @@ class ScriptFiles:
                 if here is not None and not again:
                     continue
                 brought.append(name)
-                modified_ns = self._modified_ns(name)
+                modified_ns = self._modified_ns(self._fetching, name)
                 if here is None or (here.size, here.modified_ns) != (size, modified_ns):
                     yield WantedFile(
                         self._fetching, self._place.prefix + name, size, self._files, path, modified_ns=modified_ns
                     )
 
-        fetch_files(wanted(), cancelled=cancelled)
+        fetch_files(wanted(), cancelled=cancelled, on_brought=on_brought)
         here = self._files.find([self._at(name) for name in brought])
         self._copied = {
             name: _Stamp(found.size, found.modified_ns) for name, found in zip(brought, here) if found is not None
@@ -204,14 +226,14 @@ class ScriptFiles:
                     below.setdefault(above, []).append(name)
                 above = above.rpartition("/")[0]
         for name, others in below.items():
-            newest = max((name, *others), key=lambda each: self._modified_ns(each) or 0)
+            newest = max((name, *others), key=lambda each: self._modified_ns(self._fetching, each) or 0)
             for gone in others if newest == name else [name]:
                 sizes.pop(gone, None)
         return sizes
 
-    def _modified_ns(self, name: str) -> int | None:
+    def _modified_ns(self, objects: S3Objects, name: str) -> int | None:
         """Return the time of the last write that a copy was sent with, or None without one."""
-        found = self._fetching.head(self._place.prefix + name)
+        found = objects.head(self._place.prefix + name)
         modified = "" if found is None else found.labels.get(_MODIFIED_LABEL, "")
         return int(modified) if re.fullmatch("[0-9]{1,19}", modified) else None
 
@@ -272,6 +294,9 @@ class ScriptFiles:
             OSError: If the directory cannot be read, or holds too much.
         """
         found = self._scan()
+        if self._is_taken_over:
+            self._copied = self._copied_as_here(found)
+            self._is_taken_over = False
         if found != self._copied and self._is_replaced():
             return False
         before = self._before
@@ -301,6 +326,21 @@ class ScriptFiles:
         if changed:
             self._write_record()
         return copied_all
+
+    def _copied_as_here(self, found: dict[str, _Stamp]) -> dict[str, _Stamp]:
+        """Return the copies that are as the files here, and those without a file."""
+        known = self._read_record() or {}
+        copied = {}
+        for name, size in self._listed(self._objects):
+            require_not_cancelled(self._cancelled)
+            here = found.get(name)
+            if here is None:
+                copied[name] = _Stamp(size, 0)
+            elif size == here.size and (
+                known.get(name) == here or self._modified_ns(self._objects, name) == here.modified_ns
+            ):
+                copied[name] = here
+        return copied
 
     def _remove(self, found: dict[str, _Stamp], *, copied_all: bool) -> bool:
         """Remove from S3 the files that the script removed long enough ago. Return True when there was one."""

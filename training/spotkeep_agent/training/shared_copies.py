@@ -10,13 +10,16 @@ before its ranks start. From then on no reader takes a later step of the former 
 
 from __future__ import annotations
 
+import logging
 from typing import Callable
 
+from spotkeep.errors import DamagedCheckpointError
 from spotkeep.remote.remote_checkpoints import RemoteCheckpoints
 from spotkeep_agent.errors import InputError
 
 from .node_copies import NodeCopies
-from .script_files import CHECKPOINTS
+
+_logger = logging.getLogger("spotkeep.agent")
 
 
 class SharedCopies(NodeCopies):
@@ -47,7 +50,7 @@ class SharedCopies(NodeCopies):
         return max([*here, *([] if in_s3 is None else [in_s3])], default=None)
 
     def bring(self, step: int | None, *, nodes: int, leads: bool) -> None:
-        """Bring the checkpoint that a world goes on from, on the leader's node, where the folder lacks it.
+        """Bring the checkpoint that a world goes on from, on the leader's node, where the folder has no whole one.
 
         Args:
             step: The step that the leader names. None where the run begins.
@@ -56,19 +59,55 @@ class SharedCopies(NodeCopies):
 
         Raises:
             TransferCancelledError: If `cancelled` was set.
-            DamagedCheckpointError: If the checkpoint in S3 is not whole. The leader names an older one then.
+            DamagedCheckpointError: If neither the checkpoint in the folder nor that in S3 is whole. The leader names an
+                older one then.
             CheckpointError: If S3 cannot be read, or the file system refuses.
             OSError: If the file system cannot be read or written.
         """
-        is_new = not self._user_files.names(CHECKPOINTS)
-        if leads and step is not None and step not in self._directory.steps():
-            self._fetched.fetch(step, cancelled=self._cancelled, on_brought=self._count_brought)
         self._leads = leads
         self._reset(step=None)
         self._begin(self._files_to_send(nodes))
-        if leads and is_new:
-            self._files.restore(cancelled=self._cancelled)
+        if leads:
+            if not self._directory.steps():
+                # Before the checkpoint, which shows that nothing is lost.
+                self._files.forget()
+                self._files.restore(cancelled=self._cancelled, on_brought=self._count_brought)
+            self._files.take_over()
+            if step is not None:
+                self._bring_whole(step)
         self._is_sending = True
+
+    def _bring_whole(self, step: int) -> None:
+        """Verify a checkpoint in the folder. Where it is missing or damaged, S3 has another copy.
+
+        The ranks would pass over damage, and begin anew where the whole folder is damaged.
+        """
+        try:
+            self._directory.verify(step, on_file=self._count_brought)
+        except DamagedCheckpointError as error:
+            if step in self._directory.steps():
+                _logger.warning("the checkpoint of step %d in the folder is damaged: %s", step, error)
+            self._fetched.fetch(step, cancelled=self._cancelled, on_brought=self._count_brought)
+
+    def claim(self, lock: tuple[int, int], *, step: int | None) -> None:
+        """Leave a note in the folder and in S3 that a world goes on from its newest checkpoint, before its ranks start.
+
+        Until then a world that has lost the lease may save in the folder, and remove the step that was chosen.
+
+        Args:
+            lock: The attempt, and the fence of the lease.
+            step: The step that all nodes have brought.
+
+        Raises:
+            DamagedCheckpointError: If the checkpoint is gone. The next world asks for the newest one again.
+            LockLostError: If a later world has begun.
+            RemoteError: If S3 refuses.
+            SaveError: If the file system refuses.
+        """
+        newest = max((each for each in (step, self.newest_here()) if each is not None), default=None)
+        super().claim(lock, step=newest)
+        if newest is not None and newest not in self._directory.steps():
+            raise DamagedCheckpointError(self._directory.name(newest), "a world without the lease has removed it")
 
     def start(self) -> None:
         """Begin to copy, on the leader's node. The last world may have left its newest checkpoint to this one."""
