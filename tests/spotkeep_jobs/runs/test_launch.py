@@ -41,6 +41,7 @@ from spotkeep_jobs.runs.run_actions import RunActions
 from spotkeep_jobs.settings import LauncherSettings
 from tests.models.deployment import DEFAULTS, PLATFORM, completed_launch, end_run, launcher_on, spec_in
 from tests.models.dynamodb import InMemoryDynamoDb
+from tests.models.ec2 import TEMPLATE
 from tests.models.faults import Fault, Faults, ProcessDiedError, client_error
 from tests.models.file_systems import FileSystemSite
 from tests.models.s3 import RefusedPuts
@@ -202,6 +203,26 @@ def test_a_job_gets_the_subnets_from_which_its_file_systems_are_reached(account:
     assert near == ["subnet-a"]
     (*_, mounted) = account.requests[-1]["InputDataConfig"]
     assert mounted["DataSource"]["FileSystemDataSource"]["FileSystemId"] == LUSTRE
+
+
+def test_types_and_ways_out_are_judged_in_the_zone_of_the_file_systems_alone(account: Account) -> None:
+    site = FileSystemSite.made()
+    site.add_lustre(LUSTRE)
+    site.ec2.zones = ("us-east-1b",)
+    launcher = account.launcher_with(
+        settings={
+            "file_systems": (LUSTRE,),
+            "launch_template_id": TEMPLATE,
+            "fleet_subnets": {"subnet-b": "us-east-1b", "subnet-a": "us-east-1a"},
+        },
+        clients={"fsx": site.fsx, "efs": site.efs, "ec2": site.ec2},
+        defaults=replace(DEFAULTS, file_systems=(LUSTRE,), fleet_instance_types=("g5.xlarge",)),
+    )
+    with pytest.raises(RequestRefusedError) as caught:
+        account.launch(launcher, backend="ec2", channels=ON_LUSTRE, max_run="1h")
+    said = {problem.field: problem.problem for problem in caught.value.problems}
+    assert said["instance_types"] == "is not offered in us-east-1a"
+    assert [each.problem for each in caught.value.problems if "subnet-b" in each.problem] == []
 
 
 json_values = st.recursive(
