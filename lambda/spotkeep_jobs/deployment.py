@@ -450,8 +450,8 @@ class Deployment(Generic[SettingsT_co]):
             request: The validated request.
 
         Raises:
-            RequestRefusedError: A file system of it cannot be mounted.
-            AwsCallError: AWS does not describe its file systems.
+            RequestRefusedError: A file system of it cannot be mounted, or AWS refuses to describe it.
+            AwsBusyError: AWS could not answer. Call again.
         """
         platform = self.fleet_platform
         if platform is None or not request.file_system_channels:

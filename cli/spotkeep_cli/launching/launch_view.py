@@ -224,6 +224,8 @@ def _rows(
     if channels := request.get("channels"):
         rows += [("data", _channel(channel)) for channel in channels]
     checkpoints = request.get("checkpoint_prefix") or "in the deployment's bucket"
+    if (shared := request.get("checkpoint_channel")) is not None:
+        checkpoints = f"in the channel {shared}; copies: {checkpoints}"
     rows.append(("checkpoints", checkpoints if request.get("checkpoints", True) else "none: it starts from zero"))
     if (pause := request.get("pause_at_step")) is not None:
         rows.append(("pauses", f"after step {pause:,}, until spotkeep resume RUN says how far it goes on"))

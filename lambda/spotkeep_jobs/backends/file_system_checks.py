@@ -181,11 +181,15 @@ class FileSystemChecks:
             request: The validated request.
 
         Raises:
-            RequestRefusedError: A file system cannot be mounted, or not from a subnet of jobs.
-            AwsCallError: AWS does not say.
+            RequestRefusedError: A file system cannot be mounted, or not from a subnet of jobs, or AWS refuses to
+                describe it.
+            AwsBusyError: AWS could not answer. Call again.
         """
         channels, network = self._askable(request), self.networks[request.backend]
-        facts = self._facts(channels, network, with_groups=False)
+        try:
+            facts = self._facts(channels, network, with_groups=False)
+        except AwsRefusedError as error:
+            raise RequestRefusedError([_not_described(channels, error)]) from error
         if problems := judge(channels, facts, network=network, region=self.region).problems:
             raise RequestRefusedError(problems)
         found = {name: each for (_, name), each in facts.file_systems.items() if each is not None}
@@ -348,6 +352,17 @@ def judge(channels: Sequence[FileSystemChannel], facts: NetworkFacts, *, network
             )
         )
     return Checked(problems=tuple(problems), warnings=tuple(warnings))
+
+
+def _not_described(channels: Sequence[FileSystemChannel], error: AwsRefusedError) -> Problem:
+    """Return the problem that AWS refuses to describe the file systems of a request, or the subnets of its jobs."""
+    return Problem(
+        field="channels",
+        found=", ".join(dict.fromkeys(channel.file_system for channel in channels)),
+        problem=f"cannot be mounted without AWS's description, and AWS refused it: {error.operation} ({error.code}: "
+        f"{error.reason})",
+        fix="Have an administrator compare the launcher's role with `spotkeep help roles`, then launch again.",
+    )
 
 
 def _service(channel: FileSystemChannel) -> str:

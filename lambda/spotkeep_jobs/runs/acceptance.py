@@ -106,10 +106,10 @@ class Acceptance:
 
     def check(self, request: JobRequest) -> Checked:
         """Return AWS's answers about the secrets and file systems of a request, and EC2's about one for `ec2`."""
-        asked = [self.deployment.secret_checks.check(request), self.deployment.file_system_checks.check(request)]
-        fleets = self.deployment.fleet_checks
+        fleets, file_systems = self.deployment.fleet_checks, self.deployment.file_system_checks
+        asked = [self.deployment.secret_checks.check(request), file_systems.check(request)]
         if request.backend == "ec2" and fleets is not None:
-            asked.insert(0, fleets.check(request))
+            asked.insert(0, fleets.check(request, subnet_ids=file_systems.subnet_ids_for(request)))
         return Checked(
             problems=tuple(problem for each in asked for problem in each.problems),
             warnings=tuple(warning for each in asked for warning in each.warnings),

@@ -556,8 +556,8 @@ class Launcher:
         if checked.problems and not acceptance.was_launched(members[0].request):
             raise RequestRefusedError(checked.problems, warnings=warnings)
         attempts, launching = NewAttempts(deployment), f"launching run {run_id!r}"
-        new = [attempts.of_new_run(member, plan=plan, caller=caller, origin=origin) for member in members]
         with unfinished_without_an_answer(launching, then=not_recorded(token)):
+            new = [attempts.of_new_run(member, plan=plan, caller=caller, origin=origin) for member in members]
             self._keep_spec(members[0].request)
             opened = self._open(request, new, origin=origin, warnings=warnings)
         replayed = opened[0].replayed

@@ -154,6 +154,13 @@ def test_nodes_are_shown_with_their_wait_and_network_and_all_of_them_are_paid_fo
     assert "at most $5.00 with root disks and waits (max_cost), and the run ends before" in two
 
 
+def test_the_channel_that_has_the_checkpoints_of_nodes_is_shown(tmp_path: Path) -> None:
+    job = "name: first\ncommand: python train.py\nbackend: ec2\ninstance_types: [m5.large]\ndistributed: torchrun\n"
+    shared = "channels:\n  shared: {efs: fs-0123456789abcdef0, path: /, access: rw}\ncheckpoint_channel: shared\n"
+    printed = shown(tmp_path, f"{job}nodes: 2\n{shared}", fleet_instance_types=("m5.large",))
+    assert "checkpoints in the channel shared; copies: in the deployment's bucket" in " ".join(printed.split())
+
+
 def test_an_algorithm_and_the_kind_of_its_data_are_shown(tmp_path: Path) -> None:
     mounted = "more: {fsx: fs-0123456789abcdef0, path: /m/a}, rest: {efs: fs-0123456789abcdef0, path: /, access: rw}"
     channels = f"channels: {{train: {{uri: s3://data/train/, content_type: text/csv}}, {mounted}}}"

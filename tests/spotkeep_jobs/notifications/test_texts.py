@@ -190,6 +190,14 @@ class TestTheWords:
         assert as_mail(interruption_notification(moment(make, run=run, nth=2), lost=lost)) == snapshot
         assert "capacity again" not in resume_notification(moment(make, run=run), away_seconds=40).body
 
+    @pytest.mark.parametrize("least", [2, 4])
+    def test_a_lost_node_is_said_to_cost_no_step_that_a_shared_folder_has(self, make: Any, least: int) -> None:
+        fields = nodes_of_a_run(least)
+        run = make.run(**fields | {"request": {**fields["request"], "checkpoint_channel": "shared"}})
+        said = " ".join(interruption_notification(moment(make, run=run, nth=2)).body.split())
+        assert "from the newest step in its folder of the channel shared" in said
+        assert "in S3 as a whole" not in said
+
     def test_of_the_end_of_a_run_with_nodes(self, make: Any, snapshot: SnapshotAssertion) -> None:
         cost = COST.model_copy(
             update={"aws_saved_percent": None, "root_volume_gb_hours": 80.0, "root_volume_usd": 0.01}

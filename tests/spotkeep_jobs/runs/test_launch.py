@@ -41,6 +41,7 @@ from spotkeep_jobs.runs.run_actions import RunActions
 from spotkeep_jobs.settings import LauncherSettings
 from tests.models.deployment import DEFAULTS, PLATFORM, completed_launch, end_run, launcher_on, spec_in
 from tests.models.dynamodb import InMemoryDynamoDb
+from tests.models.ec2 import TEMPLATE
 from tests.models.faults import Fault, Faults, ProcessDiedError, client_error
 from tests.models.file_systems import FileSystemSite
 from tests.models.s3 import RefusedPuts
@@ -202,6 +203,62 @@ def test_a_job_gets_the_subnets_from_which_its_file_systems_are_reached(account:
     assert near == ["subnet-a"]
     (*_, mounted) = account.requests[-1]["InputDataConfig"]
     assert mounted["DataSource"]["FileSystemDataSource"]["FileSystemId"] == LUSTRE
+
+
+def launcher_of_fleets(account: Account, site: FileSystemSite) -> Deployment[LauncherSettings]:
+    return account.launcher_with(
+        settings={
+            "file_systems": (LUSTRE,),
+            "launch_template_id": TEMPLATE,
+            "fleet_subnets": {"subnet-b": "us-east-1b", "subnet-a": "us-east-1a"},
+        },
+        clients={"fsx": site.fsx, "efs": site.efs, "ec2": site.ec2},
+        defaults=replace(DEFAULTS, file_systems=(LUSTRE,), fleet_instance_types=("g5.xlarge",)),
+    )
+
+
+def test_types_and_ways_out_are_judged_in_the_zone_of_the_file_systems_alone(account: Account) -> None:
+    site = FileSystemSite.made()
+    site.add_lustre(LUSTRE)
+    site.ec2.zones = ("us-east-1b",)
+    with pytest.raises(RequestRefusedError) as caught:
+        account.launch(launcher_of_fleets(account, site), backend="ec2", channels=ON_LUSTRE, max_run="1h")
+    said = {problem.field: problem.problem for problem in caught.value.problems}
+    assert said["instance_types"] == "is not offered in us-east-1a"
+    assert [each.problem for each in caught.value.problems if "subnet-b" in each.problem] == []
+
+
+@pytest.mark.parametrize("code", ["AccessDeniedException", "ThrottlingException"])
+def test_a_file_system_that_aws_does_not_describe_is_an_answer_and_no_crash_of_the_launcher(
+    account: Account, code: str
+) -> None:
+    site = FileSystemSite.made()
+    site.ec2.route_tables = [
+        {
+            "RouteTableId": "rtb-1",
+            "VpcId": "vpc-1",
+            "Associations": [{"Main": True}],
+            "Routes": [{"GatewayId": "igw-1"}],
+        }
+    ]
+    for subnet in site.ec2.subnets:
+        subnet["MapPublicIpOnLaunch"] = True
+
+    def refused(**_: Any) -> Any:
+        raise client_error("DescribeFileSystems", code)
+
+    site.fsx.describe_file_systems = refused  # type: ignore[method-assign]
+    launcher = launcher_of_fleets(account, site)
+    with pytest.raises((RequestRefusedError, LaunchUnfinishedError)) as caught:
+        account.launch(launcher, backend="ec2", channels=ON_LUSTRE, max_run="1h")
+    if code == "ThrottlingException":
+        assert "Nothing was launched and nothing is recorded. Call again" in str(caught.value)
+        return
+    assert isinstance(caught.value, RequestRefusedError)
+    ((field, found, problem),) = [(each.field, each.found, each.problem) for each in caught.value.problems]
+    assert (field, found) == ("channels", LUSTRE)
+    assert f"DescribeFileSystems ({code}" in problem
+    assert account.table.runs.get("first") is None
 
 
 json_values = st.recursive(

@@ -272,22 +272,23 @@ class FleetChecks:
     deployment: str
     now: Callable[[], datetime]
 
-    def check(self, request: JobRequest) -> Checked:
+    def check(self, request: JobRequest, *, subnet_ids: Sequence[str]) -> Checked:
         """Judge a request with the backend `ec2`.
 
         Args:
             request: The parsed request. Other checks may have refused it already.
+            subnet_ids: Those of the subnets in which its instances launch.
         """
-        market, network = self._market(request), self._network(request)
+        market, network = self._market(request, subnet_ids), self._network(request, subnet_ids)
         return Checked(
             problems=(*market.problems, *network.problems),
             warnings=(*market.warnings, *network.warnings),
             offers=market.offers,
         )
 
-    def _network(self, request: JobRequest) -> Checked:
+    def _network(self, request: JobRequest, subnet_ids: Sequence[str]) -> Checked:
         try:
-            subnets = self.ec2.subnets(tuple(self.subnets))
+            subnets = self.ec2.subnets(subnet_ids)
             has_efa = request.network is not None and request.network.efa and request.types
             adapters = fewest_adapters(self.ec2.instance_types(request.types)) if has_efa else 1
         except AwsCallError as error:
@@ -300,8 +301,8 @@ class FleetChecks:
         )
         return Checked(problems=problems, warnings=tuple(network_warnings(subnets)))
 
-    def _market(self, request: JobRequest) -> Checked:
-        zones = tuple(dict.fromkeys(self.subnets.values()))
+    def _market(self, request: JobRequest, subnet_ids: Sequence[str]) -> Checked:
+        zones = tuple(dict.fromkeys(self.subnets[each] for each in subnet_ids))
         volume = request.volume
         now = self.now()
         try:
@@ -325,7 +326,7 @@ def judge(request: JobRequest, facts: MarketFacts, *, zones: Sequence[str], depl
     Args:
         request: A request with the backend `ec2`.
         facts: EC2's answers about it.
-        zones: The zones in which the deployment has subnets.
+        zones: The zones in which its instances launch.
         deployment: Its name.
     """
     problems = [

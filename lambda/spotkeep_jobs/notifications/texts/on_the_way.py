@@ -73,7 +73,10 @@ def _lost_node(moment: Moment, least: int, *, lost: str) -> Notification:
 
 
 def _the_others(run: Run, least: int) -> str:
+    channel = run.request.get("checkpoint_channel")
     newest = "the newest step that is in S3 as a whole"
+    if channel is not None:
+        newest = f"the newest step in its folder of the channel {channel}"
     if least == run.place.instance_count:
         return f"The run waits for another node, and goes on from {newest}. Nodes that wait are billed."
     fewer = f" With fewer than {least} they wait, on the bill." if least > 1 else ""

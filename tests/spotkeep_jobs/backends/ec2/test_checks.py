@@ -257,7 +257,7 @@ def checks(*silent: str, adapters: int = 0) -> Checked:
         ec2=Ec2Api(lambda: ec2), template_id=TEMPLATE, subnets={"subnet-1": "us-east-1a"}, deployment="spotkeep",
         now=Clock(),
     )  # fmt: skip
-    return bound.check(request)
+    return bound.check(request, subnet_ids=("subnet-1",))
 
 
 def test_what_ec2_does_not_say_stops_no_launch_and_hides_nothing_else_that_is_wrong() -> None:
