@@ -19,7 +19,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -297,6 +297,7 @@ class Cloud:
         self.logged: list[str] = []
         self.log_streams: set[str] = set()
         self.calls: Counter[str] = Counter()
+        self.renewals = 0
         self.throttled: Counter[str] = Counter()
         self.held: set[tuple[str, str]] = set()
         self.refusing: dict[str, str] = {}
@@ -433,11 +434,21 @@ class Cloud:
                 return 400, json.dumps({"__type": f"x#{found['Code']}", "message": found["Message"]})
 
     def _json_answer(self, action: str, document: dict[str, Any]) -> Any:
+        if action == "PutItem" and self._only_renews(document):
+            self.renewals += 1
         if action in ("GetItem", "PutItem"):
             return getattr(self.dynamodb, xform_name(action))(**document) or {}
         if action == "GetSecretValue":
             return self.secrets.get_secret_value(**document)
         return self._counted(action, lambda: self._take(action, document))
+
+    def _only_renews(self, document: dict[str, Any]) -> bool:
+        """Say whether a write changes nothing but the time at which the lease ends."""
+        before, after = (decode(item["record"]["S"]) for item in (self.record_item, document["Item"]))
+        if before.lease is None or after.lease is None:
+            return False
+        lease = replace(before.lease, expires_at=after.lease.expires_at)
+        return replace(before, version=after.version, lease=lease) == after
 
     def _take(self, action: str, document: dict[str, Any]) -> dict[str, Any]:
         if action == "PutEvents":

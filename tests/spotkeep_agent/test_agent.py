@@ -113,10 +113,12 @@ def test_without_a_notice_at_most_an_interval_is_lost_and_a_recovery_makes_at_mo
     first.wait_for('"step":10')
     first.power_off()
     cloud.calls.clear()
+    cloud.renewals = 0
     second = cloud.boot("us-east-1a")
     second.wait_for('"event":"instance-training"')
     made = dict(cloud.calls)  # later ones may be those of the copies in S3, which are made beside the training
-    assert sum(made.values()) <= 11, made
+    # The lease of 90 s is one of 4.5 s here, which a busy machine renews before the training has begun.
+    assert sum(made.values()) - cloud.renewals <= 11, made
     assert "CreateSnapshot" not in made
     second.wait_for('"event":"resume"')
     second.power_off()

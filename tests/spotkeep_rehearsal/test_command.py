@@ -220,10 +220,10 @@ def test_old_checkpoints_of_the_user_are_neither_used_nor_touched(folder: Path, 
 
 @pytest.mark.long
 def test_a_long_script_is_stopped_at_the_same_step_in_every_run(folder: Path) -> None:
-    ended = rehearse(folder, "--for", "1.5s", arguments=("--epochs", "500", "--numbered"))
+    ended = rehearse(folder, "--for", "6s", arguments=("--epochs", "500", "--numbered"))
     assert ended.returncode == PASS, ended.stdout + ended.stderr
     assert "counted by the output" in ended.stdout
-    broken = rehearse(folder, "--for", "1.5s", arguments=("--epochs", "500", "--wrong", "no-momentum"))
+    broken = rehearse(folder, "--for", "6s", arguments=("--epochs", "500", "--wrong", "no-momentum"))
     assert broken.returncode == FAIL, broken.stdout + broken.stderr
 
 
