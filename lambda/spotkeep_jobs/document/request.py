@@ -638,6 +638,7 @@ _OTHER_NAMES: Final = {
     "maxruntime": "max_run",
     "maxruntimeinseconds": "max_run",
     "maxwaittimeinseconds": "max_wait",
+    "warmpool": "keep_alive",
     "keepaliveperiod": "keep_alive",
     "keepaliveperiodinseconds": "keep_alive",
     "inputs": "channels",
