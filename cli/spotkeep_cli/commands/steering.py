@@ -61,6 +61,8 @@ def _until_it_ends(run: "Run") -> str:
     """Say what the end of a run that is stopped waits for."""
     from spotkeep_jobs.record.states import RunState
 
+    if run.state is RunState.STOPPING:
+        return "It was asked to before."
     if run.state is not RunState.TRAINING:
         return "It does not train now, so there is nothing to save."
     if run.place.backend == "ec2":

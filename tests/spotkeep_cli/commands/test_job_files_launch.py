@@ -251,6 +251,14 @@ def test_stop_asks_and_invokes(deployment: Any, make: Any, spotkeep: Any) -> Non
     assert deployment.invocations == [{"action": "stop", "run": "digits-1a2b3c4d"}]
 
 
+def test_a_second_stop_does_not_say_that_nothing_is_saved(deployment: Any, make: Any, spotkeep: Any) -> None:
+    """Between the first one and the end the script saves."""
+    deployment.dynamodb.add(make.run(state=RunState.STOPPING))
+    deployment.answers["stop"] = {"ok": True}
+    result = spotkeep("stop", "digits", "-y")
+    assert "digits-1a2b3c4d is stopping. It was asked to before." in result.stdout
+
+
 def test_a_pause_of_a_run_names_the_commands_that_do_the_same(deployment: Any, make: Any, spotkeep: Any) -> None:
     deployment.dynamodb.add(make.run())
     refused = spotkeep("pause", "digits-1a2b3c4d", "-y")
