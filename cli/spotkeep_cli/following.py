@@ -358,7 +358,7 @@ def follow_to_the_end(
     if detach:
         if terminal.as_json:
             terminal.give_json(answer)
-        terminal.show_next(*_come_back(run, invocation=invocation))
+        terminal.show_next(*_come_back(run, "follow it", invocation=invocation))
         return
     attempt = int(answer.get("attempt", 1))
     ended = _watch(run, attempt=attempt, invocation=invocation, deployment=deployment, terminal=terminal)
@@ -366,7 +366,7 @@ def follow_to_the_end(
         if terminal.as_json:
             terminal.give_json(answer)
         terminal.show(f"\nDetached. {run} goes on without you.")
-        terminal.show_next(*_come_back(run, invocation=invocation))
+        terminal.show_next(*_come_back(run, "follow it again", invocation=invocation))
         return
     _conclude(ended, forecast=answer.get("forecast"), invocation=invocation, terminal=terminal)
 
@@ -427,9 +427,9 @@ def _verdict(run: Run) -> Any:
     return state_text(run.state).append(f"  {run.run}{paused}, {how}", style="default")
 
 
-def _come_back(run: str, *, invocation: Invocation) -> list[NextStep]:
+def _come_back(run: str, what: str, *, invocation: Invocation) -> list[NextStep]:
     return [
-        NextStep(command=invocation.command(f"logs {run} -f"), what="follow it again"),
+        NextStep(command=invocation.command(f"logs {run} -f"), what=what),
         NextStep(command=invocation.command(f"describe {run}"), what="where it stands"),
         NextStep(command=invocation.command(f"stop {run}"), what="end it"),
     ]

@@ -62,6 +62,8 @@ def resume_of(run: Run) -> tuple[str, str]:
     if isinstance(command, list) and hint_of_failure(failure) is not None:
         given = shlex.quote(f"command={shlex.join(map(str, command))}")
         return f"resume {name} --set {given}", "go on with the command put right"
+    if "cannot be mounted" in failure or "cannot be written to channel" in failure:
+        return f"resume {name}", "go on when the file system is put right"
     if run.state is not RunState.FAILED or run.request.get("source") is None:
         return f"resume {name}", "go on from its last checkpoint"
     return f"resume {name} --source .", "go on from its last checkpoint with the script mended"

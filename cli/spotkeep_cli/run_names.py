@@ -44,8 +44,14 @@ def find_run(table: RunTable, text: str | None, *, command: str) -> Run:
     return run or _only(_runs_by_id(table), text, what="run", command=command)
 
 
-def find_sweep(table: RunTable, text: str, *, command: str) -> Sweep:
+def find_sweep(table: RunTable, text: str, *, command: str, hint_of_run: str | None = None) -> Sweep:
     """Return the sweep with that id, or the only one whose id begins with it. It works like `find_run`.
+
+    Args:
+        table: The run table.
+        text: The user's text.
+        command: The words to call `spotkeep` with, for the hint.
+        hint_of_run: The remedy where the id is a run's. By default it names the list of sweeps.
 
     Raises:
         RunNotFoundError: No sweep or several have it. The error names the nearest ids.
@@ -53,7 +59,7 @@ def find_sweep(table: RunTable, text: str, *, command: str) -> Sweep:
     sweep = table.sweeps.get(text)
     if sweep is None and table.runs.get(text) is not None:
         raise RunNotFoundError(
-            f"{text} is a run, and this is of a sweep", hint=f"`{command} ps --all` lists the sweeps"
+            f"{text} is a run, and this is of a sweep", hint=hint_of_run or f"`{command} ps --all` lists the sweeps"
         )
     return sweep or _only(_sweeps_by_id(table), text, what="sweep", command=command)
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 CHECKPOINTS = "/opt/ml/checkpoints"
 """The folder that comes back with a run, in every job."""
 JOB_FILE = "job.yaml"
+_MOST_COMMAND = 45
+"""The most characters of a next command that its effect stands behind, in a terminal of 80 columns."""
 
 _CHECKPOINT_NAME = re.compile(r"checkpoint|ckpt|snapshot", re.IGNORECASE)
 _OUTPUT_NAME = re.compile(r"(output|out|save|work|log|default.?root)[-_]?(dir|path|folder)$|^out$", re.IGNORECASE)
@@ -86,12 +88,14 @@ class Script:
         modules: The names of the modules that it imports, without their submodules.
         saves: The lines that save to a place that stands in the script, with the place.
         names_folder: True where the script names the folder that comes back, or the variable with it.
+        is_a_rank: True where the script joins other ranks of `torch.distributed`.
     """
 
     arguments: list[Argument] = field(default_factory=list)
     modules: set[str] = field(default_factory=set)
     saves: list[tuple[int, str]] = field(default_factory=list)
     names_folder: bool = False
+    is_a_rank: bool = False
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,7 @@ def read_script(source: str) -> Script:
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             found.modules.add(node.module.partition(".")[0])
         elif isinstance(node, ast.Call):
+            found.is_a_rank |= _called(node) == "init_process_group"
             if isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
                 found.arguments += [argument for argument in (_argument(node),) if argument is not None]
             else:
@@ -197,8 +202,12 @@ def _text_of(node: ast.expr) -> str | None:
     return None
 
 
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
 def _places(call: ast.Call) -> Iterator[str]:
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    name = _called(call)
     given = [each.value for each in call.keywords if each.arg in _SAVING_WORDS]
     if name in _SAVING_CALLS:
         given += call.args[:2]
@@ -251,6 +260,8 @@ def _written(script: Script, *, path: Path, folder: Path, inside: str) -> Script
         "source: .",
         f"command: {_scalar(shlex.join(words))}",
     ]
+    if script.is_a_rank:
+        lines.append("distributed: torchrun")
     framework = next((value for module, value in _FRAMEWORKS if module in script.modules), None)
     if framework:
         lines.append(f"framework: {framework}")
@@ -271,19 +282,21 @@ def _written(script: Script, *, path: Path, folder: Path, inside: str) -> Script
         *remarks,
     ]
     shown = shlex.quote(str(path))
+    starter = ["torchrun", "--nproc-per-node", "2"] if script.is_a_rank else ["python"]
     steps = {
-        f"spotkeep rehearse -- {shlex.join(['python', inside])}": "takes its machine away, here",
+        f"spotkeep rehearse -- {shlex.join([*starter, inside])}": "takes its machine away, here",
         f"spotkeep rehearse {shown}": "does so with a whole deployment",
         f"spotkeep launch {shown}": "launches it",
     }
     width = max(map(len, steps))
+    width, gap = (width, "  ") if width <= _MOST_COMMAND else (0, "\n        ")
     said = [
         "",
         "Lines to change:",
         *(f"  {change}" for change in changes),
         "",
         *(
-            f"{'      ' if at else 'Next: '}{command.ljust(width)}  {effect}"
+            f"{'      ' if at else 'Next: '}{command.ljust(width)}{gap}{effect}"
             for at, (command, effect) in enumerate(steps.items())
         ),
     ]

@@ -20,6 +20,8 @@ from spotkeep_rehearsal.known_of_libraries import line_to_change, why_it_failed,
 from spotkeep_rehearsal.milestones import MetricComparison, Milestones, compare_metrics, find_milestones
 
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_NO_RANKS = "environment variable RANK expected, but not set"
+"""The words of torch, where a script joins other ranks and nothing has started them."""
 _NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded")
 _SHARE_OF_TIME = 0.6
 _SIGTERM = 143
@@ -152,6 +154,12 @@ def judge_alone(command: Sequence[str], run: RunFacts) -> Verdict | None:
         return not_judged(
             f"the script imports {module!r}, which its Python does not have",
             change=f"install it where the script runs: python -m pip install {module}",
+            reasons=(text,),
+        )
+    if _NO_RANKS in " ".join(text.split()):
+        return not_judged(
+            "the script is a rank of a distributed training, and no launcher started it",
+            change="start its ranks: spotkeep rehearse -- torchrun --nproc-per-node 2 SCRIPT.py",
             reasons=(text,),
         )
     return not_judged(

@@ -19,18 +19,18 @@ _QUESTION = "import importlib.util, sys; print(sys.executable, importlib.util.fi
 
 
 def caller_environment(
-    environment: Mapping[str, str], *, folder: Path, prefix: Path = Path(sys.prefix), base: Path = Path(sys.base_prefix)
+    environment: Mapping[str, str], *, folder: Path, prefix: Path = Path(sys.prefix)
 ) -> dict[str, str]:
     """Return the environment of the caller's own shell.
 
     uvx puts the environment that Spotkeep runs in first on PATH, and so does each tool that uvx runs. The command is
-    not to run in one of these. The active virtual environment comes first, or the one in the folder.
+    not to run in one of these. The active virtual environment comes first, or the one in the folder. An environment on
+    PATH that is not active stays there. Many images of containers set PATH alone.
 
     Args:
         environment: The environment of this process.
         folder: The caller's folder.
         prefix: The environment that Spotkeep runs in.
-        base: The Python behind that environment.
     """
     caller = dict(environment)
     active = caller.get("VIRTUAL_ENV")
@@ -38,7 +38,7 @@ def caller_environment(
     if own or (active is not None and _is_ephemeral(active)):
         active = caller.pop("VIRTUAL_ENV", None) and None
     path = [entry for entry in caller.get("PATH", os.defpath).split(os.pathsep) if entry and not _is_ephemeral(entry)]
-    if prefix != base and not _same(prefix, active) and not _same(prefix, caller.get("CONDA_PREFIX")):
+    if _is_of_a_tool(prefix):
         path = [entry for entry in path if not _same(prefix / "bin", entry)]
     first = next((folder / name for name in _ENVIRONMENTS if (folder / name / "pyvenv.cfg").is_file()), None)
     if active is None and first is not None:

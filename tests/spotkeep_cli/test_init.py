@@ -118,6 +118,17 @@ def test_the_next_steps_stand_in_two_columns_of_a_narrow_terminal(
     ]
 
 
+def test_a_script_of_ranks_is_started_by_torchrun(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A rank alone ends, because it finds no variable of the others."""
+    Path("train.py").write_text("import torch.distributed as dist\ndist.init_process_group('nccl')\n")
+    assert init.main(["train.py"]) == 0
+    assert yaml.safe_load((here / "job.yaml").read_text())["distributed"] == "torchrun"
+    assert capsys.readouterr().out.partition("Next: ")[2].splitlines()[:2] == [
+        "spotkeep rehearse -- torchrun --nproc-per-node 2 train.py",
+        "        takes its machine away, here",
+    ]
+
+
 @pytest.mark.parametrize(
     ("source", "line", "place"),
     [

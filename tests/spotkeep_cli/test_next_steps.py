@@ -41,6 +41,16 @@ def test_after_a_script_that_failed_it_is(make: Any) -> None:
             "python train.py exited with code 2:\npython: can't open file 'train.py': [Errno 2] No such file",
             "--set 'command=python train.py'",
         ),
+        (
+            {"source": {"uri": "s3://b/a.tar.gz", "sha256": "0" * 64}},
+            "ClientError: channel shared cannot be mounted (fs-1.efs.us-east-1.amazonaws.com:/a): no such directory",
+            None,
+        ),
+        (
+            {"source": {"uri": "s3://b/a.tar.gz", "sha256": "0" * 64}},
+            "ClientError: checkpoints cannot be written to channel shared: [Errno 13] Permission denied: 'digits'",
+            None,
+        ),
         ({}, "trian exited with code 127", "--set 'command=python train.py'"),
     ],
 )

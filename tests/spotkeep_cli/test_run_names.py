@@ -64,6 +64,9 @@ def test_a_run_in_a_sweeps_place_is_called_a_run(runs: Any) -> None:
         find_sweep(runs, "digits-1a2b3c4d", command="spotkeep")
     assert refusal.value.message == "digits-1a2b3c4d is a run, and this is of a sweep"
     assert refusal.value.hint == "`spotkeep ps --all` lists the sweeps"
+    with pytest.raises(RunNotFoundError) as refusal:
+        find_sweep(runs, "digits-1a2b3c4d", command="spotkeep", hint_of_run="stop it")
+    assert refusal.value.hint == "stop it"
 
 
 ids = st.text(alphabet="abc12-", max_size=20)

@@ -254,6 +254,15 @@ def test_runs_left_alone_that_find_each_other_are_not_judged() -> None:
     assert "--checkpoints DIR" in (verdict.change or "")
 
 
+def test_a_rank_that_no_launcher_started_is_named() -> None:
+    said = "ValueError: Error initializing torch.distributed: environment variable RANK expected, but not set"
+    ended = replace(life(0, 0), exit_code=1, done=False, lines=(OutputLine(0.1, said),), left_files=())
+    given = facts(TAKEN, WENT_ON)
+    verdict = judge(replace(given, alone=replace(given.alone, lives=(ended,))))
+    assert verdict.status is Status.NOT_JUDGED
+    assert "torchrun --nproc-per-node 2" in (verdict.change or "")
+
+
 @pytest.mark.parametrize(
     ("finished", "status"),
     [

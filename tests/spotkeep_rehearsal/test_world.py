@@ -27,7 +27,7 @@ def test_the_environment_that_uvx_puts_first_is_left_out(tmp_path: Path, sets_vi
     given = {"PATH": f"{own}/bin:/usr/bin", "PYTHONPATH": "/mine"} | (
         {"VIRTUAL_ENV": str(own)} if sets_virtual_env else {}
     )
-    found = caller_environment(given, folder=tmp_path, prefix=own, base=Path("/usr"))
+    found = caller_environment(given, folder=tmp_path, prefix=own)
     assert path_of(found) == ["/usr/bin"]
     assert found["PYTHONPATH"] == "/mine"
     assert "VIRTUAL_ENV" not in found
@@ -36,7 +36,7 @@ def test_the_environment_that_uvx_puts_first_is_left_out(tmp_path: Path, sets_vi
 def test_environments_of_tools_that_uvx_ran_are_left_out_too(tmp_path: Path) -> None:
     other = environment_in(tmp_path / "uv" / "archive-v0", "of-another-tool")
     given = {"PATH": f"{other}/bin:/usr/bin", "VIRTUAL_ENV": str(other)}
-    found = caller_environment(given, folder=tmp_path, prefix=tmp_path / "pipx" / "own", base=Path("/usr"))
+    found = caller_environment(given, folder=tmp_path, prefix=tmp_path / "pipx" / "own")
     assert path_of(found) == ["/usr/bin"]
     assert "VIRTUAL_ENV" not in found
 
@@ -44,20 +44,27 @@ def test_environments_of_tools_that_uvx_ran_are_left_out_too(tmp_path: Path) -> 
 def test_an_active_environment_stays_first_also_where_it_has_spotkeep(tmp_path: Path) -> None:
     own = environment_in(tmp_path, "mine")
     given = {"PATH": f"/usr/bin:{own}/bin", "VIRTUAL_ENV": str(own)}
-    found = caller_environment(given, folder=tmp_path, prefix=own, base=Path("/usr"))
+    found = caller_environment(given, folder=tmp_path, prefix=own)
+    assert path_of(found) == [f"{own}/bin", "/usr/bin"]
+
+
+def test_an_environment_that_path_alone_names_stays_there_also_where_it_has_spotkeep(tmp_path: Path) -> None:
+    """Images of containers set PATH, and activate nothing."""
+    own = environment_in(tmp_path, "mine")
+    found = caller_environment({"PATH": f"{own}/bin:/usr/bin"}, folder=tmp_path, prefix=own)
     assert path_of(found) == [f"{own}/bin", "/usr/bin"]
 
 
 def test_the_environment_in_the_folder_is_used_where_none_is_active(tmp_path: Path) -> None:
     project = environment_in(tmp_path, ".venv")
-    found = caller_environment({"PATH": "/usr/bin"}, folder=tmp_path, prefix=Path("/usr"), base=Path("/usr"))
+    found = caller_environment({"PATH": "/usr/bin"}, folder=tmp_path, prefix=Path("/usr"))
     assert path_of(found) == [f"{project}/bin", "/usr/bin"]
     assert found["VIRTUAL_ENV"] == str(project)
 
 
 def test_pipx_leaves_path_as_it_is(tmp_path: Path) -> None:
     own = environment_in(tmp_path, "pipx")
-    found = caller_environment({"PATH": "/home/me/.local/bin:/usr/bin"}, folder=tmp_path, prefix=own, base=Path("/usr"))
+    found = caller_environment({"PATH": "/home/me/.local/bin:/usr/bin"}, folder=tmp_path, prefix=own)
     assert path_of(found) == ["/home/me/.local/bin", "/usr/bin"]
 
 

@@ -12,7 +12,7 @@ import typer
 
 from spotkeep_cli.errors import LocatedProblem, NoConnectionError, RefusedError
 from spotkeep_cli.launching.job_checks import check_job
-from spotkeep_cli.launching.job_file import JobDocument, read_job_file
+from spotkeep_cli.launching.job_file import JobDocument, channels_on_file_systems, read_job_file
 from spotkeep_cli.launching.judgement import judge
 from spotkeep_cli.planning.launch_forecast import LaunchForecast, forecast_launch
 from spotkeep_cli.planning.plan_view import launch_forecast_view
@@ -140,8 +140,11 @@ def _next_steps(
     quoted = shlex.quote(str(job_file))
     if checked.problems:
         return [NextStep(command=invocation.command(f"doctor {quoted}"), what="check again")]
+    launch = NextStep(command=invocation.command(f"launch {quoted}"), what="launch it")
+    if channels_on_file_systems(document.fields):
+        return [launch]
     rehearse = "rehearse-sweep" if kind_of(launched_by_a_schedule(document.fields)) == "sweep" else "rehearse"
     return [
         NextStep(command=f"spotkeep {rehearse} {quoted}", what="take its capacity away, here, for free"),
-        NextStep(command=invocation.command(f"launch {quoted}"), what="launch it"),
+        launch,
     ]

@@ -61,6 +61,8 @@ def _until_it_ends(run: "Run") -> str:
     """Say what the end of a run that is stopped waits for."""
     from spotkeep_jobs.record.states import RunState
 
+    if run.state is RunState.STOPPING:
+        return "It was asked to before."
     if run.state is not RunState.TRAINING:
         return "It does not train now, so there is nothing to save."
     if run.place.backend == "ec2":
@@ -118,7 +120,13 @@ def pause(context: typer.Context, sweep_name: SweepName, *, yes: AssumeYes = Fal
     """Pause a sweep. Its trials save first; a resume lets them go on where they were."""
     invocation = invocation_of(context)
     deployment = invocation.deployment()
-    sweep = find_sweep(deployment.table, sweep_name, command=invocation.options.command)
+    sweep = find_sweep(
+        deployment.table,
+        sweep_name,
+        command=invocation.options.command,
+        hint_of_run=f"`{invocation.command(f'stop {sweep_name}')}` saves it and ends what is billed, and "
+        f"`{invocation.command(f'resume {sweep_name}')}` goes on",
+    )
     end_trials(sweep, action="pause", deployment=deployment, invocation=invocation, yes=yes, as_json=as_json)
 
 
@@ -157,7 +165,7 @@ def resume(
     found = find_run_or_sweep(deployment.table, name, command=invocation.options.command)
     terminal = Terminal(as_json=as_json)
     if not found.state.ended:
-        raise _not_ended(found, invocation=invocation)
+        raise _not_ended(found, has_changes=bool(overrides or source), invocation=invocation)
     fields = _with_source(overridden_fields(found, overrides or ()), source)
     changes = resume_changes(found, fields=fields, deployment=deployment)
     if changes.warnings:
@@ -190,12 +198,14 @@ def _with_source(fields: dict[str, Any], source: str | None) -> dict[str, Any]:
     return {**fields, "source": source}
 
 
-def _not_ended(found: "Run | Sweep", *, invocation: Invocation) -> RefusedError:
+def _not_ended(found: "Run | Sweep", *, has_changes: bool, invocation: Invocation) -> RefusedError:
     from spotkeep_jobs.record.states import RunState
     from spotkeep_jobs.record.sweep import Sweep
 
     if isinstance(found, Sweep):
         name, hint = found.sweep, f"see its trials: {invocation.command(f'describe {found.sweep}')}"
+    elif has_changes and found.state is not RunState.STOPPING:
+        name, hint = found.run, f"to go on with changes, end it first: {invocation.command(f'stop {found.run}')}"
     else:
         service = "the fleet brings the run" if found.place.backend == "ec2" else "SageMaker brings a spot job"
         by_itself = f"{service} back by itself; follow it"

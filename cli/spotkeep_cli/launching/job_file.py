@@ -515,3 +515,10 @@ def _construct_decimal(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
 
 
 _JobFileLoader.add_constructor("tag:yaml.org,2002:int", _construct_decimal)
+
+
+def channels_on_file_systems(fields: Mapping[str, Any]) -> list[str]:
+    """Return the names of the channels that a judged job file has on file systems."""
+    channels = fields.get("channels") or ()
+    named = channels.items() if isinstance(channels, Mapping) else [(each.get("name"), each) for each in channels]
+    return [str(name) for name, each in named if isinstance(each, Mapping) and {"fsx", "efs"} & {*each}]

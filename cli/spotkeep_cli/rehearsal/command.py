@@ -200,7 +200,7 @@ def _rehearse_and_report(plan: RehearsalPlan, path: Path, *, job_file: Path, ter
         raise RehearsalFailedError("the rehearsal did not pass", hint=hint)
     if denied:
         raise RehearsalFailedError(
-            f"the rehearsal passed, but AWS would deny what it did {len(denied)} times: {denied[0]}",
+            f"the rehearsal passed, but AWS would deny {quantities.counted(len(denied), 'permission')}: {denied[0]}",
             hint="spotkeep doctor --permissions shows each call and the statement that decided",
         )
     terminal.show_next(*activation(), *steps)

@@ -17,6 +17,7 @@ from botocore.exceptions import ClientError
 from spotkeep_cli.account.local_people import let_developer_train
 from spotkeep_cli.errors import UsageError
 from spotkeep_cli.launching.answers import read_answer
+from spotkeep_cli.launching.job_file import channels_on_file_systems
 from spotkeep_cli.launching.preparation import prepare, send
 from spotkeep_cli.rehearsal.view import Stage
 from spotkeep_cli.rendering.lists import REHEARSAL_TOKEN
@@ -185,10 +186,7 @@ def require_no_file_systems(fields: Mapping[str, Any]) -> None:
     Raises:
         UsageError: It has some. The error names each.
     """
-    channels = fields.get("channels") or ()
-    named = channels.items() if isinstance(channels, Mapping) else [(each.get("name"), each) for each in channels]
-    mounted = [str(name) for name, each in named if isinstance(each, Mapping) and {"fsx", "efs"} & {*each}]
-    if mounted:
+    if mounted := channels_on_file_systems(fields):
         there = " ".join(f"--set channels.{name}=s3://BUCKET/PREFIX" for name in mounted)
         if fields.get("checkpoint_channel") is not None:
             there += " --set checkpoint_channel="  # checkpoints are on the nodes' own disks then

@@ -29,6 +29,7 @@ from spotkeep_cli.rehearsal.deployment import (
     with_local_secrets,
 )
 from spotkeep_cli.rehearsal.evidence import ENDINGS, ReceivedNotification, RehearsalTimeoutError
+from spotkeep_cli.rehearsal.permissions import since
 from spotkeep_fleet.run_prefixes import PREFIXES
 from spotkeep_jobs.progress.training_logs import LOG_GROUP, JobLogs
 from spotkeep_local import control
@@ -290,6 +291,8 @@ def rehearse(plan: RehearsalPlan, *, view: RehearsalView) -> Report:
         local_state_directory(), options=plan.scenario.server, keep_running=plan.keep_running, view=view
     ) as local:
         require_local_secrets(local, plan.document.fields)
+        # Others have used a local AWS that ran already, perhaps before anything was deployed to it.
+        earlier = control.permissions(local)
         if plan.deploy:
             name = plan.invocation.options.deployment
             settings = {**secret_settings(plan.document.fields), **plan.settings}
@@ -314,7 +317,7 @@ def rehearse(plan: RehearsalPlan, *, view: RehearsalView) -> Report:
             )
             with rehearsal.none_left_running():
                 report = plan.scenario.perform(rehearsal)
-            permissions = control.permissions(local)
+            permissions = since(control.permissions(local), earlier=earlier)
             judging = control.judging_time(local)
     seconds = {**view.seconds, "total": time.monotonic() - started}
     return replace(report, permissions=permissions, judging=judging, seconds=seconds)

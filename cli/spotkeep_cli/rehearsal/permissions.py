@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
@@ -61,6 +62,24 @@ def readable_names(names: Iterable[str]) -> Mapping[str, str]:
     short = {name: readable_name(name) for name in names}
     taken = list(short.values())
     return {name: name if taken.count(readable) > 1 else readable for name, readable in short.items()}
+
+
+def since(reports: Sequence[IdentityReport], *, earlier: Sequence[IdentityReport]) -> list[IdentityReport]:
+    """Return reports with the denials alone that came after earlier reports. The other counts stay as they are.
+
+    Args:
+        reports: The reports of a local AWS since it began.
+        earlier: Those of an earlier time.
+    """
+    before = {(report.name, replace(denied, times=0)): denied.times for report in earlier for denied in report.denied}
+
+    def later(name: str, denied: Denied) -> Denied:
+        return replace(denied, times=denied.times - before.get((name, replace(denied, times=0)), 0))
+
+    return [
+        replace(report, denied=tuple(each for denied in report.denied if (each := later(report.name, denied)).times))
+        for report in reports
+    ]
 
 
 def denials(reports: Sequence[IdentityReport]) -> list[str]:

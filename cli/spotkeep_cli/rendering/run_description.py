@@ -109,6 +109,8 @@ def bill_facts(run: Run, cost: Cost, *, prices: str | None = None) -> list[Fact]
         ("repeated", _redone(cost)),
         ("waited", f"{quantities.duration(cost.waited_seconds)} {waited}"),
     ]
+    if not run.state.ended:
+        rows.append(("not on it", f"attempt {run.attempt:,}, which has not ended"))
     aws, ours = cost.aws_saved_percent, cost.saved_percent
     if aws is not None and (ours is None or round(aws) != round(ours)):
         rows.append(

@@ -21,6 +21,7 @@ from spotkeep_jobs.document.reading import (
     outlined,
     rule,
 )
+from spotkeep_jobs.document.times import format_duration
 from spotkeep_jobs.errors import Problem
 
 if TYPE_CHECKING:
@@ -272,6 +273,8 @@ _NOT_ON_EC2: Final[Mapping[str, str]] = {
     "team": "Remove it: what an isolated team stores is kept apart on SageMaker alone; instances work below runs/.",
 }
 """Fields of a training job that a run on EC2 does not take, and their remedies."""
+_DURATIONS: Final = frozenset({"max_total_run", "keep_alive"})
+"""Those of them that are durations."""
 _ADD_BACKEND: Final = "Add backend: ec2, or remove it."
 _ONLY_ON_EC2: Final[Mapping[str, str]] = {
     "volume": _ADD_BACKEND,
@@ -292,6 +295,7 @@ RULES: Final[tuple[Rule, ...]] = (
             reads=("backend",),
             problem="is not taken with backend: ec2",
             fix=fix,
+            as_found=format_duration if field in _DURATIONS else outlined,
         )
         for field, fix in _NOT_ON_EC2.items()
     ),

@@ -176,12 +176,14 @@ def _checkpoints_can_be_shared(request: JobRequest, _defaults: DeploymentDefault
         problem = "is given without several nodes on EC2, and one machine has a disk for its checkpoints"
         fix = "Write backend: ec2 and nodes: 2 or more, or remove checkpoint_channel."
     elif name not in mounted:
-        problem = "names no channel on a file system"
-        fix = (
-            f"Name one of {', '.join(mounted)}."
-            if mounted
-            else "Add one, such as channels: {shared: {fsx: ..., path: ..., access: rw}}, and name it."
-        )
+        in_s3 = name in {channel.name for channel in request.s3_channels}
+        form = f"channels: {{{name if in_s3 else 'shared'}: {{fsx: ..., path: ..., access: rw}}}}"
+        problem = "names a channel in S3, not on a file system" if in_s3 else "names no channel on a file system"
+        fix = f"Add one, such as {form}, and name it."
+        if mounted:
+            fix = f"Name one of {', '.join(mounted)}."
+        elif in_s3:
+            fix = f"Write {form}, or remove checkpoint_channel: S3 has the checkpoints then."
     elif mounted[name] != "rw":
         problem = "names a channel that the job only reads"
         fix = f"Write access: rw in channels.{name}."

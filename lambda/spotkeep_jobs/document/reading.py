@@ -456,6 +456,8 @@ def _in_words(detail: Any, *, info: FieldInfo | None, in_gb: bool) -> tuple[str,
             return "is not a whole number", f"Give a number{f' from {limits}' if limits else ''}, no unit."
         case "float_type" | "float_parsing" | "finite_number":
             return "is not a number", f"Give a number{f' ({limits})' if limits else ''}, no unit and no currency sign."
+        case "model_type" | "model_attributes_type":
+            return "is not an object", ""
         case "bool_type" | "bool_parsing":
             return "is neither true nor false", "Write true or false."
         case "literal_error" | "enum":
@@ -597,7 +599,8 @@ def _description(info: FieldInfo | None) -> str:
     """Return the field's description, as the fix that pydantic does not give."""
     if info is None or not info.description:
         return "Write it as the documentation says."
-    example = f" For example: {info.examples[0]!r}." if info.examples else ""
+    shown_example = json.dumps if info.examples and isinstance(info.examples[0], Mapping) else repr
+    example = f" For example: {shown_example(info.examples[0])}." if info.examples else ""
     return f"{' '.join(info.description.split()).rstrip('.')}.{example}"
 
 

@@ -638,6 +638,7 @@ _OTHER_NAMES: Final = {
     "maxruntime": "max_run",
     "maxruntimeinseconds": "max_run",
     "maxwaittimeinseconds": "max_wait",
+    "warmpool": "keep_alive",
     "keepaliveperiod": "keep_alive",
     "keepaliveperiodinseconds": "keep_alive",
     "inputs": "channels",
@@ -776,6 +777,14 @@ def read_document(document: Mapping[Any, Any]) -> tuple[JobRequest, list[Problem
         unknown_field(name, known, field=printable_name(name), found=outlined(document[name]), wording=wording)
         for name in unknown[: MAX_PROBLEMS + 1]
     ]
+    hyperparameters = document.get("hyperparameters")
+    if isinstance(hyperparameters, Mapping):
+        problems = [
+            replace(each, fix=f"Did you mean `hyperparameters.{each.field}`?")
+            if each.field in hyperparameters
+            else each
+            for each in problems
+        ]
     fields = {name: document[name] for name in known if document.get(name) is not None}
     # Only one of the two is taken; of a word that is neither the types are judged by their own form.
     backend = fields.get("backend", "sagemaker")

@@ -299,7 +299,8 @@ def _channel_meant(channel: object) -> str:
     """Say as which of the two a mapping is judged."""
     if isinstance(channel, BaseModel):
         return type(channel).__name__
-    mounted = isinstance(channel, Mapping) and not {"fsx", "efs"}.isdisjoint(channel)
+    names = frozenset(channel) if isinstance(channel, Mapping) else frozenset()
+    mounted = names & {"fsx", "efs"} or ("uri" not in names and names & {"path", "access"})
     return "FileSystemChannel" if mounted else "Channel"
 
 

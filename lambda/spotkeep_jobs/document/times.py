@@ -405,8 +405,8 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     excluded(
         "keep_alive",
-        where=lambda request: request.capacity != "on-demand",
-        reads=("capacity",),
+        where=lambda request: request.backend == "sagemaker" and request.capacity != "on-demand",
+        reads=("backend", "capacity"),
         problem="is given with capacity: {0.capacity}; AWS keeps no warm pool for spot instances",
         fix="Either keep spot and remove keep_alive (cheaper), or keep keep_alive and choose capacity: on-demand "
         "(the next job starts faster).",

@@ -246,7 +246,8 @@ def _what_does_not_fit(request: SweepRequest, *, tpe: bool) -> list[Problem]:
     problems = []
 
     def wrong_field(field: str, found: object, problem: str, fix: str) -> None:
-        problems.append(Problem(field=f"sweep.{field}", found=shown(found), problem=problem, fix=fix))
+        found = "nothing" if found is None else shown(found)
+        problems.append(Problem(field=f"sweep.{field}", found=found, problem=problem, fix=fix))
 
     if request.listed:
         for field in ("parameters", "search", "asha"):

@@ -52,7 +52,9 @@ def _directory(folder: Path, kind: str, source: str) -> Path | None:
         if described is None or parts[:1] != [described["LustreConfiguration"]["MountName"]]:
             return None
         del parts[0]
-    directory = (folder / found["id"]).joinpath(*parts)
+    root = folder / found["id"]
+    root.mkdir(exist_ok=True)  # The root of a new file system is there, and nothing in it.
+    directory = root.joinpath(*parts)
     return directory if ".." not in parts and directory.is_dir() else None
 
 

@@ -51,6 +51,13 @@ def test_a_good_job_has_nothing_wrong(
     assert result.output == snapshot
 
 
+def test_a_job_on_a_file_system_is_not_sent_to_a_rehearsal_which_refuses_it(
+    accepted: Any, spotkeep: Any, job_file: Path
+) -> None:
+    channel = "channels={train: {efs: fs-0123456789abcdef0, path: /a}}"
+    assert "Next: spotkeep launch job.yaml  launch it\n" in spotkeep("doctor", "job.yaml", "--set", channel).output
+
+
 def test_without_a_deployment_the_same_rules_apply_here(
     spotkeep: Any, job_file: Path, snapshot: SnapshotAssertion
 ) -> None:

@@ -251,11 +251,29 @@ def test_stop_asks_and_invokes(deployment: Any, make: Any, spotkeep: Any) -> Non
     assert deployment.invocations == [{"action": "stop", "run": "digits-1a2b3c4d"}]
 
 
+def test_a_second_stop_does_not_say_that_nothing_is_saved(deployment: Any, make: Any, spotkeep: Any) -> None:
+    """Between the first one and the end the script saves."""
+    deployment.dynamodb.add(make.run(state=RunState.STOPPING))
+    deployment.answers["stop"] = {"ok": True}
+    result = spotkeep("stop", "digits", "-y")
+    assert "digits-1a2b3c4d is stopping. It was asked to before." in result.stdout
+
+
+def test_a_pause_of_a_run_names_the_commands_that_do_the_same(deployment: Any, make: Any, spotkeep: Any) -> None:
+    deployment.dynamodb.add(make.run())
+    refused = spotkeep("pause", "digits-1a2b3c4d", "-y")
+    assert refused.exit_code == ExitCode.NOT_FOUND
+    assert "`spotkeep stop digits-1a2b3c4d` saves it" in " ".join(refused.stderr.split())
+    assert deployment.invocations == []
+
+
 def test_resume_is_for_ended_runs_and_follows(deployment: Any, make: Any, spotkeep: Any) -> None:
     deployment.dynamodb.add(make.run())
     refused = spotkeep("resume", "digits", "-y")
     assert refused.exit_code == ExitCode.REFUSED
     assert "SageMaker brings a spot job back by itself" in refused.stderr
+    changed = spotkeep("resume", "digits", "--set", "max_run=2h", "-y")
+    assert "Hint: to go on with changes, end it first: spotkeep stop digits-1a2b3c4d" in changed.stderr
 
     stopped = make.completed(state=RunState.STOPPED, end_reason=EndReason.STOPPED_BY_USER)
     again = make.run(version=9, attempt=2, job_name="digits-1a2b3c4d-2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from spotkeep_cli.rehearsal.permissions import (
     permission_tables,
     read_permissions,
     readable_names,
+    since,
     write_permissions,
 )
 from spotkeep_local.iam.report import Called, Denied, Grant, IdentityReport
@@ -105,6 +107,13 @@ def test_a_denial_of_the_deployment_counts_and_those_of_who_deploys_do_not() -> 
         "Spotkeep-Jobs-LauncherRole was denied sqs:SendMessage on arn:aws:sqs:us-east-1:0:queue (sqs.SendMessage): "
         "no identity policy allows it"
     ]
+
+
+def test_what_was_denied_before_a_rehearsal_is_no_denial_of_it() -> None:
+    again = replace(LAUNCHER, denied=(replace(DENIED, times=DENIED.times + 2), LISTING))
+    assert since((LAUNCHER,), earlier=(LAUNCHER,))[0].denied == ()
+    assert since((again,), earlier=(LAUNCHER,))[0].denied == (replace(DENIED, times=2),)
+    assert since((LAUNCHER,), earlier=OTHERS) == [LAUNCHER]
 
 
 def test_the_summary_counts_calls_denials_that_fail_a_rehearsal_and_grants_that_nothing_used() -> None:

@@ -108,6 +108,12 @@ def test_a_saving_on_ec2_has_no_seconds_because_its_prices_move(make: Any) -> No
     assert "saved 62%, 6m 40s" in " ".join(printed(unpriced).split())
 
 
+def test_the_bill_of_a_run_at_work_says_what_is_not_on_it(make: Any) -> None:
+    cost = make.cost()
+    assert "not on it" not in printed(make.completed(cost=cost))
+    assert "not on it attempt 2, which has not ended" in " ".join(printed(make.run(attempt=2, cost=cost)).split())
+
+
 def test_a_run_at_work_with_a_max_cost_shows_its_cost_so_far(make: Any) -> None:
     run = make.run("digits-1", request={"max_cost": 3.0})
     counted = CountedCost(usd=2.41, at=NOON, remark="without io2 storage, as no price is known")

@@ -31,6 +31,12 @@ def problems(channels: Any, **fields: Any) -> dict[str, str]:
     return {each.field: f"{each.problem}. {each.fix}" for each in found}
 
 
+def test_a_channel_with_a_folder_is_one_on_a_file_system_and_its_unknown_field_is_compared_with_theirs() -> None:
+    said = problems({"mine": {"file_system": SHARED, "path": "/a"}})
+    assert list(said) == ["channels.mine.file_system"]
+    assert "Known are: fsx, efs, path, access" in said["channels.mine.file_system"]
+
+
 def test_both_kinds_stand_beside_channels_in_s3_by_name_or_in_a_list() -> None:
     named = {
         "train": {"fsx": LUSTRE, "path": "/abcdefgh/cifar10/"},
@@ -120,6 +126,9 @@ def test_nodes_share_their_checkpoints_on_a_channel_that_they_write(fields: dict
 def test_a_job_without_a_file_system_gets_the_form_of_one_for_its_checkpoints() -> None:
     said = problems({"test": "s3://data/test/"}, **NODES, checkpoint_channel="shared")
     assert "Add one, such as channels: {shared: {fsx: ..., path: ..., access: rw}}" in said["checkpoint_channel"]
+    said = problems({"mine": "s3://data/a/"}, **NODES, checkpoint_channel="mine")
+    assert "names a channel in S3" in said["checkpoint_channel"]
+    assert "Write channels: {mine: {fsx: ..., path: ..., access: rw}}" in said["checkpoint_channel"]
 
 
 def test_what_the_deployment_lacks_is_named_with_its_settings_at_once() -> None:

@@ -40,6 +40,19 @@ def judged(limit_usd: float | None = None, volume_limit_gb: int | None = None, *
     return validate({**DOCUMENT, **fields}, defaults=defaults, now=NOW)
 
 
+def test_a_network_in_one_word_is_shown_its_form() -> None:
+    said = refused(nodes=2, network="cluster")["network"]
+    assert said.startswith("is not an object")
+    assert 'For example: {"placement": "cluster", "efa": true}.' in said
+
+
+def test_a_warm_pool_on_ec2_is_one_problem() -> None:
+    said = judged(nodes=2, keep_alive="30m").problems
+    assert [(each.field, each.found, each.problem) for each in said] == [
+        ("keep_alive", "30m", "is not taken with backend: ec2")
+    ]
+
+
 def refused(**fields: Any) -> dict[str, str]:
     return {each.field: f"{each.problem} (found {each.found}). {each.fix}" for each in judged(**fields).problems}
 

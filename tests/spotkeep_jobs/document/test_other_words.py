@@ -25,6 +25,7 @@ def fixes(document: dict[str, Any]) -> dict[str, str]:
         ("gpus", 4, "`instance_type`"),
         ("resources", {"accelerators": "A100:8"}, "`instance_type`"),
         ("num_nodes", 2, "`instance_count`"),
+        ("warm_pool", True, "`keep_alive`"),
         ("processes", 3, "Write distributed: {launcher: torchrun, processes: 3}."),
         ("nproc_per_node", 8, "Write distributed: {launcher: torchrun, processes: 8}."),
         ("launcher", "torchrun", "Write distributed: 'torchrun'."),

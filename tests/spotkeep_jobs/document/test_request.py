@@ -333,6 +333,12 @@ def test_refuses_and_says_what_to_do(fields: dict[str, Any], field: str, says: l
     assert [words for words in says if words not in text] == []
 
 
+def test_a_hyperparameter_at_the_top_is_named_with_its_place() -> None:
+    """As it is written by `--set steps=60`."""
+    (found,) = judged(hyperparameters={"steps": 30}, steps=60).problems
+    assert (found.field, found.fix) == ("steps", "Did you mean `hyperparameters.steps`?")
+
+
 def test_what_is_just_right_is_accepted() -> None:
     assert judged(keep_alive="30m", capacity="on-demand").accepted().keep_alive == 1_800
     assert judged(max_run="2h", max_wait=7_201).accepted().max_wait == 7_201

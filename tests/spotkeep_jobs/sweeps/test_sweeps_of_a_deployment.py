@@ -387,7 +387,7 @@ def test_what_is_wrong_is_named_all_at_once_and_nothing_is_launched(deployment: 
     ("sweep", "fields", "problem"),
     [
         ({"trials": 3}, {}, "sweep.parameters: is needed"),
-        ({"parameters": {"a": [1]}}, {}, "sweep.search: is needed with parameters"),
+        ({"parameters": {"a": [1]}}, {}, "sweep.search: is needed with parameters (found nothing)"),
         ({"trials": [{"a": 1}], "search": "grid"}, {}, "sweep.search: is given beside a list of trials"),
         ({"trials": [{"a": 1}], "stop": {"patience": 1}}, {}, "sweep.objective: is needed by stop"),
         ({"parameters": {"a": [1]}, "search": "asha", **OBJECTIVE}, {}, "sweep.asha: is needed by this search"),

@@ -24,7 +24,7 @@ from spotkeep_fleet.record import FAILED, FINISHED, INPUT_ERROR, TRAINING, Fleet
 from spotkeep_jobs.backends.backend import WAITING_PHASES, JobPhase
 from spotkeep_jobs.backends.ec2.facts import FleetEventKind, FleetReading, Instance, ProvisionedVolume
 from spotkeep_jobs.record.fields import LONGEST_WORDS, Address, AtMost, Id, Label, Line, PriceNames, Words, with_changes
-from spotkeep_jobs.record.record import Capacity, Charges, EarlierPhases, Record, UtcTime
+from spotkeep_jobs.record.record import Capacity, Charges, EarlierPhases, Record, UtcTime, in_utc_milliseconds
 
 
 class Billed(Record):
@@ -528,9 +528,9 @@ def _with_training(
 
 
 def _reported_at(record: FleetRecord, now: datetime) -> datetime:
-    """Return the time of the training's last report. For a finished training that is its end."""
+    """Return the time of the training's last report, as records keep it. For a finished training that is its end."""
     beat = record.training.heartbeat_at
-    return now if beat is None else min(now, datetime.fromtimestamp(beat, tz=UTC))
+    return in_utc_milliseconds(now if beat is None else min(now, datetime.fromtimestamp(beat, tz=UTC)))
 
 
 def _recorded(

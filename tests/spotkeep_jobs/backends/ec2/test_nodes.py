@@ -149,6 +149,15 @@ def test_the_timeline_counts_nodes_and_says_what_was_lost() -> None:
     ]
 
 
+def test_the_first_world_is_one_phase_though_its_report_is_more_precise_than_a_record() -> None:
+    """Records keep milliseconds, and a heartbeat has more digits."""
+    pair = seen(node("a", launched=1), node("b", launched=2))
+    found = absorb(nodes_history(at_least=1, at_most=2), seen=pair, record=record(), now=at(4))
+    found = absorb(found, seen=pair, record=world_of("a", "b", since=5.00001), now=at(6))
+    said = [(entry.text, entry.detail) for entry in as_job_view(found, record()).transitions]
+    assert said[2:] == [("Trains", "2 nodes, g5.xlarge in us-east-1a")]
+
+
 def test_the_timeline_says_when_a_world_grows() -> None:
     pair = seen(node("a", launched=1), node("b", launched=2, ended_at=at(9), **TAKEN))
     found = absorb(nodes_history(at_least=1, at_most=3), seen=pair, record=world_of("a", "b", since=5), now=at(6))
