@@ -429,6 +429,11 @@ def time_warnings(request: JobRequest, deployment: DeploymentDefaults) -> Iterat
             f"max_run {format_duration(request.max_run)} is above the {format_duration(DEFAULT_ACCOUNT_LIMIT_SECONDS)} "
             "that AWS allows a new account; SageMaker refuses the job unless that quota was raised."
         )
+    if request.nodes is not None and request.max_wait is not None and request.nodes_wait_seconds >= request.max_wait:
+        yield (
+            f"nodes_wait {format_duration(request.nodes_wait_seconds)} is as long as the whole run may take (max_wait "
+            f"{format_duration(request.max_wait)}): no other place is tried where nodes do not come together."
+        )
     if request.capacity == "on-demand" and request.keep_alive:
         yield (
             f"keep_alive {format_duration(request.keep_alive)} is billed after the job ends, and a new account's "

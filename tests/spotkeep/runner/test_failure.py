@@ -84,9 +84,12 @@ def test_of_several_ranks_that_failed_the_first_one_has_the_reason():
     torch = b"torch/distributed/elastic/multiprocessing/api.py:1002] "
     failed = b"failed (exitcode: 1) local_rank: 0 (pid: 16905) of binary: python\n"
     warning = b"[rank13]:[W1130 01:22:23 ProcessGroup.cpp:1] a warning\n"
+    warning += (
+        b"[W1130 01:22:22.523900812 socket.cpp:207] [c10d] The hostname of the client socket cannot be retrieved\n"
+    )
     assert text(warning + mixed + b"E1130 " + torch + failed + b"Traceback ...\n" * 200) == (
-        "python train.py exited with code 1:\n[rank13]:[W1130 01:22:23 ProcessGroup.cpp:1] a warning\n"
-        "[rank2]: Traceback (most recent call last):\n[rank2]: ValueError: a bad sample\n" + failed.decode().rstrip()
+        "python train.py exited with code 1:\n[rank2]: Traceback (most recent call last):\n"
+        "[rank2]: ValueError: a bad sample\n" + failed.decode().rstrip()
     )
 
 

@@ -223,3 +223,9 @@ def test_a_root_disk_is_bounded_where_the_document_asks_for_it() -> None:
 def test_a_recorded_request_keeps_its_nodes() -> None:
     request = judged(nodes={"min": 2, "max": 8}).accepted()
     assert JobRequest.model_validate(request.as_document()) == request
+
+
+def test_a_wait_for_nodes_that_leaves_no_time_for_another_place_is_named() -> None:
+    [warning] = [each for each in judged(nodes_wait="3h", max_run="1h", max_wait="2h").warnings if "nodes_wait" in each]
+    assert "nodes_wait 3h is as long as the whole run may take (max_wait 2h)" in warning
+    assert not any("nodes_wait" in each for each in judged(nodes_wait="1h", max_run="1h", max_wait="2h").warnings)

@@ -21,6 +21,8 @@ _ADVICE = re.compile(
     re.MULTILINE,
 )
 """torchrun's advice at its start, which is no reason. Source: `torch.distributed.run`."""
+_WARNING = re.compile(rb"^(?:\[rank[0-9]+\]:)?\[W[0-9]{4} [0-9:.]+ \S+\.cpp:[0-9]+\].*$\n?", re.MULTILINE)
+"""A warning of torch's own C++, such as one about a host name. Source: `c10/util/Logging.cpp`."""
 _RANK_FAILED = re.compile(rb"^.*\btorch[./]distributed[./]elastic\b.*(failed \(exitcode: .*)$", re.MULTILINE)
 """torchrun's line about a rank, the first one of its report. Source: `PContext` of the same module."""
 _CLOSING = re.compile(rb"^.*\btorch[./]distributed[./]elastic\b.*Sending process [0-9]+ closing signal", re.MULTILINE)
@@ -71,16 +73,16 @@ def failure_text(*, command: Sequence[str] | str, exit_code: int, stderr_tail: b
 
 
 def _said_by_ranks(stderr_tail: bytes) -> bytes:
-    """Give the end of the error without torchrun's own report, which has no reason and is longer than a failure file.
+    """Give the end of the error without torchrun's own report and torch's warnings, which have no reason.
 
-    Its first line stays, with the number of the rank. Of several ranks' errors the first one stays, because the others
-    lose their connection to a rank that has failed.
+    The report is longer than a failure file. Its first line stays, with the number of the rank. Of several ranks' errors
+    the first one stays, because the others lose their connection to a rank that has failed.
     """
     report = _RANK_FAILED.search(stderr_tail)
     before = _before_sigterm(stderr_tail) if report is None else stderr_tail[: report.start()]
     if before == stderr_tail:
         return stderr_tail
-    said = _OF_TORCHRUN.sub(b"", _ADVICE.sub(b"", before))
+    said = _WARNING.sub(b"", _OF_TORCHRUN.sub(b"", _ADVICE.sub(b"", before)))
     if first := _RANK_RAISED.search(said):
         said = re.sub(rb"(?m)^\[rank(?!%s\])[0-9]+\]: .*\n?" % first[1], b"", said)
     return said + (b"" if report is None else report[1]) if said.strip() else stderr_tail
