@@ -75,8 +75,8 @@ def failure_text(*, command: Sequence[str] | str, exit_code: int, stderr_tail: b
 def _said_by_ranks(stderr_tail: bytes) -> bytes:
     """Give the end of the error without torchrun's own report and torch's warnings, which have no reason.
 
-    The report is longer than a failure file. Its first line stays, with the number of the rank. Of several ranks' errors
-    the first one stays, because the others lose their connection to a rank that has failed.
+    The report is longer than a failure file. Its first line stays, with the number of the rank. Of several ranks'
+    errors the first one stays, because the others lose their connection to a rank that has failed.
     """
     report = _RANK_FAILED.search(stderr_tail)
     before = _before_sigterm(stderr_tail) if report is None else stderr_tail[: report.start()]
