@@ -53,7 +53,7 @@ def test_i1_the_launcher_called_twice_at_once_launches_one_job(deployed_app: Dep
 def test_a_run_is_not_harmed_by_an_aws_that_throttles_loses_answers_and_sends_events_late_and_twice(
     deployed_app: DeployedApp,
 ) -> None:
-    job = deployed_app.counting("80")
+    job = deployed_app.counting("160 --hurry")
     deployed_app.control.script_capacity(
         run=job["run"],
         script=CapacityScript(
@@ -77,7 +77,7 @@ def test_a_run_is_not_harmed_by_an_aws_that_throttles_loses_answers_and_sends_ev
 
 def test_sagemaker_fails_again_and_again_by_errors_of_its_own_and_the_run_completes(deployed_app: DeployedApp) -> None:
     """It starts the job again three times; then another job of the run follows, from the newest checkpoint."""
-    job = deployed_app.counting("60", capacity="on-demand")
+    job = deployed_app.counting("120", capacity="on-demand")
     error = Interruption(at_step=10, notice=False, capacity_returns_after_seconds=0.2, internal_error=True)
     deployed_app.control.script_capacity(run=job["run"], script=CapacityScript(interruptions=(error,) * 4))
     deployed_app.launch(**job)
@@ -101,7 +101,7 @@ def step_of_key(key: str) -> int:
 
 
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(deployed_app: DeployedApp) -> None:
-    job = deployed_app.counting("80")
+    job = deployed_app.counting("160 --hurry")
     # Long enough for the controller to see it and for the damage to be done, on a busy machine, too.
     loss = Interruption(at_step=53, notice=False, capacity_returns_after_seconds=30)
     deployed_app.control.script_capacity(run=job["run"], script=CapacityScript(interruptions=(loss,)))

@@ -13,7 +13,7 @@ from spotkeep_local import cdk
 
 from .conftest import CONTEXT, PROJECT, QUEUED_TYPE, DeployedApp, OnEc2
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.long
 
 
 def destroy_while_passes_come(app: DeployedApp) -> None:

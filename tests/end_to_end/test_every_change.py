@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def test_doubled_and_shuffled_events_tell_an_ending_once(deployed_app: DeployedApp) -> None:
-    job = deployed_app.counting("40", notify=["completed", "interrupted", "resumed"])
+    job = deployed_app.counting("100 --hurry", notify=["completed", "interrupted", "resumed"])
     deployed_app.control.script_capacity(
         run=job["run"],
         script=CapacityScript(

@@ -21,9 +21,9 @@ pytestmark = pytest.mark.long
 
 
 def test_a_job_that_comes_back_has_what_it_needs_without_pip(deployed_app: DeployedApp) -> None:
-    job = deployed_app.counting("40", needs_a_package=True)
+    job = deployed_app.counting("200 --hurry", needs_a_package=True)
     deployed_app.control.script_capacity(
-        run=job["run"], script=CapacityScript(interruptions=(Interruption(at_step=10, notice=True, notice_seconds=5),))
+        run=job["run"], script=CapacityScript(interruptions=(Interruption(at_step=10, notice=True, notice_seconds=30),))
     )
     deployed_app.launch(**job)
     ended = deployed_app.wait_until_ended(job["run"])

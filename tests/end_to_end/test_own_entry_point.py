@@ -51,7 +51,7 @@ def of_trees(app: DeployedApp, folder: Path) -> dict[str, Any]:
         "run": run,
         "algorithm": "xgboost-1.7",
         "channels": {"train": {"uri": f"s3://{bucket}/runs/{run}/data/", "content_type": "text/csv"}},
-        "hyperparameters": {"num_round": 12, "pause": 0.2},
+        "hyperparameters": {"num_round": 40, "pause": 0.2},
         "max_run": "10m",
         "notify": ["completed", "interrupted", "resumed"],
     }

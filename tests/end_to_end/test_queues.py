@@ -85,7 +85,7 @@ def test_a_run_that_can_never_have_its_turn_is_refused_and_one_whose_queue_becam
 
 
 def test_an_error_of_sagemakers_own_is_an_interruption_and_the_service_job_goes_on(app: DeployedApp) -> None:
-    job = app.counting("80", queue="cpu", share="vision", instance_type=QUEUED_TYPE, capacity="on-demand")
+    job = app.counting("160 --hurry", queue="cpu", share="vision", instance_type=QUEUED_TYPE, capacity="on-demand")
     error = Interruption(at_step=40, notice=False, internal_error=True)
     app.control.script_capacity(run=job["run"], script=CapacityScript(interruptions=(error,)))
     app.launch(**job)

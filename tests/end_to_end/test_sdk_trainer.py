@@ -51,7 +51,7 @@ def test_it_is_a_run_that_survives_an_interruption_and_ends_as_the_sdks_own_reso
         compute=Compute(instance_type="ml.m5.large", instance_count=1, enable_managed_spot_training=True),
         stopping_condition=StoppingCondition(max_runtime_in_seconds=600, max_wait_time_in_seconds=1_200),
         checkpoint_config=CheckpointConfig(),
-        hyperparameters={"steps": 40},
+        hyperparameters={"steps": 120},
         base_job_name="by-trainer",
     )
     trainer.train(wait=True, logs=True)
@@ -67,4 +67,4 @@ def test_it_is_a_run_that_survives_an_interruption_and_ends_as_the_sdks_own_reso
     assert job is not None
     assert (job.training_job_name, job.training_job_status) == (f"{run}-1", "Completed")
     assert job.model_artifacts.s3_model_artifacts == ended.output_uri
-    assert "given ['--steps', '40']" in capsys.readouterr().out
+    assert "given ['--steps', '120']" in capsys.readouterr().out

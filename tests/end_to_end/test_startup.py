@@ -25,7 +25,7 @@ def started(app: DeployedApp, run: str) -> dict[str, Any]:
 
 
 def test_the_starts_of_a_training_job(deployed_app: DeployedApp) -> None:
-    document = deployed_app.counting("40", needs_a_package=True)
+    document = deployed_app.counting("200 --hurry", needs_a_package=True)
     deployed_app.control.script_capacity(
         run=document["run"],
         script=CapacityScript(

@@ -43,7 +43,7 @@ def test_spot_that_does_not_return_is_left_when_the_policy_says_so_and_its_work_
     deployed_app: DeployedApp,
 ) -> None:
     job = deployed_app.counting(
-        "30 --pause 0.1", instance_type="ml.m5.large", work="60s", restart="60s", deadline="3h",
+        "200 --pause 0.1 --hurry", instance_type="ml.m5.large", work="60s", restart="60s", deadline="3h",
         plan=plan_that_leaves_a_drought_of(15), notify=["completed", "next-fallback"],
     )  # fmt: skip
     loss = Interruption(at_step=12, notice=True, notice_seconds=20, capacity_returns_after_seconds=None)

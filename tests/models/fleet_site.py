@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 ZONES: Final = ("us-east-1a", "us-east-1b")
 _EVENT: Final = "spotkeep-event: "
 _POLL_SECONDS = 0.25
-_PATIENCE_SECONDS = 120.0
+_PATIENCE_SECONDS = 600.0
 
 
 class Site:
@@ -177,7 +177,7 @@ class Site:
         """Wait until a condition gives something.
 
         Raises:
-            AssertionError: If it does not in two minutes.
+            AssertionError: If it does not in ten minutes.
         """
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not (found := condition()):

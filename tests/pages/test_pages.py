@@ -44,7 +44,7 @@ MACHINES = {
 }
 """The worlds with real processes, and the example in the folder of each, if it begins with one."""
 _KINDS = {"client": Notebook, "deployed": Deployed, "fleets": Fleets, "operator": Operator}
-_CAPACITY = {"digits-lucky": CapacityScript(interruptions=(Interruption(at_fraction=0.4, notice_seconds=2.0),))}
+_CAPACITY = {"digits-lucky": CapacityScript(interruptions=(Interruption(at_fraction=0.4, notice_seconds=6.0),))}
 _NAMES = {"RUN": "digits-1a2b3c4d", "SWEEP": "digits-sweep-0f0f0f0f", "SWEEP/17": "digits-sweep-0f0f0f0f/4"}
 
 

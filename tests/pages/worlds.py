@@ -28,7 +28,7 @@ from tests.discarding import discard
 from tests.pages.shown import exactly, stable
 
 PROJECT = Path(__file__).parents[2]
-_PATIENCE_SECONDS = 120
+_PATIENCE_SECONDS = 600
 COLUMNS = 100
 """The width of an output, for pages of 100 characters and more."""
 

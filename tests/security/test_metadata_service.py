@@ -33,7 +33,7 @@ SCRIPT = """
 import http.client, os, subprocess, sys
 
 def ask(method, path, **headers):
-    connection = http.client.HTTPConnection("169.254.169.254", timeout=5)
+    connection = http.client.HTTPConnection("169.254.169.254", timeout=60)
     named = {f"X-aws-ec2-metadata-token{name}": value for name, value in headers.items()}
     connection.request(method, path, headers=named)
     return connection.getresponse().read().decode()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 PAGES = ("index", "tutorial", "train", "operate", "reference", "contribute", "architecture", "reference/python")
-_PATIENCE_SECONDS = 30
+_PATIENCE_SECONDS = 300
 
 
 @pytest.fixture(scope="module")

@@ -489,7 +489,7 @@ with open(os.path.join(os.environ["SM_MODEL_DIR"], "total"), "w") as file:
 @pytest.mark.long
 def test_a_training_that_hangs_is_started_again_on_the_same_instance(cloud: Cloud) -> None:
     environment = {"SPOTKEEP_NOTICE_SECONDS": "1"}
-    launch(cloud, script=HANGS, stuck=HangLimit(5, restart=True, at_most=1), environment=environment)
+    launch(cloud, script=HANGS, stuck=HangLimit(15, restart=True, at_most=1), environment=environment)
     instance = cloud.boot("us-east-1a")
     ends_well(cloud, instance)
     training = cloud.record.training

@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from spotkeep_local.lifecycle import free_port
 from tests.forked_scripts import Runs
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.long
 
@@ -237,7 +237,7 @@ def listens(port: int) -> bool:
 @pytest.fixture
 def endpoint(tmp_path: Path) -> Iterator[Endpoint]:
     """A real tracking server behind an endpoint of SageMaker's."""
-    port, log_file = free_port(), tmp_path / "server.log"
+    port, log_file = free_ports(), tmp_path / "server.log"
     words = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     environment = os.environ | AT_HOME
     with log_file.open("w") as log:

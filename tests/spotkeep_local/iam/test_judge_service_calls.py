@@ -141,7 +141,7 @@ def test_cloudformation_invokes_the_function_of_a_custom_resource_in_the_role_of
 ) -> None:
     provider = function(local_aws, name, actions=("logs:*",), source=PROVIDER)
     role = make_role(local_aws, f"{name}-stack", actions=actions, service=service)
-    resource = {"Type": "Custom::Thing", "Properties": {"ServiceToken": provider, "ServiceTimeout": 20}}
+    resource = {"Type": "Custom::Thing", "Properties": {"ServiceToken": provider, "ServiceTimeout": 600}}
     cloudformation = local_aws.session().client("cloudformation")
     cloudformation.create_stack(
         StackName=name, TemplateBody=json.dumps({"Resources": {"Thing": resource}}), RoleARN=role

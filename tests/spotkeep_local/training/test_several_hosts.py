@@ -192,7 +192,7 @@ def open_files():
 
 
 def test_all_hosts_get_sigterm_and_come_back_to_the_files_of_all(training, tmp_path):
-    interruption = Interruption(at_step=4, notice_seconds=10.0, capacity_returns_after_seconds=0.0)
+    interruption = Interruption(at_step=4, notice_seconds=60.0, capacity_returns_after_seconds=0.0)
     training.script_capacity("noticed", CapacityScript(interruptions=(interruption,)))
     training.create("noticed-1", TRAIN, tmp_path, **two())
     assert training.wait_ended("noticed-1")["TrainingJobStatus"] == "Completed"
