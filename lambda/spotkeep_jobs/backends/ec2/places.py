@@ -54,7 +54,7 @@ def left(history: FleetHistory, *, now: datetime) -> FleetHistory:
     if history.fleet_id is not None:
         earlier = (*earlier, EarlierFleet(id=history.fleet_id, left_at=now))
     wanted = 1 if history.nodes is None else history.nodes.at_least
-    text = f"fewer than {wanted} nodes for too long, so another place is tried"
+    text = f"fewer than {wanted} nodes for too long, so a new fleet asks for all of them"
     at = max(now, history.transitions[-1].at)
     return with_changes(
         history,
