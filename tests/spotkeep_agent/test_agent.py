@@ -5,14 +5,22 @@ from __future__ import annotations
 import io
 import tarfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from spotkeep.notices.notice import Notice
+from spotkeep_agent import agent as module
 from spotkeep_agent.agent import Agent
 from spotkeep_agent.identity import InstanceIdentity
+from spotkeep_agent.nodes.decisions import INTERRUPTED
+from spotkeep_agent.nodes.outcome import Outcome
 from spotkeep_agent.settings import read_settings
+from spotkeep_agent.training.node_copies import NodeCopies
+from spotkeep_agent.training.shared_copies import SharedCopies
 from spotkeep_fleet.record import FAILED, FINISHED, INPUT_ERROR, TRAINING, FleetRecord, Lease, reopened
 from spotkeep_fleet.training_spec import HangLimit
 
@@ -86,16 +94,20 @@ def test_in_its_first_hour_an_instance_lets_go_and_waits_for_ec2_which_then_bill
     assert instance.finish(seconds=60) == 0
 
 
-def test_an_instance_that_ec2_does_not_take_in_time_goes_by_itself() -> None:
+def quick_agent(said: list[str]) -> Agent:
     environment = {
         "SPOTKEEP_RUN_TABLE": "runs",
         "SPOTKEEP_CREDENTIALS_FUNCTION": CREDENTIALS_FUNCTION,
         "SPOTKEEP_DEPLOYMENT": DEPLOYMENT,
         "SPOTKEEP_LOCAL_TIME_SCALE": "100",
     }
-    said: list[str] = []
     metadata: Any = None
-    agent = Agent(settings=read_settings(environment), environment=environment, metadata=metadata, say=said.append)
+    return Agent(settings=read_settings(environment), environment=environment, metadata=metadata, say=said.append)
+
+
+def test_an_instance_that_ec2_does_not_take_in_time_goes_by_itself() -> None:
+    said: list[str] = []
+    agent = quick_agent(said)
     agent._identity = InstanceIdentity(
         "i-1", "us-east-1a", "us-east-1", "g5.xlarge", RUN, DEPLOYMENT, launched_at=time.time() - 60
     )
@@ -103,6 +115,30 @@ def test_an_instance_that_ec2_does_not_take_in_time_goes_by_itself() -> None:
     agent._linger()
     assert time.time() > taken_at + 0.6, "a minute later, which is 0.6 s here"
     assert any("waiting for it" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("kind", "notice", "waits"),
+    [(NodeCopies, False, True), (SharedCopies, False, False), (SharedCopies, True, True)],
+)
+def test_a_world_waits_for_s3_where_the_next_one_needs_it_or_this_node_leaves(
+    kind: type[NodeCopies], notice: bool, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, seconds = quick_agent([]), list[float]()
+
+    def finish_copies(left: Callable[[], float], **_: Any) -> bool:
+        seconds.append(left())
+        return True
+
+    nodes: Any = SimpleNamespace(copies=kind, finish_copies=finish_copies)
+    process: Any = SimpleNamespace(exit_code=75)
+    agent._nodes = nodes
+    if notice:
+        agent._board.notice = Notice(source="EC2", deadline=time.time() + 120)
+    monkeypatch.setattr(agent, "_record_progress", lambda: None)
+    monkeypatch.setattr(module, "outcome_of_world", lambda *_, **__: Outcome(INTERRUPTED, 75))
+    agent._after_exit(process)
+    assert [left > 0 for left in seconds] == [waits]
 
 
 @pytest.mark.long

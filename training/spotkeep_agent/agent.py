@@ -616,7 +616,9 @@ class Agent:
         exit_code = self._ask_to_end(process, notice)
         self._event("instance-leaving", reason=notice.source, exit_code=exit_code)
         if self._nodes is not None:
-            left = self._after_world(self._nodes, process, lambda: copy_ends - time.monotonic(), is_ended=True)
+            left = self._after_world(
+                self._nodes, process, lambda: copy_ends - time.monotonic(), is_ended=True, stays=False
+            )
             return left or Leaving(self._board.why() or notice.source)
         if exit_code == 0:
             # It is done: the runner says 75 of a script that only left with 0.
@@ -655,7 +657,9 @@ class Agent:
         Return the reason to leave, or None to start the script again.
         """
         if self._nodes is not None:
-            return self._after_world(self._nodes, process, self._until(_LAST_COPY_SECONDS), is_ended=self._world_ended)
+            stays = self._board.notice is None
+            seconds_left = self._until(_LAST_COPY_SECONDS)
+            return self._after_world(self._nodes, process, seconds_left, is_ended=self._world_ended, stays=stays)
         exit_code = process.exit_code or 0
         if exit_code == EXIT_INTERRUPTED and (self._board.notice is not None or self._board.confirm()):
             # The library asks the metadata service, too, and may hear of an interruption first.
@@ -665,7 +669,13 @@ class Agent:
         return self._after_failure(exit_code, self._failure(process), never_entered=process.never_entered(self._job))
 
     def _after_world(
-        self, nodes: NodesController, process: TrainingProcess, seconds_left: Callable[[], float], *, is_ended: bool
+        self,
+        nodes: NodesController,
+        process: TrainingProcess,
+        seconds_left: Callable[[], float],
+        *,
+        is_ended: bool,
+        stays: bool,
     ) -> Leaving | None:
         """Decide after the exit of this node's training, with the ends on the other nodes.
 
@@ -688,7 +698,8 @@ class Agent:
         if outcome.kind == NODE_FAILED:
             leaving = self._after_failure(outcome.exit_code, outcome.failure, never_entered=outcome.never_entered)
         if leaving is None:
-            self._finish(seconds_left, exit_code=exit_code, goes_on=True)
+            waits = nodes.copies.next_world_needs_s3 or not stays
+            self._finish(seconds_left if waits else lambda: 0.0, exit_code=exit_code, goes_on=True)
             self._record_progress()
         return leaving if self._board.notice is None else Leaving(self._board.why() or "")
 

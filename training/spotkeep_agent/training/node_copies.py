@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Callable
+from typing import Callable, ClassVar
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.chunk_checksums import chunk_checksums
@@ -67,7 +67,12 @@ class NodeCopies(CheckpointCopies):
             other nodes of the world shall send now. They call `send_own`.
         on_sent: Called on another node with the step, when it has sent its files as far as it can.
         scan_seconds: Seconds between two scans for files of the script's own.
+
+    Attributes:
+        next_world_needs_s3: True where the next world goes on from S3 alone, so that the last one waits for its copies.
     """
+
+    next_world_needs_s3: ClassVar[bool] = True
 
     _in_s3: int | None
     _newest: int | None

@@ -11,7 +11,7 @@ before its ranks start. From then on no reader takes a later step of the former 
 from __future__ import annotations
 
 import logging
-from typing import Callable
+from typing import Callable, ClassVar
 
 from spotkeep.errors import DamagedCheckpointError
 from spotkeep.remote.remote_checkpoints import RemoteCheckpoints
@@ -24,6 +24,8 @@ _logger = logging.getLogger("spotkeep.agent")
 
 class SharedCopies(NodeCopies):
     """Copies of the checkpoints of a run in one folder, as one of its nodes makes them. The nodes send no files."""
+
+    next_world_needs_s3: ClassVar[bool] = False
 
     def newest_whole(self, *, before: int | None = None) -> int | None:
         """Find the step of the newest whole checkpoint in the folder and in S3, by the rule of its writers.
