@@ -15,7 +15,7 @@ from itertools import pairwise, zip_longest
 from typing import Any
 
 from spotkeep.disk.manifest import Manifest
-from spotkeep_cli.rehearsal.evidence import ProcessEnding, RehearsalCheck, RehearsedProcess
+from spotkeep_cli.rehearsal.evidence import CapacityLoss, ProcessEnding, RehearsalCheck, RehearsedProcess
 from spotkeep_cli.rehearsal.fleet_verdict import ResourcesOfRun
 from spotkeep_cli.rehearsal.verdict import Verdict
 from spotkeep_cli.rendering.quantities import counted
@@ -170,6 +170,17 @@ class NodesEvidence:
             "samples_doubled": None if self.samples is None else self.samples.doubled,
             "samples_missed": None if self.samples is None else self.samples.missed,
         }
+
+
+def losses_alone(ends: Iterable[CapacityLoss], *, worlds: Iterable[RehearsedWorld]) -> list[CapacityLoss]:
+    """Return the ends of worlds that lost a node, without those that made room for a larger world.
+
+    Args:
+        ends: The ends of worlds, as of processes that capacity was taken from.
+        worlds: The worlds of the run.
+    """
+    joins = {world.process.last_step for world in worlds if world.ending is WorldEnding.MORE_NODES}
+    return [loss for loss in ends if loss.at_step not in joins]
 
 
 def _world_document(world: RehearsedWorld) -> dict[str, Any]:

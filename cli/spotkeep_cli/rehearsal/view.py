@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from spotkeep_cli.rehearsal.nodes_verdict import losses_alone
 from spotkeep_cli.rehearsal.report import FleetReport, InterruptionReport, NodesReport, PoolReport, SweepReport
 from spotkeep_cli.rendering.printable import printable_line
 from spotkeep_cli.rendering.quantities import counted
@@ -299,7 +300,9 @@ def _findings(report: InterruptionReport) -> Iterator[RenderableType]:
 
 def losses(report: InterruptionReport) -> Table | None:
     """Return the table of the losses of a run, by its steps or by its files. None where nothing was taken."""
-    interruptions = report.verdict.interruptions
+    interruptions: Sequence[CapacityLoss] = report.verdict.interruptions
+    if isinstance(report, NodesReport):
+        interruptions = losses_alone(interruptions, worlds=report.evidence.worlds)
     on_fleet = isinstance(report, FleetReport)
     announced = "EC2" if isinstance(report, FleetReport | NodesReport) else "SIGTERM"
     if not interruptions:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from spotkeep.disk.manifest import DataFile, Manifest, RankShare
 from spotkeep_cli.rehearsal import view
-from spotkeep_cli.rehearsal.evidence import ProcessEnding
+from spotkeep_cli.rehearsal.evidence import CapacityLoss, ProcessEnding
 from spotkeep_cli.rehearsal.fleet_verdict import ResourcesOfRun
 from spotkeep_cli.rehearsal.nodes_verdict import (
     ComparedCheckpoints,
@@ -30,6 +30,7 @@ from spotkeep_cli.rehearsal.nodes_verdict import (
     digest_of,
     has_virtual_ranks,
     judge_nodes,
+    losses_alone,
     sample_counts,
     with_other_sums,
     worlds_of,
@@ -103,6 +104,17 @@ GOOD = NodesEvidence(
 
 def failed(evidence: NodesEvidence) -> list[str]:
     return [check.expected for check in judge_nodes(evidence) if not check.passed]
+
+
+def test_a_world_that_made_room_for_a_larger_one_lost_nothing() -> None:
+    ends = [
+        CapacityLoss(
+            when="", at_step=world.process.last_step, notice=True, durable_step=0, resumed_from_step=None,
+            steps_repeated=None, seconds_to_resume=None,
+        )
+        for world in WORLDS[:-1]
+    ]  # fmt: skip
+    assert [loss.at_step for loss in losses_alone(ends, worlds=WORLDS)] == [14, 36, 40]
 
 
 def test_worlds_have_the_events_between_their_begin_and_that_of_the_next() -> None:
