@@ -162,6 +162,19 @@ def test_damage_in_the_folder_costs_nothing_that_s3_has(run: Run) -> None:
     assert run.begin(run.nodes) == 1
 
 
+def test_damage_that_s3_cannot_mend_costs_the_steps_since_the_checkpoint_before(run: Run) -> None:
+    run.begin(run.nodes)
+    run.save(1)
+    run.offer(1)
+    assert run.arrived(1)
+    run.nodes[0].die()
+    run.save(2)
+    for file in folder_of(run).glob("step-*/data-00001.bin"):
+        file.write_bytes(b"." * file.stat().st_size)
+    assert run.begin([run.join(), *run.nodes[1:3]]) == 1
+    assert run.whole_in_s3()["step-1-1.1.2"]
+
+
 def test_a_world_goes_on_from_the_newest_checkpoint_where_one_without_the_lease_has_removed_the_chosen_one(
     run: Run,
 ) -> None:

@@ -11,6 +11,7 @@ before its ranks start. From then on no reader takes a later step of the former 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Callable, ClassVar
 
 from spotkeep.errors import DamagedCheckpointError
@@ -27,6 +28,8 @@ class SharedCopies(NodeCopies):
 
     next_world_needs_s3: ClassVar[bool] = False
 
+    _chosen_among: Sequence[int] = ()
+
     def newest_whole(self, *, before: int | None = None) -> int | None:
         """Find the step of the newest whole checkpoint in the folder and in S3, by the rule of its writers.
 
@@ -42,7 +45,8 @@ class SharedCopies(NodeCopies):
             OSError: If the folder cannot be read.
         """
         self._fetched.learn_writers()
-        here = [step for step in self._directory.steps() if before is None or step < before][:1]
+        self._chosen_among = self._directory.steps()
+        here = [step for step in self._chosen_among if before is None or step < before][:1]
         try:
             in_s3 = super().newest_whole(before=before)
         except InputError:
@@ -106,7 +110,7 @@ class SharedCopies(NodeCopies):
             RemoteError: If S3 refuses.
             SaveError: If the file system refuses.
         """
-        newest = max((each for each in (step, self.newest_here()) if each is not None), default=None)
+        newest = max((each for each in self._directory.steps() if each not in self._chosen_among), default=step)
         super().claim(lock, step=newest)
         if newest is not None and newest not in self._directory.steps():
             raise DamagedCheckpointError(self._directory.name(newest), "a world without the lease has removed it")
