@@ -112,9 +112,10 @@ def main(arguments: Sequence[str]) -> int:
         say=(
             "",
             f"Next: cd {folder} && pip install -r requirements.txt",
-            "      pytest               checks the templates, and writes tests/snapshot.json for your review",
-            "      spotkeep local up    deploys it to a local AWS",
-            "      spotkeep cdk deploy --all    deploys it to your AWS account, after `spotkeep cdk bootstrap`",
+            "      pytest                       checks the templates, writes tests/snapshot.json",
+            "      spotkeep local up            deploys it to a local AWS",
+            "      spotkeep cdk bootstrap       prepares your AWS account, once",
+            "      spotkeep cdk deploy --all    deploys it there",
         ),
     )
 

@@ -70,6 +70,8 @@ def rehearse(
     """Deploy to a local AWS, train, take the capacity away, and judge the result.
 
     A job with `nodes` trains on several EC2 instances and loses three of them, so `--interrupt-at` is not for it.
+
+    `spotkeep rehearse -- python train.py` rehearses any command, without a job file and without a local AWS.
     """
     from spotkeep_cli.errors import UsageError
     from spotkeep_cli.launching.job_file import read_job_file
