@@ -30,6 +30,7 @@ from botocore import xform_name
 from botocore.exceptions import ClientError
 
 from spotkeep_agent.volume.machine import link_name
+from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.instance_job import InstanceJob, encode_job, fleet_job_key
 from spotkeep_fleet.record import FleetRecord, decode, encode, fleet_key
 from spotkeep_local.ec2.errors import Ec2Error
@@ -444,7 +445,10 @@ class Cloud:
 
     def _only_renews(self, document: dict[str, Any]) -> bool:
         """Say whether a write changes nothing but the time at which the lease ends."""
-        before, after = (decode(item["record"]["S"]) for item in (self.record_item, document["Item"]))
+        try:
+            before, after = (decode(item["record"]["S"]) for item in (self.record_item, document["Item"]))
+        except DocumentError:
+            return False
         if before.lease is None or after.lease is None:
             return False
         lease = replace(before.lease, expires_at=after.lease.expires_at)

@@ -279,3 +279,17 @@ def test_where_nothing_can_be_counted_a_start_with_finished_checkpoints_tells(
     given = facts(before, after)
     assert needs_finished_start(given)
     assert judge(replace(given, finished=finished)).status is status
+
+
+@pytest.mark.parametrize(("written_at", "expected"), [(8.9, Status.FAIL), (9.1, Status.FAIL), (8.5, Status.NOT_JUDGED)])
+def test_a_first_file_at_the_last_epoch_is_the_end_of_the_training_however_long_the_command_takes_to_exit(
+    written_at: float, expected: Status
+) -> None:
+    """A busy machine reads the last line after the file, and the exit takes seconds."""
+    taken = life(0, 6, ending=LifeEnding.NO_NOTICE, writes=(), left_files=())
+    again = life(0, 10, writes=(), left_files=(), found_files=())
+    given = facts(taken, again)
+    whole = life(0, 10, writes=(FileWrite(written_at, "model.pkl"),), left_files=("model.pkl",), seconds=14.0)
+    verdict = judge(replace(given, alone=replace(given.alone, lives=(whole,))))
+    assert verdict.status is expected
+    assert any("when its training was over" in reason for reason in verdict.reasons) is (expected is Status.FAIL)
