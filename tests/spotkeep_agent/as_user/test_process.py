@@ -1,4 +1,4 @@
-"""The agent reads and writes in a folder of the training's user on a file system that takes root for nobody."""
+"""The agent works in a folder of the training's user on a file system that gives root no rights, or does not answer."""
 
 from __future__ import annotations
 

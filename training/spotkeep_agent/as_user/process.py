@@ -224,7 +224,7 @@ def _result(name: str, answer: bytes, received: list[int], base: Path | None) ->
 
 
 def _device_of(base: Path) -> int:
-    """Return the device of a folder. A file system that takes root for nobody lets it see the mount point alone."""
+    """Return the device of a folder. Where a file system gives root no rights, it shows the mount point alone."""
     try:
         return base.stat().st_dev
     except PermissionError:
