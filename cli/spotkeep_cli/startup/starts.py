@@ -42,7 +42,8 @@ class Part(StrEnum):
     DATA = "data"
     """SageMaker downloads channels and source. On EC2 the instance boots, attaches the volume and brings its data.
 
-    Nodes also wait for each other, until each of them has the checkpoint."""
+    Nodes also wait for each other, until each of them has the checkpoint.
+    """
     IMAGE = "image"
     """SageMaker, or the instance, downloads the container image."""
     PACKAGES = "packages"

@@ -458,6 +458,14 @@ class Run:
         return found
 
 
+def train(run: Run, *steps: int) -> None:
+    """Save steps one after the other, each whole in S3 before the next."""
+    for step in steps:
+        run.save(step)
+        run.offer(step)
+        assert run.arrived(step)
+
+
 def make_quick(patch: pytest.MonkeyPatch) -> None:
     """Let the copies use the clients in memory, and wait for milliseconds."""
     patch.setattr(checkpoint_copies, "objects_of", lambda calls, bucket: S3Objects(bucket, client=calls))

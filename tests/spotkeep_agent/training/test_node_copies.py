@@ -23,7 +23,7 @@ from spotkeep_agent.errors import InputError
 from spotkeep_agent.training import checkpoint_copies
 from tests.models.faults import ProcessDiedError
 
-from .nodes import PREFIX, Node, Run, make_quick, wait_for
+from .nodes import PREFIX, Node, Run, make_quick, train, wait_for
 
 KEPT = Retention(last=2)
 
@@ -42,14 +42,6 @@ def run(tmp_path: Path) -> Iterator[Run]:
     run = Run(tmp_path, nodes=3)
     yield run
     run.close()
-
-
-def train(run: Run, *steps: int) -> None:
-    """Save steps one after the other, each whole in S3 before the next."""
-    for step in steps:
-        run.save(step)
-        run.offer(step)
-        assert run.arrived(step)
 
 
 def hold(node: Node, call: str, *, at: str) -> threading.Event:

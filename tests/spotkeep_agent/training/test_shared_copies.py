@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from spotkeep.disk.retention import Retention
 from spotkeep.errors import LockLostError
 
-from .nodes import PREFIX, Run, make_quick, wait_for
+from .nodes import PREFIX, Run, make_quick, train, wait_for
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -52,9 +52,7 @@ def test_the_leader_alone_sends_the_files_of_all_and_the_others_wait_for_nothing
     run.begin(run.nodes)
     for node in others:
         node.copies._objects._client.put_object = None
-    run.save(1)
-    run.offer(1)
-    assert run.arrived(1)
+    train(run, 1)
     assert run.whole_in_s3() == {"step-1-1.1.2": True}
     run.save(2)
     assert all(node.copies.finish(lambda: 60.0, exit_code=75, goes_on=True) for node in (*others, leader))
@@ -64,9 +62,7 @@ def test_the_leader_alone_sends_the_files_of_all_and_the_others_wait_for_nothing
 def test_what_a_world_without_the_lock_writes_is_never_read_and_never_in_s3(run: Run) -> None:
     old, *others = run.nodes
     run.begin(run.nodes)
-    run.save(1)
-    run.offer(1)
-    assert run.arrived(1)
+    train(run, 1)
     assert run.form(others, is_split=True) == 1
     run.save(5, world=[old])
     assert others[0].copies.newest_whole() == 1
@@ -86,9 +82,7 @@ def test_what_a_world_without_the_lock_writes_is_never_read_and_never_in_s3(run:
 
 def test_a_folder_that_is_lost_comes_back_from_s3_once(run: Run) -> None:
     run.begin(run.nodes)
-    run.save(1)
-    run.offer(1)
-    assert run.arrived(1)
+    train(run, 1)
     run.end()
     shutil.rmtree(run.nodes[0].root / "checkpoints")
     assert run.begin(run.nodes) == 1
@@ -100,9 +94,7 @@ def test_a_folder_that_is_lost_comes_back_from_s3_once(run: Run) -> None:
 
 def test_damage_in_s3_costs_nothing_that_the_folder_has(run: Run) -> None:
     run.begin(run.nodes)
-    run.save(1)
-    run.offer(1)
-    assert run.arrived(1)
+    train(run, 1)
     run.end()
     for key in [each for each in run.stored.objects if each.endswith("manifest.json")]:
         run.stored.objects[key] = (b"torn", run.stored.objects[key][1])
@@ -116,9 +108,7 @@ def folder_of(run: Run) -> Path:
 def test_a_folder_that_is_lost_gets_the_files_of_the_script_back(run: Run) -> None:
     run.begin(run.nodes)
     (folder_of(run) / "log.csv").write_text("1")
-    run.save(1)
-    run.offer(1)
-    assert run.arrived(1)
+    train(run, 1)
     assert run.end(exit_code=75)
     assert run.stored.objects[f"{PREFIX}log.csv"][0] == b"1"
     shutil.rmtree(folder_of(run))
@@ -129,9 +119,7 @@ def test_a_folder_that_is_lost_gets_the_files_of_the_script_back(run: Run) -> No
 def test_a_world_sends_no_file_of_the_script_again(run: Run) -> None:
     run.begin(run.nodes)
     (folder_of(run) / "log.csv").write_text("1")
-    run.save(1)
-    run.offer(1)
-    assert run.arrived(1)
+    train(run, 1)
     assert run.end(exit_code=75)
     sent = run.nodes[0].operations.count("PutObject")
     run.begin(run.nodes)
@@ -152,9 +140,7 @@ def test_a_file_that_the_script_removed_between_two_worlds_goes_from_s3(run: Run
 
 def test_damage_in_the_folder_costs_nothing_that_s3_has(run: Run) -> None:
     run.begin(run.nodes)
-    run.save(1)
-    run.offer(1)
-    assert run.arrived(1)
+    train(run, 1)
     run.end()
     (file,) = folder_of(run).glob("step-1-*/data-00001.bin")
     raw = file.read_bytes()
@@ -164,9 +150,7 @@ def test_damage_in_the_folder_costs_nothing_that_s3_has(run: Run) -> None:
 
 def test_damage_that_s3_cannot_mend_costs_the_steps_since_the_checkpoint_before(run: Run) -> None:
     run.begin(run.nodes)
-    run.save(1)
-    run.offer(1)
-    assert run.arrived(1)
+    train(run, 1)
     run.nodes[0].die()
     run.save(2)
     for file in folder_of(run).glob("step-*/data-00001.bin"):
@@ -202,9 +186,7 @@ def test_a_world_goes_on_from_the_newest_checkpoint_where_one_without_the_lease_
 def test_s3_takes_no_manifest_of_a_world_that_was_replaced_while_it_sent(run: Run) -> None:
     old, *others = run.nodes
     run.begin([old])
-    run.save(1)
-    run.offer(1)
-    assert run.arrived(1)
+    train(run, 1)
     leader = others[0]
     run.fence += 1
     assert leader.copies.newest_whole() == 1
