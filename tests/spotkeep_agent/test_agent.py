@@ -135,7 +135,7 @@ def test_a_world_waits_for_s3_where_the_next_one_needs_it_or_this_node_leaves(
     agent._nodes = nodes
     if notice:
         agent._board.notice = Notice(source="EC2", deadline=time.time() + 120)
-    monkeypatch.setattr(agent, "_record_progress", lambda: None)
+    monkeypatch.setattr(agent._reports, "record_progress", lambda: None)
     monkeypatch.setattr(module, "outcome_of_world", lambda *_, **__: Outcome(INTERRUPTED, 75))
     agent._after_exit(process)
     assert [left > 0 for left in seconds] == [waits]

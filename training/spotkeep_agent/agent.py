@@ -12,12 +12,10 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Callable
 
 from spotkeep.errors import CheckpointError, SourceError
-from spotkeep.events import event_line
 from spotkeep.notices.instance_metadata import InstanceMetadataService
 from spotkeep.notices.notice import (
     EXIT_INTERRUPTED,
@@ -36,7 +34,6 @@ from spotkeep_fleet.record import (
     MOST_NOTICED,
     TRAINING,
     Departure,
-    FleetRecord,
 )
 from spotkeep_fleet.training_spec import NOT_STARTED
 
@@ -45,9 +42,7 @@ from .as_user.process import Perform, UserProcess, perform_here
 from .aws.calls import AwsCalls
 from .aws.connections import Connections
 from .aws.credentials import CurrentCredentials
-from .aws.event_bus import EventBus
 from .aws.fleet_records import FleetRecords
-from .aws.log_stream import LogStream
 from .aws.run_credentials import RENEW_SECONDS, RunCredentials, wait_for
 from .aws.volumes import RunVolumes
 from .containers.container import Container, container_environment
@@ -75,12 +70,12 @@ from .nodes.lease import NodesLease
 from .nodes.outcome import REFUSED, join_world, outcome_of_world
 from .nodes.world import Ending, NodesTimes
 from .notices import NoticeBoard, divide
+from .reports import Reports
 from .settings import AgentSettings
 from .training.checkpoint_copies import CheckpointCopies
 from .training.metadata_door import close_metadata
 from .training.node_copies import NodeCopies
 from .training.process import (
-    MOST_STEPS,
     RUNNER_WORDS,
     TrainingProcess,
     runner_command,
@@ -100,7 +95,6 @@ from .training.supplies import (
     with_hint,
 )
 from .training.user import current_user, find_user
-from .volume import actions as do
 from .volume.controller import VolumeController
 from .volume.executor import Executor
 from .volume.file_systems import FileSystems
@@ -149,14 +143,9 @@ class Agent:
         self._settings = settings
         self._environment = environment
         self._metadata = metadata
-        self._say = say
         self._board = NoticeBoard(metadata, time_scale=settings.time_scale)
-        self._began = time.monotonic()
-        self._phases: dict[str, float] = {}
-        self._report_changes: dict[str, Any] = {}
-        self._save_problem: str | None = None
-        self._stepped = self._world_ended = False
-        self._on_volume_only = False
+        self._reports = Reports(say=say, counted_calls=self._counted_calls)
+        self._world_ended = False
         self._copies: CheckpointCopies | None = None
         self._nodes: NodesController | None = None
         self._container: Container | None = None
@@ -164,8 +153,6 @@ class Agent:
         self._gpus = count_nvidia_gpus(settings.pci_devices)
         self._file_systems = FileSystems(settings.file_systems, environment=environment, cancelled=self._board.seen)
         self._perform: Perform = perform_here
-        self._log: LogStream | None = None
-        self._log_name = ""
 
     def run(self) -> int:
         """Run the instance to its end. Return 0 when the agent left, 3 when it left and something is wrong."""
@@ -202,21 +189,22 @@ class Agent:
         )
         volume = self._new_controller(identity)
         self._controller: VolumeController | NodesController = volume
-        self._phase("identity")
+        self._reports.speak_for(volume)
+        self._reports.end_phase("identity")
         leaving = volume.find_job(should_leave=self._board.why)
         if leaving is None and volume.job.nodes is not None:
             self._controller = self._nodes = self._new_nodes(identity, volume.job)
+            self._reports.speak_for(self._nodes)
         if leaving is None:
             leaving = self._controller.bring(should_leave=self._board.why)
-        self._phase("volume")
+        self._reports.end_phase("volume")
         if leaving is None:
             leaving = self._work()
         else:
             self._open_outside()
         failed = self._leave(leaving).failed
         self._linger()
-        if self._log is not None:
-            self._log.close()
+        self._reports.close()
         return EXIT_FAILED if failed else EXIT_LEFT
 
     # What the agent stands on
@@ -249,7 +237,7 @@ class Agent:
             instance=identity.instance,
             zone=identity.zone,
             executor=executor,
-            tell=self._tell_action,
+            tell=self._reports.add_action,
             pause=self._pause,
         )
 
@@ -279,7 +267,7 @@ class Agent:
             lease=NodesLease(names, records=self._records, ec2=self._volumes, lease_seconds=times.lease),
             new_copies=new_copies,
             files=self._files,
-            tell=self._event,
+            tell=self._reports.add_event,
             pause=self._pause,
             times=times,
         )
@@ -293,21 +281,9 @@ class Agent:
         Args:
             log_name: The name of this instance in the logs of the run.
         """
-        job, identity = self._controller.found_job, self._identity
-        if job is None or self._log_name == log_name:
-            return
-        about = {
-            "run": identity.run,
-            "attempt": job.attempt,
-            "instance_id": identity.instance,
-            "zone": identity.zone,
-            "instance_type": identity.instance_type,
-        }
-        self._bus = EventBus(self._calls, bus=job.event_bus, about=about)
-        if self._log is not None:
-            self._log.close()
-        stream = f"{identity.run}-{job.attempt}/{log_name}-ec2"
-        self._log, self._log_name = LogStream(self._calls, group=job.log_group, stream=stream), log_name
+        job = self._controller.found_job
+        if job is not None:
+            self._reports.open(job, self._identity, self._calls, log_name=log_name)
 
     def _has_second_tier(self) -> bool:
         copies = self._new_copies(self._controller.job)
@@ -325,7 +301,7 @@ class Agent:
             "fetching": self._fetching,
             "break_off": self._copy_connections.break_off,
             "cancelled": self._board.seen,
-            "on_uploaded": self._on_uploaded,
+            "on_uploaded": self._reports.add_uploaded,
             "scan_seconds": SCAN_SECONDS / self._settings.time_scale,
         }
 
@@ -371,7 +347,7 @@ class Agent:
             if is_for_good(error) and not getattr(error, "missing", False):
                 return self._conclude(INPUT_ERROR, failure=f"{what}{with_hint(error)}")
             return Leaving(f"{what}{error}", failed=True)
-        self._phase("supplies")
+        self._reports.end_phase("supplies")
         try:
             self._close_metadata()
         except MetadataOpenError as error:
@@ -390,14 +366,14 @@ class Agent:
                     return world
                 restored = world.step
                 self._open_outside(f"algo-{world.place + 1}")
-                self._phase("world")
+                self._reports.end_phase("world")
             try:
                 for stale in (notice_file, left_file(notice_file), save_advice_file(notice_file)):
                     self._notices.remove(stale.name)
                 clear_failure(self._files)
             except OSError as error:
                 return Leaving(f"what an earlier training left cannot be removed: {error}", failed=True)
-            self._stepped = self._world_ended = False
+            self._reports.has_stepped = self._world_ended = False
             try:
                 self._secret_values = read_secret_values(self._fetching, job.training)
             except SecretRefusedError as error:
@@ -413,9 +389,8 @@ class Agent:
                 process = self._start(job)
             except OSError as error:
                 return Leaving(f"the training cannot be started as {self._user.name}: {error}", failed=True)
-            self._phase("start")
-            self._record_start()
-            self._put("training", restored_step=restored, phases=self._phases, calls=self._counted_calls())
+            self._reports.end_phase("start")
+            self._reports.begin_training(restored_step=restored)
             try:
                 leaving = self._watch(process)
             finally:
@@ -442,11 +417,13 @@ class Agent:
             gpus=self._gpus > 0,
             adapters=self._settings.fabric_adapters,
         )
-        self._event("image-pulling", what=job.image)
+        self._reports.add_event("image-pulling", what=job.image)
         began = time.monotonic()
         digest = container.bring()
-        self._event("image-pulled", what=job.image, seconds=round(time.monotonic() - began, 3), digest=digest)
-        self._phase("image")
+        self._reports.add_event(
+            "image-pulled", what=job.image, seconds=round(time.monotonic() - began, 3), digest=digest
+        )
+        self._reports.end_phase("image")
 
     def _shared_folder(self, job: InstanceJob) -> Path:
         """Return the folder of the run in the file system that has its checkpoints."""
@@ -509,7 +486,7 @@ class Agent:
             environment=environment,
             directory=base,
             user=user,
-            on_line=self._on_line,
+            on_line=self._reports.add_line,
             on_event=self._on_event,
         )
 
@@ -523,7 +500,7 @@ class Agent:
         restored = copies.restore_newer(known_uploaded=self._controller.record.training.uploaded_step)
         copies.start()
         if restored is not None:
-            self._event("downloaded", step=restored)
+            self._reports.add_event("downloaded", step=restored)
         return restored
 
     def _watch(self, process: TrainingProcess) -> Leaving | None:
@@ -536,14 +513,14 @@ class Agent:
                 self._advise_to_save()
             if self._board.notice is not None:
                 return self._end_in_time(process, self._board.notice)
-            ending = None if self._nodes is None else self._nodes.attend(has_stepped=self._stepped)
+            ending = None if self._nodes is None else self._nodes.attend(has_stepped=self._reports.has_stepped)
             if ending is not None:
                 self._end_with_world(process, ending)
                 return None
             if time.monotonic() - beaten_at >= self._heartbeat_seconds():
                 beaten_at = time.monotonic()
                 try:
-                    self._report(state=TRAINING)
+                    self._reports.record(state=TRAINING)
                     confirmed_at = time.monotonic()
                 except LeaseLostError as lost:
                     if self._nodes is not None and not self._nodes.holds_lease:
@@ -605,7 +582,7 @@ class Agent:
 
     def _heartbeat_seconds(self) -> float:
         # Until its first step a training has nothing to report, and a recovery's calls are counted, wherever it is.
-        return HEARTBEAT_SECONDS / (self._settings.time_scale if self._stepped else 1.0)
+        return HEARTBEAT_SECONDS / (self._settings.time_scale if self._reports.has_stepped else 1.0)
 
     def _own_notice(self, source: str) -> Notice:
         return Notice(source=source, deadline=time.time() + notice_seconds())
@@ -614,7 +591,7 @@ class Agent:
         """Have the training save and leave, copy its newest checkpoint, within the time that a notice leaves."""
         copy_ends = time.monotonic() + divide(notice.seconds_left).copy
         exit_code = self._ask_to_end(process, notice)
-        self._event("instance-leaving", reason=notice.source, exit_code=exit_code)
+        self._reports.add_event("instance-leaving", reason=notice.source, exit_code=exit_code)
         if self._nodes is not None:
             left = self._after_world(
                 self._nodes, process, lambda: copy_ends - time.monotonic(), is_ended=True, stays=False
@@ -629,7 +606,7 @@ class Agent:
     def _ask_to_end(self, process: TrainingProcess, notice: Notice) -> int | None:
         """Have the training save and leave in the first part of a notice's time. Return its exit code."""
         box = divide(notice.seconds_left)
-        self._say(f"{notice.source}: {notice.seconds_left:.0f} s left, {box.save:.0f} s of them to save")
+        self._reports.say(f"{notice.source}: {notice.seconds_left:.0f} s left, {box.save:.0f} s of them to save")
         said = notice_bytes(Notice(source=notice.source, deadline=time.time() + box.save))
         try:
             self._notices.write(_NOTICE_NAME, said)
@@ -642,7 +619,7 @@ class Agent:
 
     def _end_with_world(self, process: TrainingProcess, ending: Ending) -> None:
         """End the training of this node, because its world ends."""
-        self._say(f"the world ends: {ending.why}")
+        self._reports.say(f"the world ends: {ending.why}")
         if ending.saves:
             self._ask_to_end(process, self._own_notice(ending.why))
         else:
@@ -700,7 +677,7 @@ class Agent:
         if leaving is None:
             waits = nodes.copies.next_world_needs_s3 or not stays
             self._finish(seconds_left if waits else lambda: 0.0, exit_code=exit_code, goes_on=True)
-            self._record_progress()
+            self._reports.record_progress()
         return leaving if self._board.notice is None else Leaving(self._board.why() or "")
 
     def _after_done(self) -> Leaving:
@@ -722,7 +699,9 @@ class Agent:
         if failure.startswith(NOT_STARTED) or never_entered:  # Another instance would find the same.
             return self._conclude(INPUT_ERROR, exit_code=exit_code, failure=failure)
         failures = self._controller.record.training.script_failures + 1
-        self._say(f"the training ended with exit code {exit_code}, failure {failures} of {job.max_script_retries + 1}")
+        self._reports.say(
+            f"the training ended with exit code {exit_code}, failure {failures} of {job.max_script_retries + 1}"
+        )
         if failures > job.max_script_retries:
             self._finish_copies(exit_code=exit_code)
             try:
@@ -730,9 +709,9 @@ class Agent:
             except OutputNotSentError as error:
                 _logger.warning("%s", error)
             return self._conclude(FAILED, exit_code=exit_code, failure=failure, script_failures=failures)
-        self._put("script-failed", exit_code=exit_code, script_failures=failures)
+        self._reports.send_event("script-failed", exit_code=exit_code, script_failures=failures)
         try:
-            self._report(exit_code=exit_code, failure=failure, script_failures=failures)
+            self._reports.record(exit_code=exit_code, failure=failure, script_failures=failures)
         except (LeaseLostError, ConnectionError) as error:
             return Leaving(str(error)) if self._nodes is None else None
         self._board.seen.wait(_RESTART_PAUSE_SECONDS)
@@ -757,7 +736,7 @@ class Agent:
 
     def _finish_copies(self, *, exit_code: int) -> None:
         if not self._finish(self._until(_LAST_COPY_SECONDS), exit_code=exit_code, goes_on=False):
-            self._miss_in_s3("a checkpoint, or a file beside them", "it has not arrived in time")
+            self._reports.miss_in_s3("a checkpoint, or a file beside them", "it has not arrived in time")
 
     def _until(self, seconds: float) -> Callable[[], float]:
         began = time.monotonic()
@@ -790,10 +769,10 @@ class Agent:
                 time_scale=self._settings.time_scale,
             )
         except OutputNotSentError as error:
-            self._event("not-in-s3", what=what, problem=str(error.__cause__))
+            self._reports.add_event("not-in-s3", what=what, problem=str(error.__cause__))
             raise
         if sent is not None:
-            self._event("output-sent", uri=sent)
+            self._reports.add_event("output-sent", uri=sent)
         return sent
 
     def _may_go_on_sending(self) -> bool:
@@ -801,7 +780,7 @@ class Agent:
         if self._board.notice is not None:
             return False
         try:
-            self._report(state=TRAINING)
+            self._reports.record(state=TRAINING)
         except LeaseLostError:
             return False
         except ConnectionError as error:
@@ -810,11 +789,6 @@ class Agent:
         record = self._controller.record
         return not (record.stop_requested or record.ended)
 
-    def _miss_in_s3(self, what: str, problem: str) -> None:
-        """Report that only the volume has some output. The run is done all the same, and that volume is not deleted."""
-        self._on_volume_only = True
-        self._event("not-in-s3", what=what, problem=problem)
-
     def _conclude(self, state: str, *, failure: str | None, **changes: Any) -> Leaving:
         changes["failure"] = None if failure is None else failure[:LONGEST_FAILURE]
         if self._nodes is not None and not self._nodes.leads(should_leave=self._board.why):
@@ -822,7 +796,7 @@ class Agent:
             return Leaving(self._board.why() or f"the training has {FAILED}")
         for attempt in range(10):
             try:
-                self._report(state=state, **changes)
+                self._reports.record(state=state, **changes)
                 break
             except ConnectionError as error:
                 _logger.warning("the end cannot be recorded yet: %s", error)
@@ -831,112 +805,24 @@ class Agent:
                 return Leaving(str(lost))
         # One event for both: the instance's message is its reason to give up.
         ended = FINISHED if state == FINISHED else FAILED
-        self._put(ended, **changes)
+        self._reports.send_event(ended, **changes)
         return Leaving(f"the training has {ended}")
 
-    # What is reported
-
-    def _report(self, **changes: Any) -> None:
-        """Write the training's reports to the record, which renews the lease."""
-        if self._nodes is not None and not self._nodes.holds_lease:
-            return  # The leader reports.
-        reported = {**self._report_changes, **changes, "heartbeat_at": time.time()}
-        trains = "state" in changes
-
-        def change(record: FleetRecord) -> FleetRecord:
-            training = replace(record.training, **reported)
-            if not trains:
-                return replace(record, training=training)
-            kept = record.kept
-            if self._on_volume_only and record.volume is not None and record.volume.id not in kept:
-                kept = (*kept, record.volume.id)
-            return replace(record, training=training, setbacks=0, problem=self._save_problem, kept=kept)
-
-        self._controller.write(change)
-
-    def _record_progress(self, **changes: Any) -> None:
-        try:
-            self._report(**changes)
-        except (LeaseLostError, ConnectionError) as error:
-            _logger.warning("how far it came is not recorded: %s", error)
-
-    def _record_start(self) -> None:
-        """Record the start before its event, since receivers of the event read the record."""
-        try:
-            self._report(state=TRAINING)
-        except (LeaseLostError, ConnectionError) as error:
-            _logger.warning("the start is not recorded; the next heartbeat does it: %s", error)
-
-    def _on_line(self, line: str) -> None:
-        self._say(line)
-        if self._log is not None:
-            self._log.add(line)
+    # What the training and AWS's calls report
 
     def _on_event(self, event: Mapping[str, Any]) -> None:
-        step = event.get("step")
-        if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < MOST_STEPS:
-            return
-        kind = event.get("event")
+        step = self._reports.take_in(event)
         # One of several trainings of the script has a folder of its own, which is copied as files of the script's are.
-        copies = None if event.get("training") is not None else self._copies
-        if kind == "resume" and copies is not None:
-            copies.keep(event.get("keep"))
-        self._follow_start(kind, step)
-        if kind in ("progress", "resume"):
-            self._report_changes["step"] = step
-            total = event.get("total_steps")
-            if isinstance(total, int) and 0 <= total < MOST_STEPS:
-                self._report_changes["total_steps"] = total
-        elif kind == "paused":
-            self._report_changes["paused_step"] = step
-        elif kind == "save-failed":
-            # The training goes on without checkpoints: a person should know while it still does.
-            self._save_problem = str(event.get("problem"))[:LONGEST_FAILURE]
-        elif kind == "saved":
-            self._save_problem = None
-            self._report_changes["durable_step"] = step
-            if copies is not None:
-                copies.offer(step)
-
-    def _follow_start(self, kind: object, step: int) -> None:
-        """Report the duration of a recovery, which is over with the first step of the training."""
-        if self._stepped:
+        if step is None or self._copies is None or event.get("training") is not None:
             return
-        if kind == "resume":
-            self._phase("restore")
-        elif kind == "progress":
-            self._stepped = True
-            self._phase("first-step")
-            self._event("instance-first-step", step=step, phases=self._phases, calls=self._counted_calls())
+        if event.get("event") == "resume":
+            self._copies.keep(event.get("keep"))
+        elif event.get("event") == "saved":
+            self._copies.offer(step)
 
     def _counted_calls(self) -> dict[str, int]:
         calls = self._asking.counted + self._calls.counted + self._fetching.counted + self._copying.counted
         return dict(sorted(calls.items()))
-
-    def _on_uploaded(self, step: int) -> None:
-        # An older one that is to stay may follow a newer one.
-        self._report_changes["uploaded_step"] = max(step, self._report_changes.get("uploaded_step", step))
-        self._event("uploaded", step=step)
-
-    def _event(self, name: str, **fields: Any) -> None:
-        job = self._controller.found_job
-        launch = None if job is None else job.launch
-        self._on_line(event_line(name, time_seconds=time.time(), fields=fields, launch=launch).rstrip("\n"))
-
-    def _put(self, event: str, **fields: Any) -> None:
-        self._event(f"instance-{event}", instance=self._identity.instance, zone=self._identity.zone, **fields)
-        if self._nodes is None or self._nodes.holds_lease or event == "left":
-            self._bus.put(event, **fields)
-
-    def _phase(self, name: str) -> None:
-        now = time.monotonic()
-        self._phases[name] = round(now - self._began, 3)
-        self._began = now
-
-    def _tell_action(self, action: do.Action, problem: str) -> None:
-        quiet = (do.ReadJob, do.ReadRecord, do.DescribeVolumes, do.DescribeSnapshots, do.DescribeInstances)
-        if problem or not isinstance(action, (*quiet, do.SurveyMachine, do.Idle)):
-            self._say(f"volume: {_described(action)}{f': {problem}' if problem else ''}")
 
     # The end
 
@@ -951,7 +837,7 @@ class Agent:
             training = self._controller.record.training
             noticed = (*training.noticed, Departure(self._identity.instance, time.time()))[-MOST_NOTICED:]
             changes = {"interruptions": training.interruptions + 1, "noticed": noticed} if interrupted else {}
-            self._record_progress(**changes)
+            self._reports.record_progress(**changes)
         if self._nodes is not None and not self._board.from_ec2 and leaving.why == self._board.why():
             # The functions end each instance of a run that is over, and that may be faster than the leader's word.
             leaving = Leaving(self._nodes.why_over() or leaving.why)
@@ -968,10 +854,12 @@ class Agent:
                 why=leaving.why, failed=leaving.failed, taken=interrupted, seconds_left=seconds_left
             )
         self._file_systems.unmount()
-        if self._log is not None:
-            self._put("left", why=left.why, failed=left.failed or leaving.failed, interrupted=interrupted)
-            self._log.flush()
-        self._say(f"left: {left.why}")
+        if self._reports.is_open:
+            self._reports.send_event(
+                "left", why=left.why, failed=left.failed or leaving.failed, interrupted=interrupted
+            )
+            self._reports.flush()
+        self._reports.say(f"left: {left.why}")
         return Leaving(left.why, left.failed or leaving.failed)
 
     def _over(self) -> bool:
@@ -993,15 +881,8 @@ class Agent:
         """
         board, launched_at = self._board, self._identity.launched_at
         if board.taken_at is not None and launched_at is not None and board.taken_at - launched_at < _FREE_SECONDS:
-            self._say("EC2 takes this instance in its first hour, which is then free: waiting for it")
+            self._reports.say("EC2 takes this instance in its first hour, which is then free: waiting for it")
             late = _LATE_SECONDS / self._settings.time_scale
             board.signalled.wait(max(board.taken_at + late - time.time(), 0.0))
         elif self._over():
             board.seen.wait(self._settings.linger_seconds)
-
-
-def _described(action: do.Action) -> str:
-    if isinstance(action, do.WriteRecord):
-        return f"record: {action.why}"
-    fields = ", ".join(f"{name}={value}" for name, value in asdict(action).items() if value not in (None, False))
-    return f"{type(action).__name__}({fields})"
