@@ -421,8 +421,11 @@ CALL_AGAIN: Final = "Call again"
 
 
 def not_recorded(token: str) -> str:
-    """Return the state and the next step of a launch that ended before its first record."""
-    return f"Nothing was launched and nothing is recorded. Call again with the same document and token {token}"
+    """Return the state and the next step of a launch that ended before its first record.
+
+    An earlier call with the token may have recorded the run all the same.
+    """
+    return f"This call launched nothing and recorded nothing. Call again with the same document and token {token}"
 
 
 def is_recorded(what: str, *, token: str, completes: str) -> str:

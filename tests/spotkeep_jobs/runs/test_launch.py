@@ -252,7 +252,7 @@ def test_a_file_system_that_aws_does_not_describe_is_an_answer_and_no_crash_of_t
     with pytest.raises((RequestRefusedError, LaunchUnfinishedError)) as caught:
         account.launch(launcher, backend="ec2", channels=ON_LUSTRE, max_run="1h")
     if code == "ThrottlingException":
-        assert "Nothing was launched and nothing is recorded. Call again" in str(caught.value)
+        assert "This call launched nothing and recorded nothing. Call again" in str(caught.value)
         return
     assert isinstance(caught.value, RequestRefusedError)
     ((field, found, problem),) = [(each.field, each.found, each.problem) for each in caught.value.problems]
@@ -469,7 +469,7 @@ def test_a_spec_that_s3_is_too_busy_to_take_is_kept_by_the_same_call_again(
     with pytest.raises(LaunchUnfinishedError) as caught:
         account.launch(launcher)
     text = str(caught.value)
-    for words in (message, "Nothing was launched", "nothing is recorded", "same document and token token-1"):
+    for words in (message, "launched nothing", "recorded nothing", "same document and token token-1"):
         assert words in text
     assert "controller" not in text
     assert (account.jobs, account.dynamodb.items) == ({}, {})
@@ -519,7 +519,7 @@ def test_a_launch_whose_record_meets_others_at_every_try_is_not_recorded_and_say
     busy = client_error("TransactWriteItems", "TransactionCanceledException", CancellationReasons=reasons)
     account.dynamodb.transact_write_items = Mock(side_effect=busy)  # type: ignore[method-assign]
     with pytest.raises(
-        LaunchUnfinishedError, match=r"nothing is recorded\. Call again with the same document"
+        LaunchUnfinishedError, match=r"recorded nothing\. Call again with the same document"
     ) as caught:
         account.launch()
     assert "controller" not in str(caught.value)

@@ -264,7 +264,7 @@ def test_a_schedule_whose_transaction_meets_a_launch_is_recorded_at_the_next_try
 
     with monkeypatch.context() as patch:
         patch.setattr(deployment.service, "transact_write_items", Mock(side_effect=busy), raising=False)
-        with pytest.raises(LaunchUnfinishedError, match=r"nothing is recorded\. Call again.*token token$"):
+        with pytest.raises(LaunchUnfinishedError, match=r"recorded nothing\. Call again.*token token$"):
             deployment.asked()
         patch.setattr(deployment.service, "transact_write_items", Mock(side_effect=once_busy), raising=False)
         assert deployment.asked()["ok"]
@@ -282,7 +282,7 @@ def test_a_firing_whose_spec_s3_refuses_launches_nothing_and_keeps_the_reason(de
     assert deployment.runs == []
     s3.error = ("SlowDown", "Reduce your request rate.", 503)
     at = deployment.at(days=1)
-    with pytest.raises(LaunchUnfinishedError, match="nothing is recorded"):
+    with pytest.raises(LaunchUnfinishedError, match="recorded nothing"):
         deployment.fires(at)
     s3.error = ()
     assert deployment.fires(at)["replayed"] is False

@@ -183,13 +183,13 @@ def test_a_trial_whose_spec_s3_is_too_busy_for_is_begun_by_the_next_advance(depl
     s3 = RefusedPuts("SlowDown", "Reduce your request rate.", 503)
     deployment.launcher.__dict__["specs"] = SpecStore(lambda: s3)  # type: ignore[arg-type,return-value]
     launch = deployment.begins({"trials": [{"lr": 0.1}]})
-    assert "Nothing was launched and nothing is recorded" in (launch.advanced.waits_because or "")
+    assert "This call launched nothing and recorded nothing" in (launch.advanced.waits_because or "")
     s3.error = ()
     deployment.goes_on()
     assert deployment.service.live == ["digits-1-1"]
 
 
-@pytest.mark.parametrize(("begun", "says"), [(False, "nothing is recorded"), (True, "The sweep is recorded")])
+@pytest.mark.parametrize(("begun", "says"), [(False, "recorded nothing"), (True, "The sweep is recorded")])
 def test_a_launch_of_a_sweep_that_met_others_at_every_try_says_what_is_recorded(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch, begun: bool, says: str
 ) -> None:
