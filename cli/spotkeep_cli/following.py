@@ -252,7 +252,7 @@ _QUIET = frozenset(
 
 
 class FollowView(AbstractContextManager["FollowView"]):
-    """Shows updates as they come, above the bar of the run.
+    """Shows updates as they come, above the bar of the run. With several hosts, each line says which wrote it.
 
     Args:
         console: The console to write to.
@@ -262,6 +262,7 @@ class FollowView(AbstractContextManager["FollowView"]):
     def __init__(self, console: Console, *, now: Callable[[], datetime]) -> None:
         self._console = console
         self._unreachable = False
+        self._hosts = 1
         self._sparse = SparseProgress()
         self._bar = RunBar(console, now=now)
 
@@ -286,20 +287,25 @@ class FollowView(AbstractContextManager["FollowView"]):
                 _, _, clock = quantities.moment(entry.at).partition(" ")
                 when, mark, text = timeline_cells(entry, clock=clock)
                 self._line(Text(" ").join([when, mark, text]))
-            case Reported(event=event):
-                self._show_event(event)
+            case Reported(event=event, line=line):
+                self._show_event(event, host=self._host_of(line))
             case LogLine() as line:
-                self._line(Text(f"           {line.text}", style="dim"))
+                self._line(Text(f"           {self._host_of(line)}{line.text}", style="dim"))
+            case Run() as run:
+                self._hosts = run.place.instance_count
             case Unreachable(problem=problem):
                 if not self._unreachable:
                     self._line(Text(f"  {problem}; the run goes on, trying again", style="yellow"))
                 self._unreachable = True
 
-    def _show_event(self, event: JobEvent) -> None:
+    def _host_of(self, line: LogLine) -> str:
+        return f"{line.stream} " if self._hosts > 1 else ""
+
+    def _show_event(self, event: JobEvent, *, host: str) -> None:
         if event.kind in _QUIET or (event.kind in _FREQUENT and self._bar.is_drawn):
             return
         if event.kind not in _FREQUENT or self._sparse.worth_a_line(event):
-            self._line(Text(f"           {event_text(event)}"))
+            self._line(Text.assemble("           ", (host, "dim"), event_text(event)))
 
     def _reachable_again(self) -> None:
         if self._unreachable:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from spotkeep_cli.aws.job_log import LogLine
 from spotkeep_cli.errors import NoConnectionError, RunNotFoundError
-from spotkeep_cli.following import LOST_CONNECTION_TRIES, Reported, SparseProgress, Unreachable, follow
+from spotkeep_cli.following import LOST_CONNECTION_TRIES, FollowView, Reported, SparseProgress, Unreachable, follow
+from spotkeep_cli.rendering.job_event import event_text
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
 from spotkeep_jobs.record.record import Run, TimelineEntry
 from spotkeep_jobs.record.states import RunState
@@ -29,6 +32,20 @@ def test_lines_and_events_are_distinguished(deployment: Any, make: Any) -> None:
     deployment.logs.later[f"{RUN}-1"] = [["plain", event, "spotkeep-event: {broken"]]
     kinds = [type(update) for update in followed(deployment)]
     assert kinds == [LogLine, Reported, LogLine, Run]
+
+
+@pytest.mark.parametrize(("hosts", "begins"), [(1, ""), (2, "algo-2 ")])
+def test_with_several_hosts_each_line_and_event_says_which_wrote_it(make: Any, hosts: int, begins: str) -> None:
+    run = make.run()
+    run = run.model_copy(update={"place": run.place.model_copy(update={"instance_count": hosts})})
+    line = LogLine(time=make.now, stream="algo-2", text="loss 0.1")
+    event = JobEvent(kind=JobEventKind.RESUME, at=1.0, step=3, fields={})
+    console = Console(file=StringIO(), width=80)
+    with FollowView(console, now=lambda: make.now) as view:
+        for update in (run, line, Reported(event=event, line=line)):
+            view.show(update)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert printed.splitlines()[:2] == [f"           {begins}loss 0.1", f"           {begins}{event_text(event)}"]
 
 
 def test_it_ends_with_the_run_as_it_ended(deployment: Any, make: Any) -> None:

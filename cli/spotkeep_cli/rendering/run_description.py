@@ -463,7 +463,7 @@ def attempt_columns(attempts: Sequence[Attempt]) -> list[Column]:
             cells=[f"{attempt.place.instance_type} {attempt.place.capacity}" for attempt in attempts],
             importance=1,
         ),
-        Column(heading="TRAINING JOB", cells=[_newest_job(attempt) for attempt in attempts], importance=0),
+        Column(heading="JOB", cells=[_newest_job(attempt) for attempt in attempts], importance=0),
         Column(
             heading="STARTED",
             cells=[quantities.moment(attempt.started_at).partition(" ")[2] or "never" for attempt in attempts],
