@@ -326,12 +326,12 @@ def _stolen_line(document: dict[str, Any]) -> str:
 
 
 def _targets_table(document: dict[str, Any]) -> Table:
-    table = report.table("figure", "measured", "95%", "of minima", "target", "")
+    table = report.table("figure", "ratio", "95%", "at best", "at most", "", padding=(0, 2, 0, 0), pad_edge=False)
     for key in (key for key in TARGETS if key in document["ratios"]):
         ratio = document["ratios"][key]
-        interval = " to ".join("?" if end is None else f"{end:.3f}" for end in ratio["interval"])
-        figures = (f"{ratio['value']:.3f}", interval, f"{ratio['of_minima']:.3f}", f"at most {ratio['target']:g}")
-        table.add_row(key, *figures, ratio["verdict"])
+        interval = " to ".join("?" if end is None else f"{end:.2f}" for end in ratio["interval"])
+        figures = (f"{ratio['value']:.2f}", interval, f"{ratio['of_minima']:.2f}", f"{ratio['target']:g}")
+        table.add_row(key.replace("_", " "), *figures, ratio["verdict"])
     return table
 
 
