@@ -67,6 +67,18 @@ def test_what_the_log_does_not_show_is_not_denied(make: Any) -> None:
     assert "2 times; its log shows no step that was trained twice" in " ".join(body.split())
 
 
+def test_repeated_work_of_several_hosts_is_said_in_the_time_of_the_run(make: Any) -> None:
+    """The bill has the seconds of all instances, and the mail says how long the run took."""
+
+    def said(**fields: Any) -> str:
+        return " ".join(of_ending(ended_run(make, EndReason.COMPLETED, **fields), make).body.split())
+
+    of_four = said(instance_count=4)
+    assert "Ran 34 min on 4 x" in of_four
+    assert "35 steps were trained twice (1 min 2 s)" in of_four
+    assert "35 steps were trained twice (4 min 8 s of node time)" in said(**nodes_of_a_run(2))
+
+
 def as_mail(notification: Notification) -> str:
     return f"Subject: {notification.subject}\n\n{notification.body}"
 
