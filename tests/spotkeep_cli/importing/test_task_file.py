@@ -224,8 +224,8 @@ def test_parts_that_are_left_out_for_one_reason_are_named_once(task: str, named:
     [
         ("num_nodes: 2\nsetup: python fetch.py $SKYPILOT_SETUP_NODE_RANK\nrun: python train.py $SKYPILOT_TASK_ID",
          {"setup.SKYPILOT_SETUP_NODE_RANK", "run.SKYPILOT_TASK_ID"}),
-        ("num_nodes: 2\nsetup: python fetch.py $SKYPILOT_NODE_RANK\nrun: python train.py", {"setup.SKYPILOT_NODE_RANK"}),
-        ("type: task\nnodes: 2\ncommands: ['mpirun --hostfile $DSTACK_MPI_HOSTFILE -n $DSTACK_GPUS_NUM python train.py']",
+        ("num_nodes: 2\nsetup: python a.py $SKYPILOT_NODE_RANK\nrun: python train.py", {"setup.SKYPILOT_NODE_RANK"}),
+        ("type: task\nnodes: 2\ncommands: ['mpirun --hostfile $DSTACK_MPI_HOSTFILE -n $DSTACK_GPUS_NUM python a.py']",
          {"commands.DSTACK_MPI_HOSTFILE"}),
         ("num_nodes: 2\nrun: python train.py $SKYPILOT_NODE_RANK", set()),
     ],
