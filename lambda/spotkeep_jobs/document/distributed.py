@@ -95,7 +95,7 @@ def _ranks_can_be_started(request: JobRequest, _defaults: DeploymentDefaults) ->
                 fix="Write launcher: torchrun, or remove processes.",
             )
         return
-    if asked.launcher == MPI and request.instance_count > 1:
+    if asked.launcher == MPI and request.instance_count > 1 and request.backend == "sagemaker":
         yield Problem(
             field="distributed",
             found=MPI,
@@ -161,9 +161,9 @@ RULES: Final[tuple[Rule, ...]] = (_ranks_can_be_started,)
 def distributed_warnings(request: JobRequest) -> Iterator[str]:
     """Yield probable mistakes of a job with several hosts."""
     command = request.command
-    if request.instance_count == 1 or request.distributed is not None or command is None:
+    if request.backend != "sagemaker" or request.instance_count == 1 or request.distributed is not None:
         return
-    if not _FINDS_HOSTS.search(command if isinstance(command, str) else " ".join(command)):
+    if command is not None and not _FINDS_HOSTS.search(command if isinstance(command, str) else " ".join(command)):
         yield (
             f"instance_count {request.instance_count} without distributed: each host runs the command by itself, and "
             "their processes do not know of each other. Write distributed: torchrun, which starts a rank for each GPU "

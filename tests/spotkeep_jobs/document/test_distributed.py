@@ -94,6 +94,13 @@ def test_all_reasons_come_at_once() -> None:
     assert set(refused(distributed="mpi", instance_count=2, command="srun a")) == {"command", "distributed"}
 
 
+def test_instance_count_on_ec2_is_answered_with_nothing_of_sagemaker() -> None:
+    """Nodes on EC2 train together by torchrun alone, and no SM_HOSTS leads to them."""
+    on_ec2 = {"backend": "ec2", "instance_count": 2, "instance_types": ["g5.xlarge"]}
+    assert "distributed" not in refused(**on_ec2, distributed="mpi")
+    assert not any("SM_HOSTS" in warning for warning in judged(**on_ec2).warnings)
+
+
 def test_a_line_of_torchrun_needs_two_more_lines_and_no_other_change() -> None:
     request = judged(
         command="torchrun --nproc-per-node 8 train.py", instance_count=2, distributed="torchrun"
