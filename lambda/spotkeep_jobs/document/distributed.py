@@ -167,6 +167,6 @@ def distributed_warnings(request: JobRequest) -> Iterator[str]:
         one_prefix = " Their checkpoints go to one prefix of S3, and replace each other." if request.checkpoints else ""
         yield (
             f"instance_count {request.instance_count} without distributed: each host runs the command by itself, and "
-            f"their processes do not know of each other.{one_prefix} Write distributed: torchrun, which starts a rank for "
-            "each GPU of each host. Or distributed: none, where the script finds the other hosts itself (SM_HOSTS)."
+            f"their processes do not know of each other.{one_prefix} Write distributed: torchrun, which starts a rank "
+            "for each GPU of each host. Or distributed: none, where the script finds the other hosts itself (SM_HOSTS)."
         )
