@@ -364,7 +364,8 @@ class TestFieldByField:
     @pytest.mark.parametrize(("minutes", "ended"), [(9, False), (10, True)])
     def test_a_training_job_that_sagemaker_does_not_know_is_waited_for(self, minutes: int, ended: bool) -> None:
         over = replace(self.RUNS, status="FAILED", stopped_at=NOON)
-        view = as_job_view(over, known=TrainingJobs(), seen={"AWSBatch-1": None}, now=NOON + minutes * self.MINUTE)
+        now = NOON + minutes * self.MINUTE
+        view = as_job_view(over, known=TrainingJobs(), seen={"AWSBatch-1": None}, instance_count=1, now=now)
         assert view.ended is ended
         assert view.phase is (JobPhase.ENDED if ended else JobPhase.STOPPING)
 
