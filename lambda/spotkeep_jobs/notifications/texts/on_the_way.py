@@ -43,8 +43,8 @@ def interruption_notification(moment: Moment, *, error_of_aws: bool = False, los
         subject="was interrupted",
         paragraphs=[
             *wrapped(
-                f"Your run {run.name} lost its {_number(run)}{run.place.instance_type} at {clock(moment.happened_at)}: {taken} "
-                f"There is nothing to do: the job waits for {waits_for}, then {goes_on(run)}."
+                f"Your run {run.name} lost its {_number(run)}{run.place.instance_type} at "
+                f"{clock(moment.happened_at)}: {taken} There is nothing to do: the job waits for {waits_for}, then {goes_on(run)}."
             ),
             *wrapped(f"This was {ordinal(moment.nth)} interruption{in_attempt}."),
             *(["", "Checkpoints", f"  {run.checkpoint_uri}"] if resumable(run) else []),
