@@ -37,14 +37,15 @@ def interruption_notification(moment: Moment, *, error_of_aws: bool = False, los
         taken, waits_for = f"AWS Batch gave it to another job of the queue {run.place.queue.queue}.", "its next turn"
     if error_of_aws:
         taken = "SageMaker had an error of its own (InternalServerError), and starts the job again."
+    instances = f"{_number(run)}{run.place.instance_type}"
     return compose(
         moment,
         kind=NotificationKind.INTERRUPTED,
         subject="was interrupted",
         paragraphs=[
             *wrapped(
-                f"Your run {run.name} lost its {_number(run)}{run.place.instance_type} at "
-                f"{clock(moment.happened_at)}: {taken} There is nothing to do: the job waits for {waits_for}, then {goes_on(run)}."
+                f"Your run {run.name} lost its {instances} at {clock(moment.happened_at)}: {taken} "
+                f"There is nothing to do: the job waits for {waits_for}, then {goes_on(run)}."
             ),
             *wrapped(f"This was {ordinal(moment.nth)} interruption{in_attempt}."),
             *(["", "Checkpoints", f"  {run.checkpoint_uri}"] if resumable(run) else []),
