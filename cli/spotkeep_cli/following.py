@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from rich.text import Text
@@ -139,12 +139,23 @@ def polls(read: Callable[[], ReadT], *, pause: Callable[[], None]) -> Iterator[R
         pause()
 
 
-def read_lines(log: AttemptLog) -> list[LogLine | Reported]:
-    """Return the new lines of a log, each as an event or a line of output."""
+def read_lines(log: AttemptLog, *, hosts: int) -> list[LogLine | Reported]:
+    """Return the new lines of a log, each as an event or a line of output.
+
+    Args:
+        log: The log of an attempt.
+        hosts: The attempt's number of hosts. With several, each line has the host that wrote it.
+    """
+    lines = [replace(line, host=line.stream) if hosts > 1 else line for line in log.read()]
     return [
         line if event is None else Reported(event=event, line=line)
-        for line, event in ((line, parse_line(line.text)) for line in log.read())
+        for line, event in ((line, parse_line(line.text)) for line in lines)
     ]
+
+
+def host_before(line: LogLine) -> str:
+    """Return what stands before the text of a line, which is its host where there are several."""
+    return f"{line.host} " if line.host else ""
 
 
 class _Poll:
@@ -186,14 +197,15 @@ class _Poll:
 
     def _new_lines(self, run: Run) -> list[LogLine | Reported]:
         remaining: list[LogLine | Reported] = []
+        hosts = run.place.instance_count
         if self._log is None or self._log_of != run.job_name:
             if self._log is not None:
-                remaining = read_lines(self._log)  # what the last attempt still wrote
+                remaining = read_lines(self._log, hosts=hosts)  # what the last attempt still wrote
             names = (run.job_name,) if run.place.queue is None else self._earlier_training_jobs(run)
             self._log, self._log_of = self._deployment.job_log(*names, backend=run.place.backend), run.job_name
         if run.training_job is not None:
             self._log.also(run.training_job)
-        return remaining + read_lines(self._log)
+        return remaining + read_lines(self._log, hosts=hosts)
 
     def _earlier_training_jobs(self, run: Run) -> tuple[str, ...]:
         """Return those that AWS Batch has made for the run's attempt so far."""
@@ -262,7 +274,6 @@ class FollowView(AbstractContextManager["FollowView"]):
     def __init__(self, console: Console, *, now: Callable[[], datetime]) -> None:
         self._console = console
         self._unreachable = False
-        self._hosts = 1
         self._sparse = SparseProgress()
         self._bar = RunBar(console, now=now)
 
@@ -288,18 +299,13 @@ class FollowView(AbstractContextManager["FollowView"]):
                 when, mark, text = timeline_cells(entry, clock=clock)
                 self._line(Text(" ").join([when, mark, text]))
             case Reported(event=event, line=line):
-                self._show_event(event, host=self._host_of(line))
+                self._show_event(event, host=host_before(line))
             case LogLine() as line:
-                self._line(Text(f"           {self._host_of(line)}{line.text}", style="dim"))
-            case Run() as run:
-                self._hosts = run.place.instance_count
+                self._line(Text(f"           {host_before(line)}{line.text}", style="dim"))
             case Unreachable(problem=problem):
                 if not self._unreachable:
                     self._line(Text(f"  {problem}; the run goes on, trying again", style="yellow"))
                 self._unreachable = True
-
-    def _host_of(self, line: LogLine) -> str:
-        return f"{line.stream} " if self._hosts > 1 else ""
 
     def _show_event(self, event: JobEvent, *, host: str) -> None:
         if event.kind in _QUIET or (event.kind in _FREQUENT and self._bar.is_drawn):
@@ -442,18 +448,16 @@ def _come_back(run: str, what: str, *, invocation: Invocation) -> list[NextStep]
 
 
 class LogPrinter:
-    """Prints log lines.
+    """Prints log lines. With several hosts, each line says which wrote it.
 
     Args:
         console: The console to write to.
         raw: True to print events as they stand.
-        hosts: Number of hosts of the run. With several, each line says which wrote it.
     """
 
-    def __init__(self, console: Console, *, raw: bool, hosts: int) -> None:
+    def __init__(self, console: Console, *, raw: bool) -> None:
         self._console = console
         self._raw = raw
-        self._hosts = hosts
         self.printed = 0
         self._sparse = SparseProgress()
 
@@ -473,6 +477,5 @@ class LogPrinter:
         self.printed += 1
         if not self._raw:
             clock = quantities.moment(line.time).partition(" ")[2]
-            host = f"{line.stream} " if self._hosts > 1 else ""
-            text = Text.assemble((f"{clock} {host}", "dim"), text)
+            text = Text.assemble((f"{clock} {host_before(line)}", "dim"), text)
         self._console.print(text, soft_wrap=True, highlight=False)

@@ -22,6 +22,7 @@ from spotkeep_cli.following import (
     Unreachable,
     Update,
     follow,
+    host_before,
     polls,
     raise_unless_done,
     read_lines,
@@ -339,7 +340,10 @@ class RunHandle:
         updates = [
             update
             for attempt in attempts
-            for update in read_lines(self._deployment.job_log(*attempt.log_names, backend=attempt.place.backend))
+            for update in read_lines(
+                self._deployment.job_log(*attempt.log_names, backend=attempt.place.backend),
+                hosts=attempt.place.instance_count,
+            )
         ]
         sparse = SparseProgress()
         return "\n".join(line for update in updates if (line := _line(update, sparse)) is not None)
@@ -524,13 +528,16 @@ def pandas_for(call: str, *, without: str) -> Any:
 
 
 def _line(update: Update, sparse: SparseProgress) -> str | None:
-    """Return the text of an update in one line. None if the update is no line of a log, or one of many metrics."""
+    """Return the text of an update in one line. None if the update is no line of a log, or one of many metrics.
+
+    With several hosts the line begins with the one that wrote it.
+    """
     if isinstance(update, LogLine):
-        return update.text
+        return f"{host_before(update)}{update.text}"
     if isinstance(update, Reported):
         if update.event.kind is JobEventKind.METRICS and not sparse.worth_a_line(update.event):
             return None
-        return f"spotkeep: {event_text(update.event)}"
+        return f"{host_before(update.line)}spotkeep: {event_text(update.event)}"
     return None
 
 

@@ -137,13 +137,13 @@ WAYS: dict[str, Callable[[Terminal, str], object]] = {
     "the next step": lambda terminal, text: terminal.show_next(NextStep(command=text, what=text)),
     "an error": lambda terminal, text: terminal.show_error(LocalFailureError(text, hint=text)),
     "JSON": lambda terminal, text: terminal.give_json({text: text}),
-    "a log": lambda terminal, text: LogPrinter(terminal.results, raw=False, hosts=2).show(line_of(text)),
-    "a raw log": lambda terminal, text: LogPrinter(terminal.results, raw=True, hosts=1).show(line_of(text)),
+    "a log": lambda terminal, text: LogPrinter(terminal.results, raw=False).show(line_of(text)),
+    "a raw log": lambda terminal, text: LogPrinter(terminal.results, raw=True).show(line_of(text)),
 }
 
 
 def line_of(text: str) -> LogLine:
-    return LogLine(stream=text, time=datetime(2026, 11, 23, tzinfo=UTC), text=text)
+    return LogLine(stream=text, time=datetime(2026, 11, 23, tzinfo=UTC), text=text, host=text)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -34,18 +34,21 @@ def test_lines_and_events_are_distinguished(deployment: Any, make: Any) -> None:
     assert kinds == [LogLine, Reported, LogLine, Run]
 
 
-@pytest.mark.parametrize(("hosts", "begins"), [(1, ""), (2, "algo-2 ")])
-def test_with_several_hosts_each_line_and_event_says_which_wrote_it(make: Any, hosts: int, begins: str) -> None:
-    run = make.run()
-    run = run.model_copy(update={"place": run.place.model_copy(update={"instance_count": hosts})})
-    line = LogLine(time=make.now, stream="algo-2", text="loss 0.1")
-    event = JobEvent(kind=JobEventKind.RESUME, at=1.0, step=3, fields={})
+@pytest.mark.parametrize(("hosts", "begins"), [(1, ""), (2, "algo-1 ")])
+def test_with_several_hosts_each_line_and_event_says_which_wrote_it(
+    deployment: Any, make: Any, hosts: int, begins: str
+) -> None:
+    """Also the lines of the first poll, which are the whole log where a run was followed late."""
+    deployment.dynamodb.add(make.completed(instance_count=hosts))
+    resumed = {"event": "resume", "time": 1.0, "step": 3}
+    deployment.logs.later[f"{RUN}-1"] = [["loss 0.1", f"spotkeep-event: {json.dumps(resumed)}"]]
     console = Console(file=StringIO(), width=80)
     with FollowView(console, now=lambda: make.now) as view:
-        for update in (run, line, Reported(event=event, line=line)):
+        for update in follow(deployment, RUN, pause=lambda: None):
             view.show(update)
     printed = console.file.getvalue()  # type: ignore[attr-defined]
-    assert printed.splitlines()[:2] == [f"           {begins}loss 0.1", f"           {begins}{event_text(event)}"]
+    said = event_text(JobEvent(kind=JobEventKind.RESUME, at=1.0, step=3, fields={}))
+    assert printed.splitlines()[:2] == [f"           {begins}loss 0.1", f"           {begins}{said}"]
 
 
 def test_it_ends_with_the_run_as_it_ended(deployment: Any, make: Any) -> None:

@@ -170,6 +170,16 @@ def test_waiting_shows_what_happens_and_ends_with_the_run(deployment: Any, clien
     assert run.logs().splitlines() == [*lines, "epoch 2"]
 
 
+def test_lines_of_several_hosts_say_which_wrote_them(deployment: Any, client: Spotkeep, make: Any) -> None:
+    on_two = {"instance_count": 2}
+    deployment.dynamodb.add(make.completed(version=9, **on_two), attempts=[make.attempt(**on_two)])
+    deployment.logs.later[f"{RUN}-1"] = [["epoch 1", event("resume", step=0)]]
+    lines: list[str] = []
+    client.run(RUN).wait(show=lines.append)
+    assert lines == ["algo-1 epoch 1", "algo-1 spotkeep: found no checkpoint, starts from the beginning"]
+    assert client.run(RUN).logs().splitlines() == lines
+
+
 @pytest.mark.parametrize(
     ("state", "reason", "error"),
     [

@@ -26,11 +26,13 @@ class LogLine:
         time: The time at which CloudWatch Logs received it.
         stream: The host that wrote it (`algo-1`), or the instance, of a node that waits for others.
         text: The line without its end.
+        host: The same as `stream` in a job of several hosts. Empty in a job of one.
     """
 
     time: datetime
     stream: str
     text: str
+    host: str = ""
 
 
 class AttemptLog:

@@ -271,7 +271,7 @@ def logs(
     deployment = invocation.deployment()
     run = find_run(deployment.table, run_name, command=invocation.options.command)
     terminal = Terminal()
-    printer = LogPrinter(terminal.results, raw=raw, hosts=run.place.instance_count)
+    printer = LogPrinter(terminal.results, raw=raw)
     attempts = [known for known in deployment.table.runs.attempts(run.run) if attempt in {None, known.attempt}]
     if attempt is not None and not attempts:
         raise UsageError(
@@ -281,7 +281,12 @@ def logs(
     following = follow and not run.state.ended and attempt in {None, run.attempt}
     # Following reads the current attempt's log itself, from its beginning. To count its lines it is read before, too.
     logs_of = [
-        (known, read_lines(deployment.job_log(*known.log_names, backend=known.place.backend)))
+        (
+            known,
+            read_lines(
+                deployment.job_log(*known.log_names, backend=known.place.backend), hosts=known.place.instance_count
+            ),
+        )
         for known in (attempts[:-1] if following and tail is None else attempts)
     ]
     left_out = 0 if tail is None else max(0, sum(len(lines) for _, lines in logs_of) - tail)

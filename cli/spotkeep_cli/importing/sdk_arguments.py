@@ -451,6 +451,9 @@ class _SdkJob:
                 self.fields["distributed"] = distributed_of(TORCHRUN, None)
                 if kind != "torch_distributed":
                     self._leave_out(f"distribution.{kind}", _NOT_BY_MPIRUN, replaced=True)
+                if settings.get("custom_mpi_options"):
+                    why = "mpirun does not start the ranks: write variables of its -x into environment"
+                    self._leave_out(f"distribution.{kind}.custom_mpi_options", why)
             elif known and kind == "mpi":
                 self._read_mpi(script, settings.get("processes_per_host", 1))
                 if settings.get("custom_mpi_options"):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -227,6 +227,7 @@ class _Task:
     def _read_commands(self, lines: Any, *, setup: Any, path: str) -> None:
         """Read the lines that each host runs."""
         self._fields["setup"] = setup
+        self._name_unknown_variables(setup, path="setup")
         if not isinstance(lines, str) or not lines.strip():
             self._left_out.append(LeftOut(field="command", why="there is none: write the command that trains"))
             return
@@ -240,12 +241,22 @@ class _Task:
             why = "the runner gives torchrun the hosts, so its options for them are left out"
             self._left_out.append(LeftOut(field=path, why=why, replaced=True))
             return
+        self._name_unknown_variables(lines, path=path, known=self._tool.variables)
         used = [each for each in self._tool.variables if re.search(rf"\b{each}\b", lines)]
         if used:
             given = (f'export {each}="{self._tool.variables[each]}"' for each in used)
             lines = "\n".join([f"# The variables of {self._tool.name}:", *given, lines.strip(), ""])
             self._fields["distributed"] = NO_RANKS
         self._fields["command"] = f"{lines.strip()}\n" if is_block(lines) else lines.strip()
+
+    def _name_unknown_variables(self, lines: Any, *, path: str, known: Collection[str] = ()) -> None:
+        """Name the variables of the tool that lines use, and that the job does not have there."""
+        used = re.findall(rf"\b{self._tool.name.upper()}_\w+", lines) if isinstance(lines, str) else []
+        self._left_out += [
+            LeftOut(field=f"{path}.{each}", why="a job has no such variable there: write its value in its place")
+            for each in dict.fromkeys(used)
+            if each not in known
+        ]
 
     def _read_instances(self, types: Any, *, gpus: Any) -> None:
         prefix = "" if self._on_ec2 else "ml."

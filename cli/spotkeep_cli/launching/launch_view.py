@@ -5,6 +5,7 @@ The drawing shows the instances, the installation before the command, the limits
 
 from __future__ import annotations
 
+import math
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -84,14 +85,19 @@ def cost_ceiling_usd(request: Mapping[str, Any], *, usd_per_hour: float | None, 
     """Return the highest cost of a run in instance time.
 
     It is the longest training on every instance at the on-demand price. A run with a deadline may train until then,
-    including repeated work. A job that works at the deadline goes on to its max_run. The cost is never more than
+    including repeated work. A job that works at the deadline goes on to its max_run. On SageMaker it is the worst case
+    that the launcher compares with its limit, with the warm pool that each job may leave. The cost is never more than
     `max_cost`. Spot is never dearer. Storage, requests and data transfer are not in it. None when the price is not
     known.
     """
     if usd_per_hour is None or not isinstance(request.get("max_run"), int):
         return None
     trained = request.get("max_total_run") or request["max_run"] + _seconds_to_deadline(request, now=now)
-    hours = (trained + int(request.get("keep_alive") or 0)) / _SECONDS_PER_HOUR
+    jobs = math.ceil(trained / request["max_run"]) + int(request.get("script_retries") or 0)
+    if request.get("backend") != "ec2" and request.get("max_attempts"):
+        jobs = min(jobs, request["max_attempts"])
+        trained = min(trained, request["max_attempts"] * request["max_run"])
+    hours = (trained + jobs * int(request.get("keep_alive") or 0)) / _SECONDS_PER_HOUR
     ceiling = float(hours * hosts_of(request) * usd_per_hour)
     return ceiling if request.get("max_cost") is None else min(ceiling, float(request["max_cost"]))
 

@@ -64,7 +64,7 @@ class Advice:
         spot_seconds: Cost of a job on spot in instance seconds, or None when not known.
         pool_seconds: Cost of a job with a pool in instance seconds, including the wait for the next.
         sooner_seconds: Seconds by which the next job starts sooner on a pool.
-        usd_per_second: Price in USD of a second, over all instances. None when not known.
+        usd_per_second: Price in USD of an instance second. None when not known.
     """
 
     cheaper: Literal["spot", "pool"] | None
@@ -161,8 +161,8 @@ def advise(habits: Habits, *, keep_alive_seconds: int, instance_count: int, usd_
     """
     keep = keep_alive_seconds or DEFAULT_KEEP_ALIVE_SECONDS
     in_time = habits.gap_seconds <= keep
-    spot = None if habits.spot_share is None else habits.work_seconds * habits.spot_share
-    pool = habits.work_seconds + min(habits.gap_seconds, keep)
+    spot = None if habits.spot_share is None else habits.work_seconds * habits.spot_share * instance_count
+    pool = (habits.work_seconds + min(habits.gap_seconds, keep)) * instance_count
     cheaper: Literal["spot", "pool"] | None = None
     if spot is not None:
         cheaper = "pool" if pool < spot else "spot"
@@ -173,7 +173,7 @@ def advise(habits: Habits, *, keep_alive_seconds: int, instance_count: int, usd_
         spot_seconds=spot,
         pool_seconds=pool,
         sooner_seconds=NEW_HOST_START_SECONDS - KEPT_HOST_START_SECONDS if in_time else 0.0,
-        usd_per_second=None if usd_per_hour is None else usd_per_hour * instance_count / _SECONDS_PER_HOUR,
+        usd_per_second=None if usd_per_hour is None else usd_per_hour / _SECONDS_PER_HOUR,
     )
 
 

@@ -95,18 +95,20 @@ def bill_facts(run: Run, cost: Cost, *, prices: str | None = None) -> list[Fact]
     """
     at_most = "at most " if cost.redone_seconds is None else ""
     billed_seconds = cost.training_seconds if run.place.backend == "ec2" else cost.billed_seconds
-    billed, waited = _amount(billed_seconds, cost.billed_usd), WAITED
+    unit = unit_of_bill(run)
+    billed, waited = _amount(billed_seconds, cost.billed_usd, unit=unit), WAITED
     if run.node_range is not None:
         # A node that waits for others is billed, and does no work.
-        billed, waited = _amount(billed_seconds, cost.billed_usd, unit=" of node time"), "for nodes"
         billed += ", with the waits of nodes for others" if cost.billed_usd is not None else ""
+        waited = "for nodes"
+    clean = _amount(cost.clean_on_demand_seconds, cost.clean_on_demand_usd, unit=unit)
     rows: list[Fact] = [
         ("billed", billed),
-        *_idle_pool(cost),
-        ("on demand, clean", at_most + _amount(cost.clean_on_demand_seconds, cost.clean_on_demand_usd)),
+        *_idle_pool(cost, unit=unit),
+        ("on demand, clean", at_most + clean),
         *_storage(cost),
-        ("saved", _saved(cost, on_ec2=run.place.backend == "ec2")),
-        ("repeated", _redone(cost)),
+        ("saved", _saved(cost, on_ec2=run.place.backend == "ec2", unit=unit)),
+        ("repeated", _redone(cost, unit=unit)),
         ("waited", f"{quantities.duration(cost.waited_seconds)} {waited}"),
     ]
     if not run.state.ended:
@@ -125,14 +127,21 @@ def bill_facts(run: Run, cost: Cost, *, prices: str | None = None) -> list[Fact]
     return rows
 
 
-def _saved(cost: Cost, *, on_ec2: bool) -> str:
+def unit_of_bill(run: Run) -> str:
+    """Return the words behind a time of a bill, which counts the time of each instance. Empty for one instance."""
+    if run.node_range is not None:
+        return " of node time"
+    return "" if run.place.instance_count == 1 else " of instance time"
+
+
+def _saved(cost: Cost, *, on_ec2: bool, unit: str) -> str:
     if cost.saved_percent is None and cost.unknown_prices:
         return "not known without the prices below"
     at_most = "at most " if cost.saves_at_most else ""
     percent = f"{at_most}{quantities.percent(cost.saved_percent)}"
     if on_ec2 and cost.saved_usd is not None:
         return f"{percent} ({quantities.dollars(cost.saved_usd)})"  # Seconds on demand mean little for moving prices.
-    return f"{percent}, {_amount(cost.saved_seconds, cost.saved_usd)}"
+    return f"{percent}, {_amount(cost.saved_seconds, cost.saved_usd, unit=unit)}"
 
 
 def saved_figures(cost: Cost) -> Iterator[tuple[str, str, str]]:
@@ -158,23 +167,23 @@ def _stored(gb_hours: float, usd: float | None) -> str:
     return f"{gb_hours:,.1f} GiB hours{price}"
 
 
-def _idle_pool(cost: Cost) -> list[Fact]:
+def _idle_pool(cost: Cost, *, unit: str) -> list[Fact]:
     if not cost.idle_pool_seconds:
         return []
-    return [("idle pool", f"{_amount(cost.idle_pool_seconds, cost.idle_pool_usd)} of it")]
+    return [("idle pool", f"{_amount(cost.idle_pool_seconds, cost.idle_pool_usd, unit=unit)} of it")]
 
 
-def _amount(seconds: float, usd: float | None, *, unit: str = "") -> str:
+def _amount(seconds: float, usd: float | None, *, unit: str) -> str:
     time = quantities.duration(seconds) + unit
     return time if usd is None else f"{time} ({quantities.dollars(usd)})"
 
 
-def _redone(cost: Cost) -> str:
+def _redone(cost: Cost, *, unit: str) -> str:
     if cost.redone_steps is None:
         return "not known: the job did not report its steps"
     if cost.redone_steps == 0:
         return "nothing"
-    seconds = f", {quantities.duration(cost.redone_seconds)}" if cost.redone_seconds is not None else ""
+    seconds = f", {quantities.duration(cost.redone_seconds)}{unit}" if cost.redone_seconds is not None else ""
     return f"{quantities.counted(cost.redone_steps, 'step')}{seconds}"
 
 

@@ -22,6 +22,7 @@ from spotkeep_cli.rendering.run_description import (
     nodes_in_words,
     run_facts,
     saved_figures,
+    unit_of_bill,
 )
 from spotkeep_cli.rendering.run_pictures import metric_pictures, resumed_steps
 from spotkeep_jobs.record.states import NotificationState, RunState, TimelineKind
@@ -154,12 +155,14 @@ def _tiles(run: Run) -> Iterator[tuple[str, str, str]]:
         yield "Step", f"{progress.step:,}{of}", f"{progress.durable_step:,} of them durable"
     if cost is not None:
         seconds = cost.training_seconds if run.place.backend == "ec2" else cost.billed_seconds
-        time = quantities.duration(seconds)
-        billed = (time, "instance time") if cost.billed_usd is None else (quantities.dollars(cost.billed_usd), time)
+        time, unit = quantities.duration(seconds), unit_of_bill(run)
+        dollars = cost.billed_usd
+        billed = (time, "instance time") if dollars is None else (quantities.dollars(dollars), f"{time}{unit}")
         yield "Billed", *billed
         yield from saved_figures(cost)
         twice = "not known" if cost.redone_steps is None else quantities.counted(cost.redone_steps, "step")
-        yield "Repeated", twice, "" if cost.redone_seconds is None else quantities.duration(cost.redone_seconds)
+        again = "" if cost.redone_seconds is None else f"{quantities.duration(cost.redone_seconds)}{unit}"
+        yield "Repeated", twice, again
         waited = WAITED if run.node_range is None else "for nodes"
         yield "Waited", quantities.duration(cost.waited_seconds), waited
     yield "Interruptions", f"{run.interruptions:,}", ""

@@ -95,7 +95,7 @@ def _ranks_can_be_started(request: JobRequest, _defaults: DeploymentDefaults) ->
                 fix="Write launcher: torchrun, or remove processes.",
             )
         return
-    if asked.launcher == MPI and request.instance_count > 1:
+    if asked.launcher == MPI and request.instance_count > 1 and request.backend == "sagemaker":
         yield Problem(
             field="distributed",
             found=MPI,
@@ -161,11 +161,12 @@ RULES: Final[tuple[Rule, ...]] = (_ranks_can_be_started,)
 def distributed_warnings(request: JobRequest) -> Iterator[str]:
     """Yield probable mistakes of a job with several hosts."""
     command = request.command
-    if request.instance_count == 1 or request.distributed is not None or command is None:
+    if request.backend != "sagemaker" or request.instance_count == 1 or request.distributed is not None:
         return
-    if not _FINDS_HOSTS.search(command if isinstance(command, str) else " ".join(command)):
+    if command is not None and not _FINDS_HOSTS.search(command if isinstance(command, str) else " ".join(command)):
+        one_prefix = " Their checkpoints go to one prefix of S3, and replace each other." if request.checkpoints else ""
         yield (
             f"instance_count {request.instance_count} without distributed: each host runs the command by itself, and "
-            "their processes do not know of each other. Write distributed: torchrun, which starts a rank for each GPU "
-            "of each host. Or distributed: none, where the script finds the other hosts itself (SM_HOSTS)."
+            f"their processes do not know of each other.{one_prefix} Write distributed: torchrun, which starts a rank "
+            "for each GPU of each host. Or distributed: none, where the script finds the other hosts itself (SM_HOSTS)."
         )

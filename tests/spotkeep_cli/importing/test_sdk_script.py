@@ -195,6 +195,8 @@ def test_ranks_are_started_as_many_as_it_is_said_or_one_a_gpu(call: str, expecte
     [
         ("PyTorch", "{'torch_distributed': {'enabled': True}}", "torchrun", set()),
         ("PyTorch", "{'pytorchddp': {'enabled': True}}", "torchrun", {"distribution.pytorchddp"}),
+        ("PyTorch", "{'pytorchddp': {'enabled': True, 'custom_mpi_options': '-x A'}}", "torchrun",
+         {"distribution.pytorchddp", "distribution.pytorchddp.custom_mpi_options"}),
         ("MXNet", "{'mpi': {'enabled': True}}", {"launcher": "mpi", "processes": 1}, {"framework"}),
         ("PyTorch", "{'mpi': {'enabled': True, 'processes_per_host': 2, 'custom_mpi_options': '-x A'}}",
          {"launcher": "mpi", "processes": 2}, {"distribution.mpi.custom_mpi_options"}),

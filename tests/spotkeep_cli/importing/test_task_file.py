@@ -217,3 +217,21 @@ def test_another_document_is_no_task() -> None:
 def test_parts_that_are_left_out_for_one_reason_are_named_once(task: str, named: str) -> None:
     _, left_out = imported(task)
     assert list(left_out) == [named]
+
+
+@pytest.mark.parametrize(
+    ("task", "named"),
+    [
+        ("num_nodes: 2\nsetup: python fetch.py $SKYPILOT_SETUP_NODE_RANK\nrun: python train.py $SKYPILOT_TASK_ID",
+         {"setup.SKYPILOT_SETUP_NODE_RANK", "run.SKYPILOT_TASK_ID"}),
+        ("num_nodes: 2\nsetup: python a.py $SKYPILOT_NODE_RANK\nrun: python train.py", {"setup.SKYPILOT_NODE_RANK"}),
+        ("type: task\nnodes: 2\ncommands: ['mpirun --hostfile $DSTACK_MPI_HOSTFILE -n $DSTACK_GPUS_NUM python a.py']",
+         {"commands.DSTACK_MPI_HOSTFILE"}),
+        ("num_nodes: 2\nrun: python train.py $SKYPILOT_NODE_RANK", set()),
+    ],
+)  # fmt: skip
+def test_variables_that_a_job_does_not_have_are_named(task: str, named: set[str]) -> None:
+    """A block of bash ends at one without a value."""
+    _, left_out = imported(task)
+    assert set(left_out) == named
+    assert all("no such variable" in why for why in left_out.values())

@@ -15,7 +15,8 @@ from spotkeep_cli.launching.judgement import Judgement
 from spotkeep_cli.launching.launch_view import allowed, cost_ceiling_usd, installation_rows, launch_view, places
 from spotkeep_cli.launching.preparation import prepare
 from spotkeep_jobs.document.deployment_facts import DeploymentDefaults
-from spotkeep_jobs.document.request import validate
+from spotkeep_jobs.document.request import JobRequest, validate
+from spotkeep_jobs.document.spending import worst_case_usd
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -66,6 +67,22 @@ def test_the_ceiling_is_all_that_the_run_may_train_and_never_above_max_cost(
     fields: dict[str, Any], dollars: float
 ) -> None:
     assert cost_ceiling_usd(accepted(instance_type="ml.g5.2xlarge", **fields), usd_per_hour=2.0, now=NOON) == dollars
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"instance_count": 4},
+        {"instance_count": 4, "capacity": "on-demand", "keep_alive": "30m", "script_retries": 1},
+        {"instance_count": 2, "capacity": "on-demand", "keep_alive": "30m", "max_total_run": "5h"},
+        {"capacity": "on-demand", "keep_alive": "30m", "max_total_run": "20h", "max_attempts": 2},
+    ],
+)
+def test_the_ceiling_is_the_worst_case_that_the_launcher_compares_with_its_limit(fields: dict[str, Any]) -> None:
+    """Each job may leave a warm pool, and all its instances are billed."""
+    document = accepted(instance_type="ml.g5.2xlarge", **fields)
+    worst = worst_case_usd(JobRequest.model_validate(document), prices={"ml.g5.2xlarge": 2.0}, now=NOON)
+    assert cost_ceiling_usd(document, usd_per_hour=2.0, now=NOON) == pytest.approx(worst)
 
 
 def shown(tmp_path: Path, job_file: str, *, usd_per_hour: float | None = None, **facts: Any) -> str:

@@ -65,7 +65,7 @@ class TestAdvice:
 
     def test_spot_is_cheaper_and_a_pool_buys_time(self) -> None:
         advice = self.advised()
-        assert (advice.cheaper, advice.spot_seconds, advice.pool_seconds) == ("spot", 240, 1020)
+        assert (advice.cheaper, advice.spot_seconds, advice.pool_seconds) == ("spot", 480, 2040)
         assert str(advice) == (
             "spot is cheaper: $0.24 a job, with a pool $1.02 (12m of work, 5m until the next, by 4 runs). "
             "For $0.78 more, the next job starts about 1m 46s sooner"
@@ -76,7 +76,7 @@ class TestAdvice:
 
     def test_a_gap_beyond_the_keep_alive_buys_nothing(self) -> None:
         advice = self.advised(gap_seconds=7200.0)
-        assert (advice.sooner_seconds, advice.pool_seconds) == (0, 720 + 1800)
+        assert (advice.sooner_seconds, advice.pool_seconds) == (0, 2 * (720 + 1800))
         assert "comes too late for a pool of 30m" in str(advice)
 
     def test_an_unknown_share_is_said_and_not_guessed(self) -> None:
@@ -86,7 +86,7 @@ class TestAdvice:
 
     def test_an_unknown_price_is_reported_in_instance_time(self) -> None:
         advice = self.advised(usd_per_hour=None)
-        assert "4m of instance time a job" in str(advice)
+        assert "8m of instance time a job, with a pool 34m of instance time" in str(advice)  # Of its two instances.
         assert advice.as_document()["spot_usd"] is None
 
     @given(work=st.floats(1, 1e6), gap=st.floats(0, 1e6), share=st.floats(0.01, 3), keep=st.integers(0, 3600))

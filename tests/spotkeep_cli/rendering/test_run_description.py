@@ -19,6 +19,10 @@ NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
 OF_A_LIST = "of a list"
 
 
+def story_of(run: Any) -> RunStory:
+    return RunStory(run=run, attempts=[], timeline=[], metrics=None, plan=None, page=None)
+
+
 def printed(run: Any, **options: Any) -> str:
     console = Console(width=80)
     with console.capture() as captured:
@@ -72,7 +76,7 @@ def test_the_nodes_of_a_run_are_shown_while_it_lives(make: Any, nodes: Nodes | N
     run = make.run("digits-1", request=request, nodes=nodes, interruptions=1, started_at=NOON, **place)
 
     def shown(run: Any) -> tuple[str, str]:
-        story = RunStory(run=run, attempts=[], timeline=[], metrics=None, plan=None, page=None)
+        story = story_of(run)
         console = Console(width=120)
         with console.capture() as captured:
             console.print(run_description(story, now=NOON, width=120))
@@ -96,6 +100,22 @@ def test_the_bill_of_nodes_does_not_say_that_their_waits_are_free(make: Any) -> 
     assert "billed 12m of node time ($0.02), with the waits of nodes for others" in text
     assert "waited 1m for nodes" in text
     assert "not billed" not in text
+
+
+def test_the_bill_of_several_hosts_says_that_its_times_are_those_of_all_of_them(make: Any) -> None:
+    cost = make.cost(idle_pool_seconds=120.0, idle_pool_usd=0.01, redone_steps=3, redone_seconds=60.0)
+
+    def shown(instance_count: int) -> str:
+        run = make.completed(instance_count=instance_count, cost=cost)
+        page = Parsed(run_page(story_of(run), now=NOON, steps=[], footer="")).text
+        return " ".join(f"{printed(run)} {page}".split())
+
+    of_two = shown(2)
+    for row in ("billed 4m", "idle pool 2m", "on demand, clean 10m 40s", "saved 62%, 6m 40s", "repeated 3 steps, 1m"):
+        assert f"{row} of instance time" in of_two
+        assert row in shown(1)
+    assert "Repeated3 steps1m of instance time" in of_two
+    assert "of instance time" not in shown(1)
 
 
 def test_a_saving_on_ec2_has_no_seconds_because_its_prices_move(make: Any) -> None:

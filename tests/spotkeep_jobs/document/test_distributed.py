@@ -94,6 +94,13 @@ def test_all_reasons_come_at_once() -> None:
     assert set(refused(distributed="mpi", instance_count=2, command="srun a")) == {"command", "distributed"}
 
 
+def test_instance_count_on_ec2_is_answered_with_nothing_of_sagemaker() -> None:
+    """Nodes on EC2 train together by torchrun alone."""
+    on_ec2 = {"backend": "ec2", "instance_count": 2, "instance_types": ["g5.xlarge"]}
+    assert "distributed" not in refused(**on_ec2, distributed="mpi")
+    assert not any("SM_HOSTS" in warning for warning in judged(**on_ec2).warnings)
+
+
 def test_a_line_of_torchrun_needs_two_more_lines_and_no_other_change() -> None:
     request = judged(
         command="torchrun --nproc-per-node 8 train.py", instance_count=2, distributed="torchrun"
@@ -119,6 +126,13 @@ def test_a_line_of_torchrun_needs_two_more_lines_and_no_other_change() -> None:
 def test_hosts_that_do_not_know_of_each_other_are_warned_of(fields: dict[str, Any], is_warned: bool) -> None:
     warnings = judged(**{"instance_count": 2, **fields}).warnings
     assert any("without distributed" in each for each in warnings) is is_warned
+
+
+@pytest.mark.parametrize(("checkpoints", "said"), [(True, True), (False, False)])
+def test_hosts_that_replace_each_others_checkpoints_are_warned_of(checkpoints: bool, said: bool) -> None:
+    """SageMaker copies the checkpoints of all hosts to one prefix."""
+    (warning,) = (each for each in judged(instance_count=2, checkpoints=checkpoints).warnings if "SM_HOSTS" in each)
+    assert ("replace each other" in warning) is said
 
 
 COMMANDS = st.sampled_from(

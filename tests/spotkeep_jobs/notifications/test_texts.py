@@ -21,6 +21,7 @@ from spotkeep_jobs.notifications.texts.composition import (
 from spotkeep_jobs.notifications.texts.endings import ending_notification
 from spotkeep_jobs.notifications.texts.on_the_way import (
     interruption_notification,
+    long_quota_wait_notification,
     long_wait_notification,
     max_cost_near_notification,
     next_fallback_notification,
@@ -65,6 +66,18 @@ def test_what_the_log_does_not_show_is_not_denied(make: Any) -> None:
     none_seen = COST.model_copy(update={"redone_steps": 0, "redone_seconds": 0.0})
     body = of_ending(ended_run(make, EndReason.COMPLETED, cost=none_seen), make).body
     assert "2 times; its log shows no step that was trained twice" in " ".join(body.split())
+
+
+def test_repeated_work_of_several_hosts_is_said_in_the_time_of_the_run(make: Any) -> None:
+    """The bill has the seconds of all instances, and the mail says how long the run took."""
+
+    def said(**fields: Any) -> str:
+        return " ".join(of_ending(ended_run(make, EndReason.COMPLETED, **fields), make).body.split())
+
+    of_four = said(instance_count=4)
+    assert "Ran 34 min on 4 x" in of_four
+    assert "35 steps were trained twice (1 min 2 s)" in of_four
+    assert "35 steps were trained twice (4 min 8 s of node time)" in said(**nodes_of_a_run(2))
 
 
 def as_mail(notification: Notification) -> str:
@@ -264,6 +277,27 @@ class TestTheWords:
     def test_of_a_max_cost_that_is_near(self, make: Any, about: bool, snapshot: SnapshotAssertion) -> None:
         notification = max_cost_near_notification(moment(make, nth=0), spent_usd=20.5, about=about, max_cost_usd=25)
         assert as_mail(notification) == snapshot
+
+
+class TestOfSeveralHosts:
+    """A mail does not speak of one machine, and advises nothing that is refused with several."""
+
+    @pytest.fixture
+    def of_four(self, make: Any) -> Moment:
+        return moment(make, run=make.run(instance_count=4), nth=1)
+
+    def test_their_number_is_named(self, of_four: Moment) -> None:
+        lost = " ".join(interruption_notification(of_four).body.split())
+        assert "lost its 4 x ml.m5.xlarge at" in lost
+        waits = long_wait_notification(of_four, waited_seconds=7_200, because=None)
+        assert "waiting for 4 x spot ml.m5.xlarge for 2 h" in " ".join(waits.body.split())
+        quota = long_quota_wait_notification(of_four, waited_seconds=7_200, reason="limit is 2")
+        assert "quota for spot ml.m5.xlarge, of which it needs 4. When" in " ".join(quota.body.split())
+
+    def test_none_is_advised_to_start_again_alone(self, make: Any, of_four: Moment) -> None:
+        hang = Hang(at=0.0, silent_seconds=1800.0, restarts=None, at_most=None)
+        assert "restart: true" in stuck_notification(moment(make), hang=hang).body
+        assert "restart: true" not in stuck_notification(of_four, hang=hang).body
 
 
 class TestTheForm:

@@ -93,6 +93,7 @@ def as_job_view(
     *,
     known: TrainingJobs,
     seen: Mapping[str, JobView | None],
+    instance_count: int,
     now: datetime,
 ) -> JobView:
     """Merge the descriptions of an attempt by AWS Batch and SageMaker.
@@ -101,6 +102,7 @@ def as_job_view(
         service_job: AWS Batch's description of the service job.
         known: The training jobs that are recorded.
         seen: SageMaker's descriptions of the training jobs to describe. None for one that it does not know.
+        instance_count: The number of instances of each training job. SageMaker may not know the newest one.
         now: The time.
     """
     jobs, earlier = _folded(service_job, _merged(service_job, known, seen), known.earlier)
@@ -124,7 +126,7 @@ def as_job_view(
         billable_seconds=_sum([earlier.billable_seconds, *(job.billable_seconds for job in jobs)]),
         failure_reason=_failure_reason(service_job, last) if ended else None,
         instance_type=newest.instance_type if newest is not None else None,
-        instance_count=newest.instance_count if newest is not None else 1,
+        instance_count=instance_count,
         model_uri=newest.model_uri if newest is not None else None,
         transitions=tuple(_transitions(service_job, jobs, earlier=earlier, last=last)),
         earlier_phases=earlier.phases,

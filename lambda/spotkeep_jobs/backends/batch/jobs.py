@@ -107,7 +107,12 @@ class ServiceJobs:
         known = attempt.training_jobs if isinstance(attempt, Attempt) else TrainingJobs()
         request = attempt.job_request if isinstance(attempt, Attempt) else None
         return ServiceJobOfAttempt(
-            jobs=self, place=place, job_arn=attempt.job_id, known=known, recorded_request=request
+            jobs=self,
+            place=place,
+            instance_count=attempt.place.instance_count,
+            job_arn=attempt.job_id,
+            known=known,
+            recorded_request=request,
         )
 
 
@@ -118,6 +123,7 @@ class ServiceJobOfAttempt:
     Attributes:
         jobs: The deployment's service jobs.
         place: Where it waits.
+        instance_count: The number of instances of each of its training jobs.
         job_arn: The ARN of its service job, where that is recorded.
         known: The training jobs that are recorded.
         recorded_request: The request that is recorded. None where only the run item is known.
@@ -125,6 +131,7 @@ class ServiceJobOfAttempt:
 
     jobs: ServiceJobs
     place: QueuePlace
+    instance_count: int
     job_arn: str | None
     known: TrainingJobs
     recorded_request: Mapping[str, Any] | None
@@ -142,7 +149,9 @@ class ServiceJobOfAttempt:
         if service_job is None:
             return None
         seen = {name: self.jobs.training_jobs.observe(name) for name in to_describe(service_job, known=self.known)}
-        view = as_job_view(service_job, known=self.known, seen=seen, now=self.jobs.now())
+        view = as_job_view(
+            service_job, known=self.known, seen=seen, instance_count=self.instance_count, now=self.jobs.now()
+        )
         return replace(view, has_more_to_do=bool(others))
 
     def settle(self, job_name: str, /) -> JobView | None:

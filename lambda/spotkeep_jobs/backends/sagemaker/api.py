@@ -245,7 +245,7 @@ def _job_view_of(answer: Mapping[str, Any]) -> JobView:
     transitions = tuple(_changes_of(entries))
     if phase is JobPhase.INTERRUPTED and transitions and transitions[-1].phase is JobPhase.WAITING:
         phase = JobPhase.WAITING
-    count = resources.get("SelectedInstanceCount") or resources.get("InstanceCount") or 1
+    instance_type, count = _instances_of(resources)
     if phase is JobPhase.ENDED:
         words = [entry["Status"] for entry in entries]
         reason = end_reason_of(status, secondary_status, transitions=words, failure_reason=answer.get("FailureReason"))
@@ -263,7 +263,7 @@ def _job_view_of(answer: Mapping[str, Any]) -> JobView:
         training_seconds=answer.get("TrainingTimeInSeconds"),
         billable_seconds=answer.get("BillableTimeInSeconds"),
         failure_reason=answer.get("FailureReason"),
-        instance_type=resources.get("SelectedInstanceType") or resources.get("InstanceType"),
+        instance_type=instance_type,
         instance_count=count,
         model_uri=answer.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
         transitions=transitions,
@@ -275,6 +275,21 @@ def _job_view_of(answer: Mapping[str, Any]) -> JobView:
         session_targets=_session_targets_of(answer, phase=phase, hosts=count),
         remote_debugging_off_in=None if _takes_sessions(answer) else answer["TrainingJobName"],
     )
+
+
+def _instances_of(resources: Mapping[str, Any]) -> tuple[str | None, int]:
+    """Return the instance type of a job, where it is known, and the number of its instances.
+
+    A heterogeneous cluster has several types, and the job of another client may have a number for each preference.
+    """
+    if groups := resources.get("InstanceGroups"):
+        first, *others = dict.fromkeys(group["InstanceType"] for group in groups)
+        # A record has no room for the names of all five.
+        named = [first, *others] if len(others) < 2 else [first, f"{len(others)} other types"]
+        return " and ".join(named), sum(group["InstanceCount"] for group in groups)
+    preferred = max((each.get("InstanceCount", 0) for each in resources.get("InstancePreferences") or ()), default=0)
+    instance_type = resources.get("SelectedInstanceType") or resources.get("InstanceType")
+    return instance_type, resources.get("SelectedInstanceCount") or resources.get("InstanceCount") or preferred or 1
 
 
 def _adoptable_job_of(answer: Mapping[str, Any]) -> AdoptableJob:

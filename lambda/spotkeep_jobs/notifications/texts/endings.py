@@ -40,12 +40,8 @@ def facts_of(run: Run) -> list[str]:
         return lines + fact_line("Cost", f"not known: {service} does not say any more what the job used.")
     machines = f"{run.instances} x {run.place.instance_type}, {run.place.capacity}"
     if cost.training_seconds:
-        # Nodes come and go, so the time of a run with nodes is that of all of them together.
-        together = "" if run.node_range is None else " of node time"
-        instances = 1 if run.node_range is not None else run.place.instance_count
-        trained = spoken_duration(cost.training_seconds / instances) + together
         attempts = "" if run.attempt == 1 else f", in {run.attempt} attempts"
-        lines += fact_line("Ran", f"{trained} on {machines}{attempts}")
+        lines += fact_line("Ran", f"{_worked(run, cost.training_seconds)} on {machines}{attempts}")
     else:
         had = "it had no instances" if run.node_range is None else "it had too few nodes"
         lines += fact_line("Ran", f"never: {had} ({machines})")
@@ -63,6 +59,13 @@ def facts_of(run: Run) -> list[str]:
     return lines
 
 
+def _worked(run: Run, instance_seconds: float) -> str:
+    """Return instance seconds as the time of the run. Nodes come and go, so theirs is that of all of them together."""
+    if run.node_range is not None:
+        return f"{spoken_duration(instance_seconds)} of node time"
+    return spoken_duration(instance_seconds / run.place.instance_count)
+
+
 def _interruptions(run: Run, cost: Cost) -> str:
     how_often = {0: "never", 1: "once"}.get(run.interruptions, f"{run.interruptions} times")
     if run.node_range is not None and run.interruptions:
@@ -73,7 +76,7 @@ def _interruptions(run: Run, cost: Cost) -> str:
         # A machine that is lost without a notice takes the last lines of its log with it.
         return f"{how_often}; its log shows no step that was trained twice" if run.interruptions else how_often
     steps = "1 step was" if cost.redone_steps == 1 else f"{cost.redone_steps:,} steps were"
-    took = "" if cost.redone_seconds is None else f" ({spoken_duration(cost.redone_seconds)})"
+    took = "" if cost.redone_seconds is None else f" ({_worked(run, cost.redone_seconds)})"
     return f"{how_often}; {steps} trained twice{took}"
 
 

@@ -37,13 +37,14 @@ def interruption_notification(moment: Moment, *, error_of_aws: bool = False, los
         taken, waits_for = f"AWS Batch gave it to another job of the queue {run.place.queue.queue}.", "its next turn"
     if error_of_aws:
         taken = "SageMaker had an error of its own (InternalServerError), and starts the job again."
+    instances = f"{_number(run)}{run.place.instance_type}"
     return compose(
         moment,
         kind=NotificationKind.INTERRUPTED,
         subject="was interrupted",
         paragraphs=[
             *wrapped(
-                f"Your run {run.name} lost its {run.place.instance_type} at {clock(moment.happened_at)}: {taken} "
+                f"Your run {run.name} lost its {instances} at {clock(moment.happened_at)}: {taken} "
                 f"There is nothing to do: the job waits for {waits_for}, then {goes_on(run)}."
             ),
             *wrapped(f"This was {ordinal(moment.nth)} interruption{in_attempt}."),
@@ -51,6 +52,11 @@ def interruption_notification(moment: Moment, *, error_of_aws: bool = False, los
         ],
         commands=[(f"spotkeep describe {run.run}", "where it stands")],
     )
+
+
+def _number(run: Run) -> str:
+    """Return the number of a run's instances, to stand before their type. Empty for one."""
+    return "" if run.place.instance_count == 1 else f"{run.instances} x "
 
 
 def _lost_node(moment: Moment, least: int, *, lost: str) -> Notification:
@@ -116,7 +122,7 @@ def next_fallback_notification(moment: Moment, *, left: Attempt, job: NextJob) -
     """
     run = moment.run
     dearer = left.place.capacity == "spot" and job.fallback.capacity == "on-demand"
-    types = " or ".join(job.fallback.instance_types)
+    types = _number(run) + " or ".join(job.fallback.instance_types)
     what = f"looks for {types} on demand now, at the full price" if dearer else f"looks for {job.fallback} now"
     return compose(
         moment,
@@ -141,11 +147,11 @@ def long_wait_notification(moment: Moment, *, waited_seconds: float, because: st
         because: AWS's reason. None without one.
     """
     run = moment.run
-    where, why = f"{run.place.capacity} {run.place.instance_type}", "AWS has none to spare"
+    where, why = f"{_number(run)}{run.place.capacity} {run.place.instance_type}", "AWS has none to spare"
     costs = "Waiting costs nothing."
     if run.node_range is not None:
         least = run.node_range[0]
-        where = f"{run.instances} x {where}, all in one zone"
+        where = f"{where}, all in one zone"
         why = f"no zone has {least} of them to spare" if least > 1 else why
         costs = "Waiting costs nothing while there is no node. Nodes that wait for others are billed."
     if run.place.queue is not None:
@@ -212,6 +218,7 @@ def long_quota_wait_notification(moment: Moment, *, waited_seconds: float, reaso
         reason: The quota, in SageMaker's words.
     """
     run = moment.run
+    needed = "" if run.place.instance_count == 1 else f", of which it needs {run.place.instance_count}"
     return compose(
         moment,
         kind=NotificationKind.WAITING_TOO_LONG,
@@ -219,7 +226,7 @@ def long_quota_wait_notification(moment: Moment, *, waited_seconds: float, reaso
         paragraphs=[
             *wrapped(
                 f"Your run {run.name} has been waiting for {spoken_duration(waited_seconds)} and waits on: other jobs "
-                f"use up the account's quota for {run.place.capacity} {run.place.instance_type}. "
+                f"use up the account's quota for {run.place.capacity} {run.place.instance_type}{needed}. "
                 "When one of them ends, the run that waits longest is next. Waiting costs nothing. "
                 "You can request a larger quota in the Service Quotas console."
             ),
@@ -282,9 +289,10 @@ def stuck_notification(moment: Moment, *, hang: Hang) -> Notification:
         subject = "stands still"
         then = (
             "Nothing ends it before its max_run, and its instances are billed. Stop it, which asks it to save, and "
-            f"resume it{' from its checkpoint' if resumable(run) else ''}. Or let Spotkeep do that with restart: true "
-            "below stuck."
+            f"resume it{' from its checkpoint' if resumable(run) else ''}."
         )
+        if run.place.instance_count == 1:
+            then += " Or let Spotkeep do that with restart: true below stuck."
     elif hang.starts_again:
         subject = "stood still and starts again"
         then = (

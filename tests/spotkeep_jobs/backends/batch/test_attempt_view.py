@@ -51,7 +51,7 @@ REQUEST: dict[str, Any] = {
 class Story:
     """One service job, and what is recorded of it from observation to observation."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, instance_count: int = 1) -> None:
         self.sagemaker = SageMaker()
         self.batch = Batch(self.sagemaker)
         self.queues = queues_on(jobs_of(self.sagemaker), self.batch, now=self.sagemaker.now)
@@ -59,11 +59,11 @@ class Story:
             run="digits",
             attempt=1,
             job_name="digits-1",
-            place=Place(capacity="on-demand", instance_type="ml.m5.xlarge", queue=PLACE),
+            place=Place(capacity="on-demand", instance_type="ml.m5.xlarge", instance_count=instance_count, queue=PLACE),
             created_at=NOON,
-            job_request=REQUEST,
+            job_request={**REQUEST, "ResourceConfig": {**REQUEST["ResourceConfig"], "InstanceCount": instance_count}},
         )
-        arn = self.queues.of(self.attempt, PLACE).create(REQUEST)
+        arn = self.queues.of(self.attempt, PLACE).create(self.attempt.job_request or {})
         self.attempt = self.attempt.model_copy(update={"job_id": arn})
 
     @property
@@ -103,6 +103,23 @@ class Story:
             self.sagemaker.ends(training, "Completed")
         elif what == "terminated":
             self.queues.of(self.attempt, PLACE).stop("digits-1")
+
+
+def test_the_instances_of_all_training_jobs_are_billed_where_the_newest_is_deleted() -> None:
+    """SageMaker deletes training jobs that found no capacity. Those before it had instances."""
+    story = Story(instance_count=4)
+    for what in ("turn", "capacity", "preempted", "over", "batch sees"):
+        story.happens(what)
+        story.observed()
+    for what in ("turn", "no capacity", "batch sees", "deleted"):
+        story.happens(what)
+    story.queues.of(story.attempt, PLACE).stop("digits-1")
+    story.sagemaker.seconds += 3_600
+    view = story.observed()
+    assert view.ended
+    usage = usage_of(job=view, log=JobLog(), earlier=(), ended_at=story.sagemaker.now())
+    assert usage.billable_seconds
+    assert usage.instance_count == 4
 
 
 HAPPENINGS = st.sampled_from(
@@ -239,14 +256,17 @@ class TestFieldByField:
     def view(self, service_job: ServiceJob, seen: JobView | None = None, **known: Any) -> JobView:
         names = service_job.training_jobs[-1:]
         seen_by_name = dict.fromkeys(names, seen)
-        return as_job_view(service_job, known=TrainingJobs(**known), seen=seen_by_name, now=NOON + 20 * self.MINUTE)
+        recorded = TrainingJobs(**known)
+        return as_job_view(
+            service_job, known=recorded, seen=seen_by_name, instance_count=2, now=NOON + 20 * self.MINUTE
+        )
 
     def test_while_it_waits(self) -> None:
         view = self.view(self.WAITS)
         assert (view.name, view.job_id, view.phase) == ("digits-1", "arn:aws:batch:service-job/0f", JobPhase.WAITING)
         assert (view.created_at, view.waits_because) == (NOON, "queue full")
         assert view.environment == {"SPOTKEEP_RUN": "digits"}
-        assert (view.instance_type, view.instance_count, view.training_jobs.listed) == (None, 1, ())
+        assert (view.instance_type, view.instance_count, view.training_jobs.listed) == (None, 2, ())
         assert (view.training_started_at, view.training_ended_at, view.last_modified_at) == (None, None, None)
         assert (view.training_seconds, view.billable_seconds) == (None, None)
         assert view.transitions == (
@@ -344,7 +364,8 @@ class TestFieldByField:
     @pytest.mark.parametrize(("minutes", "ended"), [(9, False), (10, True)])
     def test_a_training_job_that_sagemaker_does_not_know_is_waited_for(self, minutes: int, ended: bool) -> None:
         over = replace(self.RUNS, status="FAILED", stopped_at=NOON)
-        view = as_job_view(over, known=TrainingJobs(), seen={"AWSBatch-1": None}, now=NOON + minutes * self.MINUTE)
+        now = NOON + minutes * self.MINUTE
+        view = as_job_view(over, known=TrainingJobs(), seen={"AWSBatch-1": None}, instance_count=1, now=now)
         assert view.ended is ended
         assert view.phase is (JobPhase.ENDED if ended else JobPhase.STOPPING)
 

@@ -171,6 +171,33 @@ def test_a_job_that_never_launched_has_no_seconds_and_the_instance_type_that_sag
     assert job.instance_type == "ml.g6.xlarge"
 
 
+def _group(name: str, instance_type: str, count: int) -> dict[str, Any]:
+    return {"InstanceGroupName": name, "InstanceType": instance_type, "InstanceCount": count}
+
+
+@pytest.mark.parametrize(
+    ("resources", "instances"),
+    [
+        ({"InstanceGroups": [_group("a", "ml.p4d.24xlarge", 2), _group("b", "ml.c5.xlarge", 3)]},
+         ("ml.p4d.24xlarge and ml.c5.xlarge", 5)),
+        ({"InstanceGroups": [_group("a", "ml.g5.xlarge", 2), _group("b", "ml.g5.xlarge", 1)]}, ("ml.g5.xlarge", 3)),
+        ({"InstanceGroups": [_group(each, f"ml.{each}.xlarge", 1) for each in ("g5", "g6", "c5")]},
+         ("ml.g5.xlarge and 2 other types", 3)),
+        ({"InstancePreferences": [{"InstanceType": "ml.g5.xlarge", "InstanceCount": 4}]}, (None, 4)),
+        ({"InstancePreferences": [{"InstanceType": "ml.g5.xlarge", "InstanceCount": 4}],
+          "SelectedInstanceType": "ml.g5.xlarge", "SelectedInstanceCount": 4}, ("ml.g5.xlarge", 4)),
+        ({"InstanceType": "ml.g5.xlarge", "InstanceCount": 2, "InstanceGroups": []}, ("ml.g5.xlarge", 2)),
+    ],
+)  # fmt: skip
+def test_all_instances_of_another_client_s_job_are_counted(
+    wire: Wire, jobs: SageMakerTrainingJobs, resources: dict[str, Any], instances: tuple[str | None, int]
+) -> None:
+    """SageMaker bills each instance of each group."""
+    wire.answers((200, MINIMAL | {"ResourceConfig": resources}))
+    job = jobs.observe("first-1")
+    assert (job.instance_type, job.instance_count) == instances
+
+
 @pytest.mark.parametrize(
     ("secondary", "debug", "hosts", "off_in"),
     [("Training", {"EnableRemoteDebug": True}, 2, None), ("Training", {"EnableRemoteDebug": False}, 2, "first-1"),
