@@ -518,9 +518,7 @@ def test_a_launch_whose_record_meets_others_at_every_try_is_not_recorded_and_say
     reasons: Any = [{"Code": "TransactionConflict"}]
     busy = client_error("TransactWriteItems", "TransactionCanceledException", CancellationReasons=reasons)
     account.dynamodb.transact_write_items = Mock(side_effect=busy)  # type: ignore[method-assign]
-    with pytest.raises(
-        LaunchUnfinishedError, match=r"recorded nothing\. Call again with the same document"
-    ) as caught:
+    with pytest.raises(LaunchUnfinishedError, match=r"recorded nothing\. Call again with the same document") as caught:
         account.launch()
     assert "controller" not in str(caught.value)
 
