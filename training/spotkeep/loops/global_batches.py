@@ -33,8 +33,8 @@ class GlobalBatches:
     loader = training.loader(DataLoader(data, batch_sampler=batches, num_workers=4))
     ```
 
-    Each sample comes once an epoch. An epoch is a pass over the loader, and `ResumableTraining` counts them. Of a loader
-    that is made in each epoch it counts the epochs. Elsewhere call `set_epoch`.
+    Each sample comes once an epoch. An epoch is a pass over the loader, and `ResumableTraining` counts them. Of a
+    loader that is made in each epoch it counts the epochs. Elsewhere call `set_epoch`.
 
     Args:
         length: Number of samples in the data set.
