@@ -168,9 +168,8 @@ class ResumableLoader:
         self._loop = loop
         self._passes = 0  # begun in this epoch
         self._passes_before = 0  # in the epochs before
-        self._made_in = loop.progress.epochs_completed if loop.running else 0
         self._position = 0  # batches given in the last pass
-        self._start = PassStart(number=0)
+        self._start = PassStart(number=0, made_in=loop.progress.epochs_completed if loop.running else 0)
         self._over_at: int | None = None
         self._newest: Callable[[], Any] = lambda: None
         self._cost_is_said = False
@@ -312,7 +311,7 @@ class ResumableLoader:
     def _begin(self, this_pass: int, saved: dict[str, Any] | None) -> Iterator[Any]:
         if saved is not None and this_pass == saved["passes"] and saved["start"] is not None:
             return self._begin_again(saved)
-        self._start = PassStart(number=self._passes_before + this_pass - 1, made_in=self._made_in)
+        self._start = PassStart(number=self._passes_before + this_pass - 1, made_in=self._start.made_in)
         self._position = 0
         return self._source.begin(self._start)
 
