@@ -240,6 +240,47 @@ def test_a_change_in_a_compared_save_turns_late_copies_off_and_costs_no_checkpoi
     assert "no checkpoint" not in caplog.text
 
 
+def shared_with_a_process(model, optimizer):
+    model.share_memory()
+
+
+def given_back(model, optimizer):
+    """As a script that keeps a model elsewhere for a while."""
+    storage, kept = model[2].weight.untyped_storage(), model[2].weight.detach().clone()
+    size = storage.nbytes()
+    storage.resize_(0)
+    between = torch.full_like(kept, 5)  # it may get the memory
+    storage.resize_(size)
+    model[2].weight.data.copy_(kept)
+    del between
+
+
+@pytest.mark.parametrize("change", [shared_with_a_process, given_back], ids=lambda change: change.__name__)
+@pytest.mark.parametrize("changing", [2, FIRST_LATE])
+def test_memory_that_a_tensor_gives_back_is_not_read_any_more(tmp_path, ways, copied_before, caplog, change, changing):
+    caplog.set_level("INFO", "spotkeep")
+    states, saved = train(tmp_path, change=change, changing=[changing])
+    require_true_checkpoints(tmp_path, states, saved)
+    if changing == 2 or copied_before != "as it comes":
+        lost = [] if changing == 2 else [FIRST_LATE]
+        assert saved == [step for step in range(1, STEPS + 1) if step not in lost]
+        assert "changed between two steps of an optimizer" in caplog.text
+
+
+def test_moments_with_other_memory_cost_no_checkpoint(tmp_path, ways):
+    """As a script that keeps them on another device for a while. The copy is that of the memory they had."""
+
+    def moved(model, optimizer):
+        for values in optimizer.state.values():
+            for value in values.values():
+                value.data = value.data.clone()
+
+    states, saved = train(tmp_path, change=moved, changing=[2, FIRST_LATE])
+    assert saved == list(range(1, STEPS + 1))
+    assert ways.late == STEPS - COMPARED_SAVES - 1
+    require_true_checkpoints(tmp_path, states, saved)
+
+
 @pytest.mark.parametrize("late_takes", [0.5, 2.0])
 def test_both_ways_are_tried_and_the_faster_one_stays(tmp_path, monkeypatch, caplog, late_takes):
     caplog.set_level(logging.INFO, "spotkeep")

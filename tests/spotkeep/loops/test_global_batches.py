@@ -152,6 +152,31 @@ def test_uneven_slices_with_weights_have_the_mean_of_the_whole_batch():
     assert sum(means) / len(means) == pytest.approx(sum(losses) / len(losses))
 
 
+@pytest.mark.parametrize("number", [-1, 2, 9])
+def test_a_weight_of_a_batch_that_an_epoch_does_not_have_is_refused(number):
+    batches = GlobalBatches(20, batch_size=11, uneven=True, rank=1, world_size=2)
+    with pytest.raises(
+        UsageError, match=rf"batch {number} of an epoch of 2; pass the number of the batch in its epoch"
+    ):
+        batches.weight(number)
+
+
+def test_batches_that_were_made_before_the_ranks_are_refused_at_the_first_one(monkeypatch):
+    found = (0, 1)
+    monkeypatch.setattr(global_batches, "_rank_and_world_size", lambda: found)
+    early, given_numbers = GlobalBatches(12, batch_size=6), GlobalBatches(12, batch_size=6, rank=0, world_size=1)
+    assert next(iter(early)) == next(iter(given_numbers))
+    found = (1, 3)
+    with pytest.raises(
+        UsageError, match=r"rank 0 of 1, and this process is rank 1 of 3.*init_process_group.*world_size="
+    ):
+        next(iter(early))
+    assert len(next(iter(GlobalBatches(12, batch_size=6)))) == 2
+    assert len(next(iter(given_numbers))) == 6
+    found = (0, 1)  # the process group is destroyed
+    assert len(next(iter(early))) == 6
+
+
 def test_another_order_than_that_of_the_checkpoint_is_named():
     saved = GlobalBatches(12, batch_size=6, seed=1).facts()
     GlobalBatches(12, batch_size=6, seed=1).require_facts(saved)

@@ -204,6 +204,37 @@ def test_batch_a_million_is_taken_without_the_batches_before_it(tmp_path, monkey
     assert loaded == [row for batches in after.batches for row in batches[0][2]]
 
 
+def in_epochs(folder, *, stop_after=None, made_anew=False, set_late=False):
+    """Train on three epochs of four batches, with a sampler or a loader as a script may have it. Gives the batches."""
+    training = ResumableTraining({"w": [0]}, directory=folder, every_steps=1)
+    batches = GlobalBatches(LENGTH, batch_size=12, seed=3)
+    lasting = None if made_anew else training.loader(DataLoader(range(LENGTH), batch_sampler=batches))
+    seen = []
+    with contextlib.suppress(SystemExit):
+        for epoch in training.epochs(3):
+            loader = lasting or training.loader(DataLoader(range(LENGTH), batch_sampler=batches))
+            for batch in loader:
+                seen.append((epoch, batch.tolist()))
+                if len(seen) == stop_after:
+                    os.kill(os.getpid(), signal.SIGTERM)
+            if set_late:
+                batches.set_epoch(50 - epoch)
+    return seen
+
+
+@pytest.mark.parametrize("stop_after", range(1, 12))
+@pytest.mark.parametrize("way", ["made_anew", "set_late"])
+def test_an_interruption_changes_no_batch_of_a_loader_made_anew_or_of_epochs_set_late(tmp_path, way, stop_after):
+    alone = in_epochs(tmp_path / "alone", **{way: True})
+    before = in_epochs(tmp_path / "run", stop_after=stop_after, **{way: True})
+    assert before + in_epochs(tmp_path / "run", **{way: True}) == alone
+    orders = [[row for at, batch in alone if at == epoch for row in batch] for epoch in range(3)]
+    assert all(sorted(order) == list(range(LENGTH)) for order in orders)
+    assert len(set(map(tuple, orders))) == 3, "each epoch has an order of its own"
+    if way == "made_anew":
+        assert alone == in_epochs(tmp_path / "lasting")
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [

@@ -9,6 +9,7 @@ import logging
 import os
 import random
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -403,6 +404,16 @@ def kept_over_passes(training, values, batch_done):
             batch_done()
 
 
+def fetched_by_a_thread(training, values, batch_done):
+    loader = training.loader([1, 2, 3])
+    for _epoch in training.epochs(2):
+        with ThreadPoolExecutor(1) as thread:
+            batches = iter(loader)
+            while (batch := thread.submit(next, batches, None).result()) is not None:
+                values.append(batch)
+                batch_done()
+
+
 @pytest.mark.parametrize(
     ("body", "problem", "steps_before"),
     [
@@ -411,6 +422,7 @@ def kept_over_passes(training, values, batch_done):
         (cycled, r"itertools\.cycle", 0),
         (inside_another, "inside the loop over another one", 2),
         (the_first_of_another, "inside the loop over another one", 1),
+        (fetched_by_a_thread, r"in another thread .* Pass what fetches ahead to training\.loader", 0),
         (kept_over_passes, "KeepsItsIterator keeps one iterator over all passes", 0),
     ],
     ids=lambda value: getattr(value, "__name__", None),

@@ -271,6 +271,20 @@ class TakesTurns(DataLoader):
         self.turn = state["turn"]
 
 
+class Ahead:
+    """Has a batch ready before it gives the one before, as NVIDIA's prefetchers do."""
+
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __iter__(self):
+        batches = iter(self.loader)
+        ready = next(batches, None)
+        while ready is not None:
+            batch, ready = ready, next(batches, None)
+            yield batch
+
+
 class InPairs(DataLoader):
     def __iter__(self):
         batches = super().__iter__()
@@ -723,3 +737,41 @@ def test_another_number_of_ranks_is_no_other_loader_and_other_samples_are():
     fewer = DataLoader(rows, batch_size=4, sampler=RandomSampler(rows, num_samples=20))
     assert described_loader(fewer) != described_loader(DataLoader(rows, batch_size=4))
     assert described_loader([1, 2]) != described_loader([1, 2, 3])
+
+
+def train_weight(directory, wrap, *, stop_after=None, skipped=None):
+    torch.manual_seed(3)
+    model, seen = torch.nn.Linear(1, 1), []
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    training = ResumableTraining({"model": model, "optimizer": optimizer, "seen": seen}, directory, every_steps=1)
+    loader = wrap(training, DataLoader([[float(index)] for index in range(COUNT)], 3, shuffle=True))
+    done = 0
+    with contextlib.suppress(SystemExit):
+        for _epoch in training.epochs(EPOCHS):
+            for (batch,) in loader:
+                done += 1
+                if done == skipped:
+                    continue
+                optimizer.zero_grad()
+                model(batch.float()[:, None]).square().mean().backward()
+                optimizer.step()
+                seen.append(batch.tolist())
+                if done == stop_after:
+                    os.kill(os.getpid(), signal.SIGTERM)
+    return seen
+
+
+def test_a_prefetcher_around_a_resumable_loader_is_named_and_one_inside_of_it_loses_no_batch(tmp_path, caplog):
+    alone = train_weight(tmp_path / "alone", lambda training, loader: training.loader(loader))
+    for place, wrap in {
+        "inside": lambda training, loader: training.loader(Ahead(loader)),
+        "skips the third": lambda training, loader: training.loader(loader),
+    }.items():
+        options = {"skipped": 3} if place.startswith("skips") else {}
+        train_weight(tmp_path / place, wrap, stop_after=2, **options)
+        if not options:
+            assert train_weight(tmp_path / place, wrap) == alone
+    assert "asked for the second batch" not in caplog.text
+    train_weight(tmp_path / "around", lambda training, loader: Ahead(training.loader(loader)))
+    assert caplog.text.count("asked for the second batch before an optimizer had used the first one") == 1
+    assert "training.loader(Prefetcher(loader))" in caplog.text

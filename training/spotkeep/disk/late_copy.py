@@ -7,16 +7,18 @@ valid checksums.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from spotkeep.errors import ChangedStateError, SaveError
 from spotkeep.native.written_pages import SharedMemory, Span, WrittenPages, whole_pages
-from spotkeep.state.arrays import DeviceBytes, address_of
+from spotkeep.state.arrays import DeviceBytes, address_of, storage_of
 from spotkeep.state.encoding import Blob
 from spotkeep.state.optimizer_steps import Memory
 
@@ -40,12 +42,26 @@ class LatePart:
         blob: The blob.
         part: The place of the bytes within the blob.
         memory: Their memory. Whole pages on the CPU.
+        storage: The storage of torch that has them, and keeps them. None on a GPU.
+        address: The address of the storage's first byte.
     """
 
     image: FileImage
     blob: Blob
     part: Piece
     memory: Memory
+    storage: Any = None
+    address: int = 0
+
+    @property
+    def place(self) -> int:
+        """Their place in the staged state."""
+        return self.image.start + self.blob.offset + self.part[0]
+
+    @property
+    def is_there(self) -> bool:
+        """True while the memory is theirs. A storage that is shared with a process or resized gives its memory back."""
+        return self.storage is None or self.storage.data_ptr() == self.address
 
     @property
     def copied(self) -> memoryview:
@@ -77,8 +93,10 @@ def late_parts(images: Sequence[FileImage], holds: Callable[[Memory], bool]) -> 
                 continue
             start, end = whole_pages(address, address + size)
             shared = shared or SharedMemory()
-            if start < end and not shared.overlaps((start, end)):
-                here.append(LatePart(image, blob, (start - address, end - address), (device, start, end)))
+            storage = storage_of(blob.raw)
+            if start < end and storage is not None and not shared.overlaps((start, end)):
+                part, memory = (start - address, end - address), (device, start, end)
+                here.append(LatePart(image, blob, part, memory, storage, storage.data_ptr()))
     return on_devices or here
 
 
@@ -103,7 +121,8 @@ class LateCopy:
     ) -> None:
         self.changed: tuple[Memory, ...] = ()
         self.problem: BaseException | None = None
-        self._parts = list(parts)
+        self._parts = sorted(parts, key=lambda part: part.place)
+        self._places = [part.place for part in self._parts]
         self._staged = staged
         self._images = images
         self._compares = compare
@@ -121,7 +140,9 @@ class LateCopy:
     def copy(self) -> None:
         """Copy what cannot wait."""
         waiting = {} if self._compares else {id(part.blob): part.part for part in self._parts}
-        self._rest = self._staged.copy(self._images, late=lambda blob: waiting.get(id(blob)))
+        self._rest = self._staged.copy(
+            self._images, late=lambda blob: waiting.get(id(blob)), before_late=self._require_there
+        )
         if self._compares:
             return
         try:
@@ -142,15 +163,12 @@ class LateCopy:
             self._staged.wait(end)
         except AbandonedStagingError as error:
             self._ended.wait()  # who gives a copy up says why
+            self._require_unchanged()
             raise self._broken_off() from (self.problem or error)
         if end < self._end or self._compares:
             return
         self._ended.wait()
-        if self.changed:
-            raise ChangedStateError(
-                "its tensors changed before they were copied, and not in a step of an optimizer; older checkpoints are "
-                "as they were, and the next step is saved at once"
-            )
+        self._require_unchanged()
         if self.problem is not None:
             raise self._broken_off() from self.problem
 
@@ -183,6 +201,26 @@ class LateCopy:
         del rest
         self._prove()
 
+    def _require_unchanged(self) -> None:
+        if self.changed:
+            raise ChangedStateError(
+                "its tensors changed before they were copied, and not in a step of an optimizer; older checkpoints are "
+                "as they were, and the next step is saved at once"
+            )
+
+    def _require_there(self, start: int, end: int) -> None:
+        """Refuse to read memory that a tensor has given back. A read of it would end the process.
+
+        Args:
+            start: The place of the first byte that is read, in the staged state.
+            end: The one after the last.
+        """
+        parts = self._parts
+        first = max(bisect.bisect_right(self._places, start) - 1, 0)
+        for part in parts[first : bisect.bisect_left(self._places, end)]:
+            if not part.is_there:
+                raise AbandonedStagingError("a tensor has given back the memory that was to be copied")
+
     def _broken_off(self) -> SaveError:
         return SaveError(f"the copy of the state was broken off: {self.problem!r}")
 
@@ -194,9 +232,13 @@ class LateCopy:
             if self._ended.is_set():
                 return
             try:
-                if self._rest is not None:
-                    self._rest.finish()
-                changed = self._changes()
+                changed = {index for index, part in enumerate(self._parts) if not part.is_there}
+                if changed and not self._compares:
+                    self._staged.abandon()
+                elif not changed:
+                    if self._rest is not None:
+                        self._rest.finish()
+                    changed = self._changes()
                 self.changed = tuple(part.memory for index, part in enumerate(self._parts) if index in changed)
             except BaseException as problem:
                 self.problem = problem

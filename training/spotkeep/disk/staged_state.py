@@ -145,7 +145,13 @@ class StagedState:
         self._end = start
         return images
 
-    def copy(self, images: Sequence[FileImage], *, late: Callable[[Blob], Piece | None] = lambda _: None) -> RestOfCopy:
+    def copy(
+        self,
+        images: Sequence[FileImage],
+        *,
+        late: Callable[[Blob], Piece | None] = lambda _: None,
+        before_late: Callable[[int, int], None] = lambda _start, _end: None,
+    ) -> RestOfCopy:
         """Copy the blobs in, add them up and wake the waiting threads. The state must not change meanwhile.
 
         All processors do that. The data on a GPU comes first, all of it at once, into locked pages.
@@ -154,6 +160,7 @@ class StagedState:
             images: The files.
             late: Gives the part of a blob that may be copied later. Its memory does not change before it is copied. The
                 bytes of a GPU are in their place by then.
+            before_late: Called with the place of a piece in the staged state, right before it is copied later.
 
         Returns:
             What is left to copy. Nothing without late parts.
@@ -169,7 +176,7 @@ class StagedState:
                     row = ((start + low, start + high) for low, high in pieces_to_copy(end - start, threads=threads))
                     share(row, partial(self._copy_pieces, image, content), threads=threads)
                 rest += [
-                    partial(self._copy_pieces, image, content, [(start + low, start + high)])
+                    partial(self._copy_late, image, content, (start + low, start + high), before_late)
                     for start, end in division.later
                     for low, high in pieces(end - start, _LATE_COPY_BYTES)
                 ]
@@ -223,6 +230,10 @@ class StagedState:
                 waits.append(blob.raw.start_copy(raw[blob.offset : blob.offset + len(blob.raw)]))
         for wait in waits:
             wait()
+
+    def _copy_late(self, image: FileImage, content: FileCopy, piece: Piece, before: Callable[[int, int], None]) -> None:
+        before(image.start + piece[0], image.start + piece[1])
+        self._copy_pieces(image, content, [piece])
 
     def _copy_pieces(self, image: FileImage, content: FileCopy, left: Iterable[Piece]) -> None:
         for start, end in left:

@@ -38,11 +38,13 @@ class PassStart:
         number: The number of passes before it.
         random: The random states at its beginning.
         memory: The state of the objects that decide its order then.
+        made_in: The epochs that were completed when its loader was made. 0 for a loader that lasts.
     """
 
     number: int
     random: dict[str, Any] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
+    made_in: int = 0
 
     def key(self, purpose: str) -> bytes:
         """Give bytes that seed other random numbers of this pass. They are the same at each beginning of it."""

@@ -33,8 +33,8 @@ class GlobalBatches:
     loader = training.loader(DataLoader(data, batch_sampler=batches, num_workers=4))
     ```
 
-    Each sample comes once an epoch. An epoch is a pass over the loader, and `ResumableTraining` counts them. Elsewhere
-    call `set_epoch`.
+    Each sample comes once an epoch. An epoch is a pass over the loader, and `ResumableTraining` counts them. Of a
+    loader that is made in each epoch it counts the epochs. Elsewhere call `set_epoch`.
 
     Args:
         length: Number of samples in the data set.
@@ -73,6 +73,7 @@ class GlobalBatches:
         self.drop_last = drop_last
         self.epoch: int | None = None
         own = _rank_and_world_size() if rank is None or world_size is None else (rank, world_size)
+        self._ranks_are_found = rank is None and world_size is None
         self.rank = own[0] if rank is None else rank
         self.world_size = own[1] if world_size is None else world_size
         if not 0 <= self.rank < self.world_size:
@@ -91,7 +92,12 @@ class GlobalBatches:
         self.epoch = epoch
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[list[int]]:
-        """Give this rank's slices of an epoch, from batch number `first` on."""
+        """Give this rank's slices of an epoch, from batch number `first` on.
+
+        Raises:
+            UsageError: The ranks of `torch.distributed` are others than when this object was made.
+        """
+        self._require_ranks()
         order = _Order(self.length, seed=self.seed, epoch=epoch) if self.shuffle else range(self.length)
         for number in range(first, len(self)):
             start, stop = self._slice(number)
@@ -102,7 +108,15 @@ class GlobalBatches:
 
         It is the share of this rank in the batch with that number in its epoch, times the number of ranks. An even
         division gives 1.0.
+
+        Raises:
+            UsageError: An epoch has no batch of that number.
         """
+        if not 0 <= number < len(self):
+            raise UsageError(
+                f"weight was asked for batch {number} of an epoch of {len(self)}; pass the number of the batch in its "
+                "epoch, for example of enumerate(loader, loader.start)"
+            )
         start, stop = self._slice(number)
         return (stop - start) * self.world_size / self._size(number)
 
@@ -142,6 +156,15 @@ class GlobalBatches:
         share, more = divmod(size, self.world_size)
         start = begin + self.rank * share + min(self.rank, more)
         return start, start + share + (self.rank < more)
+
+    def _require_ranks(self) -> None:
+        """Refuse a division for ranks that are not those of now. Each rank would train on slices of others."""
+        now = _rank_and_world_size()
+        if self._ranks_are_found and now not in ((0, 1), (self.rank, self.world_size)):
+            raise UsageError(
+                f"GlobalBatches was made for rank {self.rank} of {self.world_size}, and this process is rank {now[0]} "
+                f"of {now[1]}; make it after torch.distributed.init_process_group, or pass rank= and world_size="
+            )
 
     def _require_division(self, *, uneven: bool) -> None:
         """Refuse a rank without a slice of each batch, or with fewer samples than the others."""

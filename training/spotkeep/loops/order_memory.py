@@ -22,6 +22,8 @@ from spotkeep.loaded import loaded
 from spotkeep.state.encoding import object_state, stateful_kind, with_article
 from spotkeep.state.restoring import set_object_state
 
+from .global_batches import GlobalBatches
+
 _logger = logging.getLogger("spotkeep")
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
@@ -275,7 +277,9 @@ def _is_open(value: Any) -> bool:
     package, _, rest = type(value).__module__.partition(".")
     if package == "torch":
         return rest.startswith("utils.data")
-    return package != "spotkeep" and (package not in _PYTHON or package in _PLAIN_PYTHON)
+    if package == "spotkeep":
+        return isinstance(value, GlobalBatches)  # the script may set its epoch
+    return package not in _PYTHON or package in _PLAIN_PYTHON
 
 
 def _has_indices(value: Any) -> bool:

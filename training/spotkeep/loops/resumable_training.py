@@ -11,6 +11,7 @@ import gc
 import logging
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import cycle
@@ -168,7 +169,7 @@ class ResumableLoader:
         self._passes = 0  # begun in this epoch
         self._passes_before = 0  # in the epochs before
         self._position = 0  # batches given in the last pass
-        self._start = PassStart(number=0)
+        self._start = PassStart(number=0, made_in=loop.progress.epochs_completed if loop.running else 0)
         self._over_at: int | None = None
         self._newest: Callable[[], Any] = lambda: None
         self._cost_is_said = False
@@ -192,6 +193,7 @@ class ResumableLoader:
     def _pass(self, this_pass: int) -> Generator[Any, None, None]:
         if not self._loop.running:
             raise UsageError("a resumable loader gives batches only inside `for epoch in training.epochs(...)`")
+        self._loop.require_own_thread()
         self._refuse_cycle()
         self._loop.require_common_steps()
         saved = self._loop.progress.saved(self._index)
@@ -309,7 +311,7 @@ class ResumableLoader:
     def _begin(self, this_pass: int, saved: dict[str, Any] | None) -> Iterator[Any]:
         if saved is not None and this_pass == saved["passes"] and saved["start"] is not None:
             return self._begin_again(saved)
-        self._start = PassStart(number=self._passes_before + this_pass - 1)
+        self._start = PassStart(number=self._passes_before + this_pass - 1, made_in=self._start.made_in)
         self._position = 0
         return self._source.begin(self._start)
 
@@ -407,6 +409,8 @@ class _Loop:
         self._order = _OrderOfPasses()
         self._total_epochs: int | None = None
         self._done_before = 0  # the epochs that this object has gone through to their end
+        self._thread = 0
+        self._first_batches: list[tuple[int, bool]] = []  # the loaders, and whether an optimizer used the batch
         self._after_replay: dict[str, Any] | None = None
 
     def epochs(self, values: Iterable[Any]) -> Iterator[Any]:
@@ -421,7 +425,7 @@ class _Loop:
         lasting_loaders = len(self.progress.loaders)
         self.leave_if_noticed()
         self._checkpointer.count_epochs(self.progress.epochs_completed)
-        self.running = True
+        self.running, self._thread = True, threading.get_ident()
         try:
             for index, value in enumerate(values):
                 if index >= self.progress.epochs_completed:
@@ -452,6 +456,20 @@ class _Loop:
         """Take note that a pass ends."""
         self._order.pass_ends(loader_index)
 
+    def require_own_thread(self) -> None:
+        """Refuse a pass in another thread than that of the epochs. It asks for batches while the training does steps.
+
+        Raises:
+            UsageError: If this is one.
+        """
+        if threading.get_ident() != self._thread:
+            raise UsageError(
+                "a resumable loader is gone through in another thread than the loop over the epochs. A batch is done "
+                "when the script asks for the next one, so a thread that fetches batches ahead would save in the "
+                "middle of a step. Pass what fetches ahead to training.loader, and not the loader inside of it, or let "
+                "workers fetch ahead (num_workers, prefetch_factor)"
+            )
+
     def require_common_steps(self) -> None:
         self._checkpointer.require_common_steps()
 
@@ -469,6 +487,7 @@ class _Loop:
         """
         if not self._order.batch_done(loader_index):
             return
+        self._warn_if_ahead(loader_index)
         self._batches_in_step += 1
         if self._batches_in_step < self.batches_per_step and not whole_pass:
             return
@@ -489,6 +508,19 @@ class _Loop:
     def leave_if_noticed(self) -> None:
         if self._checkpointer.noticed:
             self._checkpointer.leave()
+
+    def _warn_if_ahead(self, loader_index: int) -> None:
+        """Warn of a script that asks for a batch before it uses the one before, as a prefetcher does."""
+        if len(self._first_batches) == 2:
+            return
+        self._first_batches.append((loader_index, self.progress.open_gradients.may_have_used_batch()))
+        if self._first_batches == [(loader_index, False), (loader_index, True)]:
+            _logger.warning(
+                "the script asked for the second batch before an optimizer had used the first one. A batch is done "
+                "when the script asks for the next one, so what fetches ahead between the resumable loader and the "
+                "loop makes a resume leave out a batch: pass the whole of it, as in "
+                "training.loader(Prefetcher(loader)). Where the script only skips that batch, nothing is wrong"
+            )
 
     def _begin_epoch(self) -> None:
         if self.progress.active is None:

@@ -407,7 +407,7 @@ class _IndexPasses:
 
 def _global_pass(sampler: GlobalBatches, start: PassStart, first: int) -> _IndexPass:
     """Give a pass that begins at any batch. Nothing is passed over."""
-    epoch = start.number if sampler.epoch is None else sampler.epoch
+    epoch = start.made_in + start.number if sampler.epoch is None else sampler.epoch
     key = sampler.order_key(epoch)
     own = b"%s of %d" % (key, sampler.rank)
     return _IndexPass(sampler.batches(epoch, first), key=own, over=None, first=first, samples=key)

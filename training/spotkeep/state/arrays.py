@@ -388,6 +388,15 @@ def address_of(value: Any) -> tuple[str, int] | None:
     return (str(value.device), value.data_ptr())
 
 
+def storage_of(raw: Buffer | DeviceBytes) -> Any:
+    """Give torch's storage of bytes that `dump_torch` gave for a tensor on the CPU. None for other bytes.
+
+    It keeps the memory when the script gives the tensor another one, but for a move of the storage itself.
+    """
+    tensor = getattr(raw.obj, "keeps_alive", None) if isinstance(raw, memoryview) else None
+    return None if tensor is None else tensor.untyped_storage()
+
+
 def _first_byte(raw: memoryview) -> ctypes.c_char:
     return ctypes.c_char.from_buffer(raw)
 

@@ -65,6 +65,18 @@ class OpenGradients:
             for parameter, gradient in zip(_parameters(optimizer), gradients or ()):
                 parameter.grad = None if gradient is None else gradient.to(parameter.device)
 
+    def may_have_used_batch(self) -> bool:
+        """Say if an optimizer may have used the newest batch. It has done a step since, or has gradients.
+
+        True too where that cannot be seen, without optimizers and with a gradient scaler, which skips steps.
+        """
+        optimizers = list(self._optimizers())
+        if not optimizers or any(hasattr(value, "get_scale") for value in self._state.values()):
+            return True
+        return any(map(self._has_stepped, optimizers)) or any(
+            parameter.grad is not None for optimizer in optimizers for parameter in _parameters(optimizer)
+        )
+
     def warn_if_lost(self) -> None:
         """Warn once when saves leave out open gradients, of an optimizer that adds them up or at the third such save.
 
