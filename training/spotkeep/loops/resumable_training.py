@@ -31,6 +31,7 @@ from spotkeep.training_description import array_text
 from .batch_passes import BatchSource, PassStart, PlainBatches
 from .order_memory import OrderMemory
 from .places_of_ranks import new_place, saved_place
+from .repeated_lines import RepeatedLines
 
 _logger = logging.getLogger("spotkeep")
 
@@ -93,7 +94,7 @@ class ResumableTraining:
         own.update({_RANDOM: RandomStates(), _LOOP: progress})
         self._states = (state, own)
         self._checkpointer = Checkpointer(state, directory=directory, per_rank=own, **options)
-        self._loop = _Loop(self._checkpointer, progress, batches_per_step=batches_per_step)
+        self._loop = _Loop(self._checkpointer, progress, state=state, batches_per_step=batches_per_step)
 
     @property
     def checkpointer(self) -> Checkpointer:
@@ -400,8 +401,11 @@ def _refuse_held_iterators(batches: Any, held: Mapping[str, int]) -> None:
 class _Loop:
     """Counts steps and epochs, and saves between them."""
 
-    def __init__(self, checkpointer: Checkpointer, progress: _Progress, *, batches_per_step: int) -> None:
+    def __init__(
+        self, checkpointer: Checkpointer, progress: _Progress, *, state: Mapping[str, Any], batches_per_step: int
+    ) -> None:
         self.progress = progress
+        self._state = state
         self.running = False
         self._checkpointer = checkpointer
         self.batches_per_step = batches_per_step
@@ -412,6 +416,7 @@ class _Loop:
         self._thread = 0
         self._first_batches: list[tuple[int, bool]] = []  # the loaders, and whether an optimizer used the batch
         self._after_replay: dict[str, Any] | None = None
+        self._repeated_lines = RepeatedLines({})
 
     def epochs(self, values: Iterable[Any]) -> Iterator[Any]:
         self._total_epochs = len(values) if isinstance(values, Sized) else None
@@ -502,6 +507,7 @@ class _Loop:
         if self._after_replay is not None and self.progress.active == loader_index:
             if not whole_pass and self._checkpointer.interrupted:
                 self._checkpointer.leave()
+            self._repeated_lines.warn_if_changed()
             restore_random_states(self._after_replay)
             self._after_replay = None
 
@@ -528,6 +534,7 @@ class _Loop:
         else:
             # The epoch begins as it did, and goes on as it was once its loaders are back where they were.
             self._after_replay = capture_random_states()
+            self._repeated_lines = RepeatedLines(self._state)
             restore_random_states(self.progress.epoch_random)
 
     def _end_epoch(self, lasting_loaders: int) -> None:
