@@ -242,6 +242,15 @@ class TestTrainingsThatAreRefused:
             older = FullyShardedDataParallel(torch.nn.Linear(2, 2), device_id=torch.device("cpu"))
         assert "divide the model by fully_shard" in the_problem(older)
 
+    @pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+    def test_a_hook_of_a_divided_parameter(self, register):
+        model = torch.nn.Linear(2, 2)
+        getattr(model.weight, register)(lambda _: None)
+        assert problems(model) == problems(DistributedDataParallel(model)) == []
+        model = fully_shard(torch.nn.Linear(2, 2))
+        getattr(model.weight, register)(lambda _: None)
+        assert the_problem(model).startswith("weight is given a hook of its own")
+
     def test_a_model_without_its_wrapper(self):
         model = torch.nn.Linear(2, 2)
         assert "pass the wrapper that the script calls" in the_problem(model, world_size=2)
@@ -284,6 +293,16 @@ def trained(deterministic, tmp_path):
 def go_through(model, ranks):
     for _ in ranks.micro_batches():
         model(torch.ones(1, 2)).sum().backward()
+
+
+def test_parameters_of_other_models_that_come_after_a_step_are_refused(trained):
+    model, optimizer, ranks = trained
+    go_through(model, ranks)
+    optimizer.step()
+    optimizer.zero_grad()
+    optimizer.add_param_group({"params": list(torch.nn.Linear(2, 2).parameters())})
+    with pytest.raises(UsageError, match="2 parameters that are not in the model"):
+        go_through(model, ranks)
 
 
 def test_a_step_before_the_sum_is_refused(trained):

@@ -79,7 +79,7 @@ class VirtualRanks:
         self._buffers = _Buffers(model, self._group)
         self._steps = 0
         self._is_in_a_state = False
-        self._agreed: list[str] | None = None
+        self._agreed: tuple[list[str], list[int]] | None = None  # the trained parameters, and those of each optimizer
         for one in self._optimizers:
             one.register_step_pre_hook(self._sum.before_optimizer)
 
@@ -217,7 +217,8 @@ class VirtualRanks:
             )
         self._sum.begin()
         trained = [name for name, parameter in self._model.named_parameters() if parameter.requires_grad]
-        if trained == self._agreed:
+        counts = [sum(len(group["params"]) for group in one.param_groups) for one in self._optimizers]
+        if (trained, counts) == self._agreed:
             return
         self._require_fit()
         self._require_common(
@@ -231,7 +232,7 @@ class VirtualRanks:
         )
         if self._agreed is None:
             self._buffers.put_back(self._buffers.of_rank_0(self._buffers.copies()))
-        self._agreed = trained
+        self._agreed = (trained, counts)
 
     def _require_common(self, facts: Mapping[str, Any]) -> None:
         """Require the same facts on all ranks. Collective.

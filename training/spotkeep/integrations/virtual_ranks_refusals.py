@@ -144,8 +144,10 @@ def _of_division(model: torch.nn.Module, world_size: int) -> Iterator[str]:
             "with FSDPModule.set_custom_reduce_scatter"
         )
     by_fully_shard = {id(parameter) for module in modules for parameter in module.parameters()}
-    others, meshes, dtypes = [], [], set()
+    others, meshes, hooked, dtypes = [], [], [], set()
     for name, parameter in model.named_parameters():
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            hooked.append(name)
         if not isinstance(parameter, DTensor) or id(parameter) not in by_fully_shard:
             others.append(name)
             continue
@@ -158,6 +160,11 @@ def _of_division(model: torch.nn.Module, world_size: int) -> Iterator[str]:
         yield (
             f"{_some(meshes)} divided in a mesh other than one of all ranks (replicas of fully_shard, tensor "
             "parallelism); pass fully_shard a mesh of one dimension with all ranks"
+        )
+    if hooked:
+        yield (
+            f"{_some(hooked)} given a hook of its own (register_hook, register_post_accumulate_grad_hook), and "
+            "fully_shard calls it with other gradients than one process does, or not at all; leave the hook out"
         )
     if len(dtypes) > 1 or not dtypes <= set(_DIVIDED_DTYPES):
         yield (

@@ -31,7 +31,7 @@ from spotkeep.training_description import array_text
 from .batch_passes import BatchSource, PassStart, PlainBatches
 from .order_memory import OrderMemory
 from .places_of_ranks import new_place, saved_place
-from .repeated_lines import RepeatedLines
+from .replayed_start import ReplayedStart
 
 _logger = logging.getLogger("spotkeep")
 
@@ -415,8 +415,7 @@ class _Loop:
         self._done_before = 0  # the epochs that this object has gone through to their end
         self._thread = 0
         self._first_batches: list[tuple[int, bool]] = []  # the loaders, and whether an optimizer used the batch
-        self._after_replay: dict[str, Any] | None = None
-        self._repeated_lines = RepeatedLines({})
+        self._replayed_start: ReplayedStart | None = None
 
     def epochs(self, values: Iterable[Any]) -> Iterator[Any]:
         self._total_epochs = len(values) if isinstance(values, Sized) else None
@@ -504,12 +503,11 @@ class _Loop:
 
     def arrived(self, loader_index: int, *, whole_pass: bool) -> None:
         """Take note that a loader is back where it was when the state was saved."""
-        if self._after_replay is not None and self.progress.active == loader_index:
+        if self._replayed_start is not None and self.progress.active == loader_index:
             if not whole_pass and self._checkpointer.interrupted:
                 self._checkpointer.leave()
-            self._repeated_lines.warn_if_changed()
-            restore_random_states(self._after_replay)
-            self._after_replay = None
+            self._replayed_start.is_over()
+            self._replayed_start = None
 
     def leave_if_noticed(self) -> None:
         if self._checkpointer.noticed:
@@ -533,12 +531,11 @@ class _Loop:
             self.progress.epoch_random = capture_random_states()
         else:
             # The epoch begins as it did, and goes on as it was once its loaders are back where they were.
-            self._after_replay = capture_random_states()
-            self._repeated_lines = RepeatedLines(self._state)
+            self._replayed_start = ReplayedStart(self._state)
             restore_random_states(self.progress.epoch_random)
 
     def _end_epoch(self, lasting_loaders: int) -> None:
-        if self._after_replay is not None:
+        if self._replayed_start is not None:
             raise UsageError(
                 "the checkpoint was made in the middle of an epoch, in a loop over a loader that this script did not "
                 "come to; iterate over the same loaders in the same order as the run that saved it"

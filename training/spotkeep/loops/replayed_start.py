@@ -1,4 +1,4 @@
-"""Finds changes of the state by lines before the loop over the batches, which run twice in an interrupted epoch."""
+"""The start of an epoch that goes on in its middle: the lines before the loop over its batches run once more."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from spotkeep.state.encoding import stateful_kind
+from spotkeep.state.random_states import capture_random_states, restore_random_states
 from spotkeep.state.state_dicts import is_module
 
 _logger = logging.getLogger("spotkeep")
@@ -16,12 +17,11 @@ _DEEPEST = 6
 _MOST = 256
 
 
-class RepeatedLines:
-    """The plain values of a state when an epoch goes on in its middle.
+class ReplayedStart:
+    """The random states and the plain values of a state, before an epoch that goes on in its middle starts again.
 
-    The lines before the loop over its batches run again then, and the state is already as they left it. Arrays are left
-    out, and so is the state of modules and of objects without a `step`, such as loaders, because it may change by
-    reading.
+    The lines before the loop over its batches run again, and the state is already as they left it. Arrays are left out,
+    and so is the state of modules and of objects without a `step`, such as loaders, because it may change by reading.
 
     Args:
         state: As for a `Checkpointer`.
@@ -29,10 +29,12 @@ class RepeatedLines:
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         self._state = state
+        self._random = capture_random_states()
         self._before = dict(_plain_values(state, "state", 0))
 
-    def warn_if_changed(self) -> None:
-        """Warn of values that have changed since. The loop over the batches is back where it was."""
+    def is_over(self) -> None:
+        """Put the random states back, since the loop over the batches is where it was. Warn of values that changed."""
+        restore_random_states(self._random)
         after = dict(_plain_values(self._state, "state", 0))
         changed = [path for path, value in self._before.items() if path in after and after[path] != value]
         if not changed:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from spotkeep import ResumableTraining
-from spotkeep.loops.repeated_lines import RepeatedLines
+from spotkeep.loops.replayed_start import ReplayedStart
 
 
 class Killed(BaseException):
@@ -100,10 +100,10 @@ def test_options_of_an_optimizer_count_and_its_parameters_and_loaders_do_not(cap
     groups = [{"params": [1], "lr": 0.1, "betas": (0.9, 0.99)}]
     optimizer = SimpleNamespace(step=lambda: None, param_groups=groups)
     loader = SimpleNamespace(state_dict=lambda: {"place": loader.place}, load_state_dict=None, place=0)
-    lines = RepeatedLines({"optimizer": optimizer, "loader": loader})
+    start = ReplayedStart({"optimizer": optimizer, "loader": loader})
     groups[0]["params"], loader.place = [2], 1
-    lines.warn_if_changed()
+    start.is_over()
     assert caplog.text == ""
     groups[0].update(lr=0.2, betas=(0.5, 0.99))
-    lines.warn_if_changed()
+    start.is_over()
     assert "state['optimizer'].param_groups[0]['lr'] from 0.1 to 0.2 and 1 more" in caplog.text
