@@ -8,6 +8,7 @@ are in `benchmarks.nodes.torchrun`.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import shutil
 import sys
@@ -164,4 +165,5 @@ def _options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)  # of the whole process, so not where others call `main`
     sys.exit(main())
