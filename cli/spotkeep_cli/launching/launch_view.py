@@ -5,7 +5,6 @@ The drawing shows the instances, the installation before the command, the limits
 
 from __future__ import annotations
 
-import math
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +14,12 @@ from rich.text import Text
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import Fact, facts
 from spotkeep_cli.rendering.lists import fires_at, match_in_a_plan, rhythm
-from spotkeep_jobs.document.capacity import Fallback, fallbacks_of, has_local_disks, local_disks_gb
+from spotkeep_jobs.document.capacity import Fallback, fallbacks_of, has_local_disks, local_disks_gb, types_of
 from spotkeep_jobs.document.distributed import AUTO, NO_RANKS
 from spotkeep_jobs.document.image import patched_until
 from spotkeep_jobs.document.nodes import hosts_in_words, hosts_of
 from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.spending import worst_case_usd
 from spotkeep_jobs.document.times import DEFAULT_STUCK_RESTARTS
 
 if TYPE_CHECKING:
@@ -84,21 +84,19 @@ def _ids(run: Any, request: Mapping[str, Any]) -> str:
 def cost_ceiling_usd(request: Mapping[str, Any], *, usd_per_hour: float | None, now: datetime) -> float | None:
     """Return the highest cost of a run in instance time.
 
-    It is the longest training on every instance at the on-demand price. A run with a deadline may train until then,
-    including repeated work. A job that works at the deadline goes on to its max_run. On SageMaker it is the worst case
-    that the launcher compares with its limit, with the warm pool that each job may leave. The cost is never more than
-    `max_cost`. Spot is never dearer. Storage, requests and data transfer are not in it. None when the price is not
-    known.
+    On SageMaker it is the worst case that the launcher compares with its limit. On EC2 the launcher also counts the
+    time that a fleet may wait. Here it is the longest training on every instance at the on-demand price. A run with a
+    deadline may train until then, including repeated work. A job that works at the deadline goes on to its max_run. The
+    cost is never more than `max_cost`. Spot is never dearer. Storage, requests and data transfer are not in it. None
+    when the price is not known.
     """
     if usd_per_hour is None or not isinstance(request.get("max_run"), int):
         return None
-    trained = request.get("max_total_run") or request["max_run"] + _seconds_to_deadline(request, now=now)
-    jobs = math.ceil(trained / request["max_run"]) + int(request.get("script_retries") or 0)
-    if request.get("backend") != "ec2" and request.get("max_attempts"):
-        jobs = min(jobs, request["max_attempts"])
-        trained = min(trained, request["max_attempts"] * request["max_run"])
-    hours = (trained + jobs * int(request.get("keep_alive") or 0)) / _SECONDS_PER_HOUR
-    ceiling = float(hours * hosts_of(request) * usd_per_hour)
+    if request.get("backend") != "ec2":
+        job = JobRequest.model_validate(dict(request))
+        return worst_case_usd(job, prices=dict.fromkeys(types_of(job), usd_per_hour), now=now)
+    seconds = request.get("max_total_run") or request["max_run"] + _seconds_to_deadline(request, now=now)
+    ceiling = float(seconds / _SECONDS_PER_HOUR * hosts_of(request) * usd_per_hour)
     return ceiling if request.get("max_cost") is None else min(ceiling, float(request["max_cost"]))
 
 

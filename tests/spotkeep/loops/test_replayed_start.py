@@ -96,6 +96,13 @@ def test_an_epoch_that_begins_at_its_start_is_silent(tmp_path, caplog):
     assert "have run twice" not in caplog.text
 
 
+def test_a_value_that_equals_nothing_is_no_change(caplog):
+    given = {"step": lambda: None, "load_state_dict": lambda _: None}
+    best = SimpleNamespace(state_dict=lambda: {"best": float("nan")}, **given)
+    ReplayedStart({"schedule": best, "loss": float("nan")}).is_over()
+    assert caplog.text == ""
+
+
 def test_options_of_an_optimizer_count_and_its_parameters_and_loaders_do_not(caplog):
     groups = [{"params": [1], "lr": 0.1, "betas": (0.9, 0.99)}]
     optimizer = SimpleNamespace(step=lambda: None, param_groups=groups)

@@ -36,7 +36,8 @@ class ReplayedStart:
         """Put the random states back, since the loop over the batches is where it was. Warn of values that changed."""
         restore_random_states(self._random)
         after = dict(_plain_values(self._state, "state", 0))
-        changed = [path for path, value in self._before.items() if path in after and after[path] != value]
+        # By their texts, because a NaN equals nothing, and False equals 0.
+        changed = [path for path, value in self._before.items() if path in after and repr(after[path]) != repr(value)]
         if not changed:
             return
         path, more = changed[0], f" and {len(changed) - 1} more" if len(changed) > 1 else ""

@@ -37,7 +37,7 @@ def interruption_notification(moment: Moment, *, error_of_aws: bool = False, los
         taken, waits_for = f"AWS Batch gave it to another job of the queue {run.place.queue.queue}.", "its next turn"
     if error_of_aws:
         taken = "SageMaker had an error of its own (InternalServerError), and starts the job again."
-    instances = f"{_number(run)}{run.place.instance_type}"
+    instances = f"{_number_of_instances(run)}{run.place.instance_type}"
     return compose(
         moment,
         kind=NotificationKind.INTERRUPTED,
@@ -54,7 +54,7 @@ def interruption_notification(moment: Moment, *, error_of_aws: bool = False, los
     )
 
 
-def _number(run: Run) -> str:
+def _number_of_instances(run: Run) -> str:
     """Return the number of a run's instances, to stand before their type. Empty for one."""
     return "" if run.place.instance_count == 1 else f"{run.instances} x "
 
@@ -122,7 +122,7 @@ def next_fallback_notification(moment: Moment, *, left: Attempt, job: NextJob) -
     """
     run = moment.run
     dearer = left.place.capacity == "spot" and job.fallback.capacity == "on-demand"
-    types = _number(run) + " or ".join(job.fallback.instance_types)
+    types = _number_of_instances(run) + " or ".join(job.fallback.instance_types)
     what = f"looks for {types} on demand now, at the full price" if dearer else f"looks for {job.fallback} now"
     return compose(
         moment,
@@ -147,7 +147,7 @@ def long_wait_notification(moment: Moment, *, waited_seconds: float, because: st
         because: AWS's reason. None without one.
     """
     run = moment.run
-    where, why = f"{_number(run)}{run.place.capacity} {run.place.instance_type}", "AWS has none to spare"
+    where, why = f"{_number_of_instances(run)}{run.place.capacity} {run.place.instance_type}", "AWS has none to spare"
     costs = "Waiting costs nothing."
     if run.node_range is not None:
         least = run.node_range[0]
