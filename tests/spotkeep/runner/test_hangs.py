@@ -290,6 +290,35 @@ def test_processes_that_sigkill_does_not_end_are_given_up(tmp_path: Path, monkey
     assert not (tmp_path / "notice.json").exists()
 
 
+def test_a_stopped_process_finds_the_notice_once_it_is_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notice_file = tmp_path / "notice.json"
+    found: list[bool] = []
+
+    def note_notice(_pid: int, signum: int) -> None:
+        if signum == signal.SIGCONT:
+            found.append(notice_file.exists())
+
+    monkeypatch.setattr(hangs, "_send", note_notice)
+    monkeypatch.setenv("SPOTKEEP_NOTICE_SECONDS", "0.1")
+    watch = HangWatch(
+        HangLimit(1, restart=True),
+        restarts=0,
+        notice_file=notice_file,
+        announced=lambda: False,
+        terminate=lambda: None,
+        say=lambda *_args, **_fields: None,
+        longest_kill_seconds=0.2,
+    )
+    watch.prepare()
+    with subprocess.Popen(["sleep", "600"]) as process:
+        watch.watch()
+        process.kill()
+    assert found
+    assert all(found)
+
+
 def test_a_notice_of_someone_else_stays(tmp_path: Path) -> None:
     notice_file = tmp_path / "notice.json"
     watch = HangWatch(
@@ -308,20 +337,23 @@ def test_a_notice_of_someone_else_stays(tmp_path: Path) -> None:
 
 
 RANKS_OF_TORCH = """
-import os, signal
+import os, signal, time
 import torch, torch.distributed as dist
 import spotkeep
 
 dist.init_process_group("gloo")
 state = {"progress": {"steps": []}}
+is_first = not os.path.exists("stopped")
 with spotkeep.Checkpointer(state, every_steps=1) as checkpointer:
     open("begun", "w").close()
     for step in checkpointer.steps(8):
-        if step == 5 and dist.get_rank() == 1 and not os.path.exists("stopped"):
+        if is_first and step == 5 and dist.get_rank() == 1:
             open("stopped", "w").close()
             os.kill(os.getpid(), signal.SIGSTOP)
         dist.all_reduce(torch.ones(1))
         state["progress"]["steps"].append(step)
+        while is_first and step == 5 and not checkpointer.noticed:
+            time.sleep(0.1)  # The ranks that go on do not reach the end before they see the notice.
 if dist.get_rank() == 0:
     print("done", state["progress"]["steps"], flush=True)
 dist.destroy_process_group()

@@ -3,8 +3,8 @@
 Each piece of output counts as life, and so does each step of the library in any process of this host. The library
 touches a file for that (`alive_file`), at most once a second.
 
-A watch may only report the hang, or end the command for a new start. Then all processes of the command are continued if
-they were stopped. They get a notice and SIGTERM as before an interruption, and its time to save. SIGKILL follows for
+A watch may only report the hang, or end the command for a new start. Then all processes of the command get a notice,
+and those that were stopped are continued. SIGTERM and the time to save follow as before an interruption. SIGKILL ends
 those that are left, with all of their children. Processes that were there before the command stay.
 """
 
@@ -153,11 +153,12 @@ class HangWatch:
 
     def _end_command(self) -> None:
         ends = time.monotonic() + notice_seconds()
-        for pid in self._processes():
-            _send(pid, signal.SIGCONT)
+        # First the notice: a process that is continued must not train to its end before it finds one.
         # A full disk: the signal itself still reaches the command.
         with contextlib.suppress(OSError):
             write_notice(self._notice_file, Notice(source=NOTICE_SOURCE, deadline=time.time() + notice_seconds()))
+        for pid in self._processes():
+            _send(pid, signal.SIGCONT)
         self._terminate()
         while self._is_left() and time.monotonic() < ends:
             time.sleep(_LOOK_SECONDS)
