@@ -186,6 +186,21 @@ def test_settings_of_optimizers_that_changed_are_said_as_long_as_they_differ(tmp
         assert caplog.text.count(" was ") == (3 if changed else 0), "the heading has one"
 
 
+def test_a_module_that_imports_its_parts_lazily_imports_none_of_them(tmp_path, monkeypatch):
+    asked = []
+
+    class Lazy(types.ModuleType):
+        def __getattr__(self, name):
+            asked.append(name)
+            raise AttributeError(name)
+
+    monkeypatch.setitem(sys.modules, "lazy", Lazy("lazy"))
+    script = tmp_path / "train.py"
+    script.write_text("")
+    assert "code of train.py" in described(main=types.SimpleNamespace(__file__=str(script)))
+    assert asked == []
+
+
 def test_the_code_that_the_script_imported_from_its_folder_counts_and_no_other(tmp_path, monkeypatch):
     script = tmp_path / "train.py"
     modules = ["model.py", "parts/layers.py", ".venv/lib/site-packages/other.py", "spotkeep/of_the_library.py"]

@@ -174,7 +174,8 @@ def _code_in(folder: Path, script: str) -> list[str]:
     above = str(folder) + os.sep
     files = {script}
     for name, module in list(sys.modules.items()):
-        path = getattr(module, "__file__", None)
+        # Not by getattr: a module that imports its parts lazily would begin to.
+        path = getattr(module, "__dict__", {}).get("__file__")
         if not isinstance(path, str) or not path.startswith(above) or name.partition(".")[0] == "spotkeep":
             continue
         place = Path(path[len(above) :])

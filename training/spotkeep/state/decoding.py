@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 import math
 import struct
 from collections import Counter, OrderedDict
@@ -28,7 +29,7 @@ _MAPS = Path("/proc/self/maps")
 
 
 class ProcessMemory:
-    """The read-only parts of this process's memory at the moment. Nothing can be filled in place there.
+    """The read-only parts of this process's memory, at the first question. Nothing can be filled in place there.
 
     A read of a checkpoint into such memory fails or ends the process. So the library finds it before the training
     begins.
@@ -36,24 +37,28 @@ class ProcessMemory:
     On systems other than Linux, which do not say, all memory counts as writable.
     """
 
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []
+    @functools.cached_property
+    def _spans(self) -> tuple[list[int], list[int]]:
+        """The starts and the ends of these parts, read when the first tensor asks."""
+        starts: list[int] = []
+        ends: list[int] = []
         with contextlib.suppress(OSError):
             for line in _MAPS.read_text("utf-8", "replace").splitlines():
                 span, permissions, *_ = line.split(None, 2)
                 if "w" not in permissions:
                     start, _, end = span.partition("-")
-                    self._starts.append(int(start, 16))
-                    self._ends.append(int(end, 16))
+                    starts.append(int(start, 16))
+                    ends.append(int(end, 16))
+        return starts, ends
 
     def may_be_written(self, tensor: Any) -> bool:
         """Say whether the memory of a tensor may be written to. That of other devices always may."""
         if not tensor.is_cpu or tensor.layout != loaded("torch").strided or not tensor.numel():
             return True
         with contextlib.suppress(RuntimeError):  # one without memory of its own
-            place = bisect.bisect_right(self._starts, tensor.data_ptr()) - 1
-            return place < 0 or tensor.data_ptr() >= self._ends[place]
+            starts, ends = self._spans
+            place = bisect.bisect_right(starts, tensor.data_ptr()) - 1
+            return place < 0 or tensor.data_ptr() >= ends[place]
         return True
 
 
