@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from importlib import import_module
 from pathlib import Path
@@ -30,6 +30,7 @@ from spotkeep.events import EVENT_PREFIX
 TORCHSNAPSHOT = ("torchsnapshot==0.1.0", "aiofiles==24.1.0", "importlib-metadata==8.5.0", "nest-asyncio==1.6.0", "zipp")
 SAFETENSORS = ("safetensors==0.8.0",)
 _ASYNC_SAVE = "DCP async_save, "
+_TORCHSNAPSHOT_TAKE = "torchsnapshot async_take + fsync"
 
 
 class Contender(Protocol):
@@ -292,14 +293,24 @@ CONTENDERS: dict[str, Callable[[Any, Path], Contender]] = {
     f"{_ASYNC_SAVE}default": _AsyncSave,
     f"{_ASYNC_SAVE}cached, thread": _CachedAsyncSave,
     f"{_ASYNC_SAVE}cached, process": _ProcessAsyncSave,
-    "torchsnapshot async_take + fsync": _Torchsnapshot,
+    _TORCHSNAPSHOT_TAKE: _Torchsnapshot,
 }
 ASYNC_SAVES = tuple(name for name in CONTENDERS if name.startswith(_ASYNC_SAVE))
 
 
+def copies_beside(names: Iterable[str]) -> int:
+    """Return the number of whole copies of the state that these contenders have at once, Spotkeep's left out.
+
+    A stager that is kept has one all the time. The others have theirs one after the other.
+    """
+    asynchronous = [CONTENDERS[name] for name in names if name in (*ASYNC_SAVES, _TORCHSNAPSHOT_TAKE)]
+    kept = sum(contender in (_CachedAsyncSave, _ProcessAsyncSave) for contender in asynchronous)
+    return kept + (len(asynchronous) > kept)
+
+
 def missing() -> dict[str, str]:
     """Say which contenders cannot run here, and why."""
-    needs = {"safetensors + fsync": "safetensors", "torchsnapshot async_take + fsync": "torchsnapshot"}
+    needs = {"safetensors + fsync": "safetensors", _TORCHSNAPSHOT_TAKE: "torchsnapshot"}
     found = {}
     for name, module in needs.items():
         try:

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.checkpoint import before
-from benchmarks.checkpoint.__main__ import TARGETS, main
+from benchmarks.checkpoint.__main__ import TARGETS, main, no_room
 from benchmarks.checkpoint.before import compared
+from benchmarks.checkpoint.contenders import BASELINE, CONTENDERS, OURS, copies_beside
 from benchmarks.checkpoint.machine import Machine
 from benchmarks.paired import paired_ratio
 
@@ -40,6 +41,17 @@ def test_the_interval_of_thirty_rounds_is_that_of_the_sign_test() -> None:
     found = paired_ratio(range(1, 31), [1] * 30)
     # Tables of the sign test: the 10th and the 21st of 30.
     assert (found.low, found.median, found.high) == (10, 15.5, 21)
+
+
+def test_a_state_too_large_for_this_machine_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    gib = 2**30
+    assert no_room(2**20, list(CONTENDERS), tmp_path) is None
+    assert "of disk" in str(no_room(2**20 * gib, [OURS, BASELINE], tmp_path))
+    # Kept stagers have a copy each. Copies that come and go are there one at a time.
+    kept = ["DCP async_save, cached, thread", "DCP async_save, cached, process"]
+    assert [copies_beside(kept[:count]) for count in range(3)] == [0, 1, 2]
+    assert copies_beside([OURS, BASELINE, "DCP save", "safetensors + fsync"]) == 0
+    assert copies_beside(CONTENDERS) == 3
 
 
 @pytest.mark.torch
