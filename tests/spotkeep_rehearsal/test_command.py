@@ -81,8 +81,9 @@ def test_a_script_that_goes_on_passes(folder: Path, way: tuple[str, ...], argume
         (("--wrong", "no-weights"), "It goes on, and ends with another result"),
         (("--wrong", "no-momentum"), "It goes on, and ends with another result"),
         (("--wrong", "no-random-state"), "It goes on, and ends with another result"),
-        (("--wrong", "ignores", "--noise"), "It begins anew after an interruption."),
-        (("--wrong", "no-weights", "--noise"), "It goes on, and ends with another result"),
+        # Beside noise each life needs some epochs to show its weights, also where a busy machine takes it away late.
+        (("--wrong", "ignores", "--noise", "--epochs", "20"), "It begins anew after an interruption."),
+        (("--wrong", "no-weights", "--noise", "--epochs", "20"), "It goes on, and ends with another result"),
         (("--wrong", "code-1-on-notice"), "It does not come back from an interruption."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -238,9 +239,10 @@ def test_losses_are_drawn_and_the_seed_is_shown(folder: Path) -> None:
 
 @pytest.mark.long
 def test_a_copy_that_is_cut_off_shows_who_reads_half_a_file(folder: Path) -> None:
-    safe = rehearse(folder, "--copy", "sagemaker", "--seed", "3", arguments=("--numbered",))
+    safe = rehearse(folder, "--copy", "sagemaker", "--seed", "2", arguments=("--numbered",))
     assert safe.returncode == PASS, safe.stdout + safe.stderr
-    torn = rehearse(folder, "--copy", "sagemaker", "--seed", "3", arguments=("--numbered", "--wrong", "torn"))
+    # One file, so that the moments of the losses change nothing in the draw: this seed cuts it off at one of them.
+    torn = rehearse(folder, "--copy", "sagemaker", "--seed", "2", arguments=("--wrong", "torn"))
     assert torn.returncode == FAIL, torn.stdout + torn.stderr
     assert "os.replace" in torn.stdout
 
