@@ -163,3 +163,24 @@ def test_a_metric_inside_of_a_module_is_named_once_it_has_added_something_up(tmp
     for name in ("mean.mean_value", "all.value"):
         assert f"state['model'].{name}" in record.getMessage()
     assert "state['model'].kept" not in record.getMessage()
+
+
+def test_a_wrapper_of_a_metric_is_named_where_its_own_state_dict_is_not_whole(tmp_path, caplog):
+    """`findings/torchmetrics-wrappers-forget.sh` shows both. The metric inside is kept in either case."""
+    torchmetrics = pytest.importorskip("torchmetrics")
+    wrappers = pytest.importorskip("torchmetrics.wrappers")
+    state = {
+        "extremes": wrappers.MinMaxMetric(torchmetrics.MeanMetric()),
+        "recent": wrappers.Running(torchmetrics.MeanMetric(), window=3),
+    }
+    for metric in state.values():
+        for part in metric.modules():
+            part.persistent(True)
+    with Checkpointer(state, tmp_path) as checkpointer:
+        for metric in state.values():
+            metric.update(1.0)
+            metric.compute()
+        checkpointer.save(1)
+    (record,) = caplog.records
+    names = "state['extremes'].min_val, state['extremes'].max_val, state['recent']._num_vals_seen"
+    assert record.getMessage().startswith(names + " changed since")

@@ -311,6 +311,40 @@ def test_a_metric_whose_state_dict_is_empty_is_named_with_the_way_out(tmp_path, 
     assert "metric.persistent(True)" in record.getMessage()
 
 
+class PrivateSGD(torch.optim.SGD):
+    """Stands for the optimizer of Opacus, which calls a hook of its accountant after each step."""
+
+    __module__ = "opacus.optimizers.optimizer"
+    step_hook = None
+
+
+class Accountant:
+    """Stands for an accountant of Opacus, which counts the steps."""
+
+    __module__ = "opacus.accountants.rdp"
+
+    def state_dict(self):
+        return {"history": [(1.0, 0.1, 7)]}
+
+    def load_state_dict(self, state):
+        self.history = state["history"]
+
+
+@pytest.mark.parametrize("counted", ["by none", "outside", "in the state"])
+def test_the_steps_that_spend_a_privacy_budget_are_in_the_state_or_a_warning_names_it(counted, tmp_path, caplog):
+    """`findings/opacus-resumed-training-forgets-its-budget.sh` shows the smaller epsilon that Opacus gives without."""
+    model = torch.nn.Linear(1, 1)
+    state = {"model": model, "optimizer": PrivateSGD(model.parameters())}
+    state["optimizer"].step_hook = None if counted == "by none" else print
+    if counted == "in the state":
+        state["accountant"] = Accountant()
+    with caplog.at_level(logging.WARNING, "spotkeep"), Checkpointer(state, tmp_path):
+        pass
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == (counted == "outside")
+    assert all("state['optimizer'] adds the noise" in text and "privacy_engine.accountant" in text for text in said)
+
+
 @pytest.mark.parametrize(
     "wrap", [torch.nn.DataParallel, partial(torch.compile, backend="eager")], ids=["DataParallel", "compile"]
 )

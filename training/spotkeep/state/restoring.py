@@ -112,6 +112,7 @@ def require_taken_back(state: Mapping[str, Any], *, digest: Callable[[arrays.Buf
         StateError: An entry does not take its own state. The message names each.
     """
     problems: list[str] = []
+    _warn_of_forgotten_privacy(state)
     random = capture_random_states()
     try:
         for path, value in objects_with_state(state):
@@ -430,6 +431,21 @@ def _warn_of_empty(path: str, value: Any) -> None:
             ", ".join(holds[:5]),
             "is" if len(holds) == 1 else "are",
         )
+
+
+def _warn_of_forgotten_privacy(state: Mapping[str, Any]) -> None:
+    """Warn of an optimizer of Opacus whose steps an accountant outside of the state counts."""
+    private = [(path, value) for path, value in objects_with_state(state) if _package(value) == "opacus"]
+    if any(type(value).__module__.startswith("opacus.accountants") for _, value in private):
+        return
+    for path, value in private:
+        if is_optimizer(value) and getattr(value, "step_hook", None) is not None:
+            _logger.warning(
+                "%s adds the noise of differential privacy, and nothing in the state counts its steps. After a resume "
+                "Opacus would give the epsilon of the steps since then alone: pass "
+                "{'accountant': privacy_engine.accountant} too",
+                path,
+            )
 
 
 def _is_array(value: Any) -> bool:

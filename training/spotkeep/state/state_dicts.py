@@ -278,7 +278,10 @@ def numbers_beside(module: Any) -> list[tuple[str, dict[str, Any], str]]:
         # What wraps a module (DDP) has switches of its own, which each step sets.
         if type(part.module).__module__.startswith("torch.nn.modules.") or not _is_of_torch(part.module)
         for name, value in vars(part.module).items()
-        if type(value) in (int, float, bool) and name != "training" and not name.startswith("_")
+        # `_num_vals_seen` is the place of torchmetrics' `Running` in its window, which no `persistent(True)` keeps.
+        if type(value) in (int, float, bool)
+        and name != "training"
+        and (not name.startswith("_") or name == "_num_vals_seen")
     ]
 
 
