@@ -131,7 +131,7 @@ def unit_of_bill(run: Run) -> str:
     """Return the words behind a time of a bill, which counts the time of each instance. Empty for one instance."""
     if run.node_range is not None:
         return " of node time"
-    return "" if run.place.instance_count == 1 else " of instance time"
+    return " of instance time" if run.had_several_instances else ""
 
 
 def _saved(cost: Cost, *, on_ec2: bool, unit: str) -> str:

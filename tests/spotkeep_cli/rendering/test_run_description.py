@@ -118,6 +118,13 @@ def test_the_bill_of_several_hosts_says_that_its_times_are_those_of_all_of_them(
     assert "of instance time" not in shown(1)
 
 
+def test_the_bill_of_a_run_that_once_had_several_hosts_says_whose_its_times_are(make: Any) -> None:
+    cost = make.cost(training_seconds=1600.0, worked_seconds=800.0)
+    assert "billed 4m of instance time" in " ".join(printed(make.completed(attempt=2, cost=cost)).split())
+    alone = make.cost(training_seconds=800.0, worked_seconds=800.0)
+    assert "of instance time" not in printed(make.completed(attempt=2, cost=alone))
+
+
 def test_a_saving_on_ec2_has_no_seconds_because_its_prices_move(make: Any) -> None:
     """A run may be billed fewer on-demand seconds than it worked, and cost more, by its volumes."""
     dear = make.cost(saved_seconds=11.0, saved_percent=-24.0, saved_usd=-0.3)
