@@ -121,6 +121,7 @@ _GPUS: Final[Mapping[tuple[str, int], str]] = {
 }  # fmt: skip
 """The smallest type with so many GPUs of a name."""
 _OF_A_SHELL: Final = re.compile(r"[$`]")
+_SUBSTITUTION: Final = re.compile(r"\$\([^()]*\)|`[^`]*`")
 _OPERATORS: Final = re.compile(r"[;&|<>]")
 _NO_WORK: Final = re.compile(
     r"""\s*(#|(echo|set)\s[^;&|<>]*$|(export\s+)?[A-Za-z_]\w*=(\$\([^()]*\)|`[^`]*`|"[^"]*"|[^\s;&|]*)\s*$)"""
@@ -309,11 +310,13 @@ def _ranks_of(lines: str) -> tuple[list[str], list[str], dict[str, str]] | None:
     joined = re.sub(r"\\\n\s*", " ", lines)
     rest = [line.strip() for line in joined.split("\n") if line.strip() and not _NO_WORK.match(line)]
     installs = [line for line in rest[:-1] if _INSTALLS.match(line)]
-    if not rest or len(installs) + 1 < len(rest) or _OPERATORS.search(rest[-1]):
+    # The output of a command within the line is a word that needs a shell, and has no operator of the line.
+    last = _SUBSTITUTION.sub("$_", rest[-1]) if rest else ""
+    if not rest or len(installs) + 1 < len(rest) or _OPERATORS.search(last):
         return None
     exports = [line for line in joined.split("\n") if _NO_WORK.match(line) and _EXPORTS.match(line)]
     try:
-        line = torchrun_line(shlex.split(rest[-1]))
+        line = torchrun_line(shlex.split(last))
         exported = dict(word.split("=", 1) for each in exports for word in shlex.split(each)[1:])
     except ValueError:
         return None

@@ -278,7 +278,9 @@ def allowed(judgement: Judgement) -> list[str]:
 def _nodes(job: JobRequest) -> list[Fact]:
     fewest = "the rest" if job.nodes is None or job.nodes.min == job.nodes.max else f"{job.nodes.min} of them"
     wait = quantities.duration(job.nodes_wait_seconds)
-    rows: list[Fact] = [("nodes", f"wait up to {wait} for {fewest}, on the bill; then another zone or type is tried")]
+    # The subnets are the deployment's, and not known here.
+    then = "then another zone or type is tried, or the same again where there is no other"
+    rows: list[Fact] = [("nodes", f"wait up to {wait} for {fewest}, on the bill; {then}")]
     if job.network is not None and job.network.placement is not None:
         rows.append(("network", "close together in their zone, in a cluster placement group"))
     if job.network is not None and job.network.efa:

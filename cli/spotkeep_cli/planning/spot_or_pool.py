@@ -19,7 +19,7 @@ from spotkeep_cli.rendering.lists import is_rehearsal
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from spotkeep_jobs.record.record import Run
+    from spotkeep_jobs.record.record import Cost, Run
 
 NEW_HOST_START_SECONDS: Final = 176.0
 KEPT_HOST_START_SECONDS: Final = 70.0
@@ -136,7 +136,7 @@ def habits_of(runs: Sequence[Run], *, name: str) -> Habits | None:
         for before, after in pairwise(same)
         if before.ended_at is not None
     ]
-    works = [run.cost.clean_on_demand_seconds / run.place.instance_count for run in done if run.cost is not None]
+    works = [run.cost.clean_on_demand_seconds / _instances_of(run, run.cost) for run in done if run.cost is not None]
     works = [seconds for seconds in works if seconds > 0]
     if len(same) < _FEWEST_RUNS or not gaps or not works:
         return None
@@ -148,6 +148,13 @@ def habits_of(runs: Sequence[Run], *, name: str) -> Habits | None:
         gap_seconds=median(gaps),
         spot_share=sum(cost.billed_seconds for cost in spot) / clean if clean else None,
     )
+
+
+def _instances_of(run: Run, cost: Cost) -> float:
+    """Return the number of instances that worked at a time, as a mean of a run whose jobs had other numbers."""
+    if run.changed_instances and cost.worked_seconds:
+        return cost.training_seconds / cost.worked_seconds
+    return run.place.instance_count
 
 
 def advise(habits: Habits, *, keep_alive_seconds: int, instance_count: int, usd_per_hour: float | None) -> Advice:

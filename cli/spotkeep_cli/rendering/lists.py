@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from spotkeep_jobs.pools.matching import Difference, PoolMatch
-    from spotkeep_jobs.record.record import Cost, Notification, Pool, Run
+    from spotkeep_jobs.record.record import Attempt, Cost, Notification, Pool, Run
     from spotkeep_jobs.record.schedule import Schedule
     from spotkeep_jobs.record.sweep import Sweep
 
@@ -93,6 +93,16 @@ def where(run: Run) -> str:
     """Return the instances of a run, such as `2 x ml.m5.xlarge spot` or `2 to 8 x g5.xlarge spot`."""
     count = f"{run.instances} x " if run.place.instance_count > 1 else ""
     return f"{count}{run.place.instance_type} {run.place.capacity}"
+
+
+def where_of(attempt: Attempt) -> str:
+    """Return the instances of an attempt, such as `2 x ml.m5.xlarge spot`. A resume may have changed their number.
+
+    Of a run with nodes an attempt has the most that may train, such as `up to 8 x g5.xlarge spot`.
+    """
+    count, up_to = attempt.place.instance_count, "up to " if attempt.place.backend == "ec2" else ""
+    number = f"{up_to}{count} x " if count > 1 else ""
+    return f"{number}{attempt.place.instance_type} {attempt.place.capacity}"
 
 
 def place(run: Run) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import Column, Fact, facts, table_that_fits
-from spotkeep_cli.rendering.lists import reason_text, state_text, where
+from spotkeep_cli.rendering.lists import reason_text, state_text, where, where_of
 from spotkeep_cli.rendering.metric_list import metric_list
 from spotkeep_jobs.backends.sagemaker.training_job import without_launch_id
 from spotkeep_jobs.document.request import JobRequest
@@ -131,7 +131,7 @@ def unit_of_bill(run: Run) -> str:
     """Return the words behind a time of a bill, which counts the time of each instance. Empty for one instance."""
     if run.node_range is not None:
         return " of node time"
-    return "" if run.place.instance_count == 1 else " of instance time"
+    return " of instance time" if run.had_several_instances else ""
 
 
 def _saved(cost: Cost, *, on_ec2: bool, unit: str) -> str:
@@ -469,7 +469,7 @@ def attempt_columns(attempts: Sequence[Attempt]) -> list[Column]:
         Column(heading="STATE", cells=[state_text(RunState(attempt.state.value)) for attempt in attempts]),
         Column(
             heading="RUNS ON",
-            cells=[f"{attempt.place.instance_type} {attempt.place.capacity}" for attempt in attempts],
+            cells=[where_of(attempt) for attempt in attempts],
             importance=1,
         ),
         Column(heading="JOB", cells=[_newest_job(attempt) for attempt in attempts], importance=0),

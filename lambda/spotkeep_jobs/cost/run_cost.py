@@ -120,6 +120,7 @@ def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | 
     return Cost(
         billed_seconds=_rounded(billed),
         training_seconds=_rounded(training),
+        worked_seconds=_rounded(sum(usage.training_seconds or 0.0 for usage in usages)),
         waited_seconds=_rounded(sum(usage.waited_seconds for usage in usages)),
         redone_steps=_total([usage.redone_steps for usage in usages]),
         redone_seconds=_instance_seconds(usages),
@@ -347,6 +348,7 @@ def total_cost(costs: Sequence[Cost]) -> Cost | None:
     return Cost(
         billed_seconds=total("billed_seconds"),
         training_seconds=total("training_seconds"),
+        worked_seconds=known_total("worked_seconds"),
         waited_seconds=total("waited_seconds"),
         redone_steps=None if redone_steps is None else int(redone_steps),
         redone_seconds=known_total("redone_seconds"),

@@ -17,6 +17,7 @@ Sources:
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -363,9 +364,20 @@ def affordable_seconds(
     price = price_of(fallback.instance_types, prices=prices)
     if request.max_cost is None or price is None:
         return None
-    after = FLEET_ENDS_WITHIN_SECONDS if request.backend == "ec2" else request.keep_alive
     # A whole second is not to be lost to the last bit of a quotient.
-    return int((request.max_cost - spent_usd) * 3_600 / (price * request.hosts) + 1e-6) - after
+    return int((request.max_cost - spent_usd) * 3_600 / (price * request.hosts) + 1e-6) - _paid_after(request)
+
+
+def least_max_cost(request: JobRequest, fallback: Fallback, *, prices: Mapping[str, float]) -> float:
+    """Return the least max_cost, in whole cents of US dollars, that pays for a start. Its types have known prices."""
+    price = price_of(fallback.instance_types, prices=prices) or 0.0
+    seconds = shortest_job_seconds(request) + _paid_after(request)
+    return math.ceil(seconds * price * request.hosts / 36) / 100
+
+
+def _paid_after(request: JobRequest) -> int:
+    """Return the seconds that are paid for after the training of a job."""
+    return FLEET_ENDS_WITHIN_SECONDS if request.backend == "ec2" else request.keep_alive
 
 
 def affordable_run(request: JobRequest, *, longest: int, affordable: int | None) -> int:

@@ -80,7 +80,8 @@ def ranks_of(request: DistributedRequest | None) -> Ranks | None:
     return Ranks(launcher=request.launcher, processes=None if request.processes == AUTO else int(request.processes))
 
 
-@rule("distributed", "command", "instance_count", "backend", "nodes")
+# A number of instances that could not be read counts as one, and hides nothing of the rest.
+@rule("distributed", "command", "backend", "nodes")
 def _ranks_can_be_started(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     asked, command = request.distributed, request.command
     if asked is None or command is None:

@@ -96,9 +96,9 @@ _VOLUME_FIXES: Final[Mapping[str, str]] = {
 }
 
 
-@rule("backend", "nodes", "distributed", "checkpoints", "volume")
-def _nodes_can_train_together(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    asked, nodes = request.nodes, request.several_nodes
+@rule("nodes")
+def _range_has_an_order(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    asked = request.nodes
     if asked is not None and asked.min > asked.max:
         yield Problem(
             field="nodes.min",
@@ -106,23 +106,35 @@ def _nodes_can_train_together(request: JobRequest, _defaults: DeploymentDefaults
             problem=f"is above nodes.max ({asked.max})",
             fix=f"Give {asked.max} at most, or raise nodes.max.",
         )
-    if nodes is None:
+
+
+@rule("backend", "nodes", "distributed")
+def _nodes_can_train_together(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    nodes = request.several_nodes
+    if nodes is None or (request.distributed is not None and request.distributed.launcher == TORCHRUN):
         return
-    if request.distributed is None or request.distributed.launcher != TORCHRUN:
-        yield Problem(
-            field="distributed",
-            found="nothing" if request.distributed is None else request.distributed.launcher,
-            problem=f"is not torchrun, and nodes: {nodes} train together by torchrun alone",
-            fix="Write distributed: torchrun. For independent trainings write runs: instead of nodes.",
-        )
-    if not request.checkpoints:
+    yield Problem(
+        field="distributed",
+        found="nothing" if request.distributed is None else request.distributed.launcher,
+        problem=f"is not torchrun, and nodes: {nodes} train together by torchrun alone",
+        fix="Write distributed: torchrun. For independent trainings write runs: instead of nodes.",
+    )
+
+
+@rule("backend", "nodes", "checkpoints")
+def _nodes_have_checkpoints(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.several_nodes is not None and not request.checkpoints:
         yield Problem(
             field="checkpoints",
             found="false",
             problem="is given with several nodes, which go on from the checkpoints in S3 when one is lost",
             fix="Let the script save checkpoints (checkpoints: true), or remove nodes.",
         )
-    if request.volume is None:
+
+
+@rule("backend", "nodes", "volume")
+def _nodes_have_root_disks_alone(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.several_nodes is None or request.volume is None:
         return
     for name, info in type(request.volume).model_fields.items():
         value = getattr(request.volume, name)
@@ -210,7 +222,10 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     _only_on_ec2("nodes_wait", fix="Remove it, or add backend: ec2 and nodes.", as_found=format_duration),
     _only_on_ec2("network", fix="Remove it, or add backend: ec2 and nodes."),
+    _range_has_an_order,
     _nodes_can_train_together,
+    _nodes_have_checkpoints,
+    _nodes_have_root_disks_alone,
     _nodes_reach_each_other,
     _several_nodes_are_asked_for,
     _checkpoints_can_be_shared,

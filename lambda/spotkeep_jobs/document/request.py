@@ -202,7 +202,7 @@ class JobRequest(DocumentModel):
     node is lost, and with more when one comes. Several need distributed: torchrun. Default: one, with its volume."""
     nodes_wait: NodesWait | None = Field(default=None, examples=["10m"])
     """The longest time that nodes wait, on the bill, for the fewest that train, 1m to 1d. Then another zone or instance
-    type is tried with all nodes. Default: 10m."""
+    type is tried with all nodes, or the same again where there is no other. Default: 10m."""
     network: NetworkRequest | None = Field(default=None, examples=[{"placement": "cluster", "efa": True}])
     """The network between several nodes. Default: any place of the zone, without an Elastic Fabric Adapter."""
     volume: VolumeRequest | None = Field(default=None, examples=[{"size_gb": 500, "type": "gp3"}])

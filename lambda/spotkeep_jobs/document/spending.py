@@ -32,6 +32,7 @@ from spotkeep_jobs.document.capacity import (
     FLEET_ENDS_WITHIN_SECONDS,
     first_job,
     fleet_seconds,
+    least_max_cost,
     price_of,
     shortest_job_seconds,
     types_of,
@@ -138,7 +139,8 @@ def _cost_can_be_kept(request: JobRequest, defaults: DeploymentDefaults) -> Iter
             fix="Add the price to the setting `prices` of the deployment, or remove max_cost.",
         )
     elif request.types or request.ladder:
-        seconds = first_job(request, prices=defaults.prices).max_run_seconds
+        job = first_job(request, prices=defaults.prices)
+        seconds = job.max_run_seconds
         if seconds < shortest_job_seconds(request):
             problem = f"pays for {seconds} s of the first job, which is not worth its start"
             if request.backend == "ec2":
@@ -146,11 +148,13 @@ def _cost_can_be_kept(request: JobRequest, defaults: DeploymentDefaults) -> Iter
                     f"is not worth a start: {format_duration(FLEET_ENDS_WITHIN_SECONDS)} at the on-demand price are "
                     "kept for the end of a fleet, and a minute is not left"
                 )
+            least = least_max_cost(request, job.fallback, prices=defaults.prices)
+            instances = "" if request.hosts == 1 else f" for {request.hosts} instances"
             yield Problem(
                 field="max_cost",
                 found=shown(request.max_cost),
                 problem=problem,
-                fix="Raise it, or choose a cheaper instance type.",
+                fix=f"Give {least:.2f} or more{instances}, or choose a cheaper instance type.",
             )
 
 

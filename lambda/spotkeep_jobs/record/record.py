@@ -90,8 +90,8 @@ class Record(BaseModel):
 class Cost(Record):
     """The bill of a run or of one attempt, counted against a clean on-demand run of the same work (I8).
 
-    All seconds but `waited_seconds` are instance seconds. These are wall-clock seconds times the instance count, which
-    SageMaker bills. A US-dollar field is None when the price of the instance type is not known.
+    All seconds but `waited_seconds` and `worked_seconds` are instance seconds. These are wall-clock seconds times the
+    instance count, which SageMaker bills. A US-dollar field is None when the price of the instance type is not known.
     """
 
     billed_seconds: float
@@ -100,6 +100,8 @@ class Cost(Record):
     The spot discount is already in them. So are idle warm pools."""
     training_seconds: float
     """TrainingTimeInSeconds times the instance count, which is the time that instances worked."""
+    worked_seconds: float | None = None
+    """Wall-clock seconds in which its jobs worked, those of each job once. None in an older record."""
     waited_seconds: float
     """Wall-clock seconds without capacity, before the first start and after each interruption."""
     redone_steps: int | None
@@ -743,6 +745,20 @@ class Run(WithEnding):
         """The number of its instances in words, such as `1`, or `2 to 8` of a run with nodes."""
         least, most = self.node_range or (self.place.instance_count, self.place.instance_count)
         return f"{most}" if least == most else f"{least} to {most}"
+
+    @property
+    def changed_instances(self) -> bool:
+        """True where a job that worked had another number of instances than the last. False where that is not known."""
+        cost = self.cost
+        if cost is None or cost.worked_seconds is None or self.node_range is not None:
+            return False
+        # Both are rounded, and the backends count whole seconds.
+        return abs(cost.training_seconds - cost.worked_seconds * self.place.instance_count) >= 0.5
+
+    @property
+    def had_several_instances(self) -> bool:
+        """True where a time of its bill is that of several instances, which its last job or an earlier one had."""
+        return self.place.instance_count > 1 or self.changed_instances
 
     @property
     def paused_at_step(self) -> int | None:

@@ -155,8 +155,8 @@ class RunActions:
             return run, None
         problems = [
             *self._not_over(run),
-            *_paused_there(run, request),
-            *_on_other_disks(run, request),
+            *_paused_there(run, validation.draft),
+            *_on_other_disks(run, validation),
             *fields_that_stay(changes),
             *validation.problems,
         ]
@@ -249,9 +249,9 @@ class RunActions:
         return begun, attempt
 
 
-def _paused_there(run: Run, request: JobRequest | None) -> Iterator[Problem]:
+def _paused_there(run: Run, draft: JobRequest | None) -> Iterator[Problem]:
     """Yield that a paused run would pause again at once."""
-    pause_at_step = None if request is None else request.pause_at_step
+    pause_at_step = None if draft is None else draft.pause_at_step
     if run.paused_at_step is None or pause_at_step is None or pause_at_step > run.paused_at_step:
         return
     yield Problem(
@@ -263,9 +263,13 @@ def _paused_there(run: Run, request: JobRequest | None) -> Iterator[Problem]:
     )
 
 
-def _on_other_disks(run: Run, request: JobRequest | None) -> Iterator[Problem]:
+def _on_other_disks(run: Run, validation: Validation) -> Iterator[Problem]:
     """Yield that a run on one instance, with its volume, would go on as nodes with root disks, or the other way."""
-    if request is None or (run.node_range is None) == (request.several_nodes is None):
+    request = validation.draft
+    # A draft has one instance where the number could not be read.
+    if request is None or any(problem.field.partition(".")[0] == "nodes" for problem in validation.problems):
+        return
+    if (run.node_range is None) == (request.several_nodes is None):
         return
     others = (
         "its volume has files that are not in S3" if run.node_range is None else "nodes have no volume to go on with"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.service_base.aws_service import ValidationError
 from spotkeep_local.training.job import SecondaryStatusTransition, TrainingJob
-from spotkeep_local.training.request_rules import instance_type
+from spotkeep_local.training.request_rules import instance_count, instance_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -93,7 +93,8 @@ def _warm_pool(job: TrainingJob, *, now: float) -> dict[str, Any] | None:
 def _echoed(job: TrainingJob, name: str) -> Any:
     value = job.request[name]
     if name == "ResourceConfig" and "InstancePreferences" in value:
-        return value | {"SelectedInstanceType": instance_type(job.request)}
+        selected = {"SelectedInstanceType": instance_type(job.request)}
+        return value | selected | {"SelectedInstanceCount": instance_count(job.request)}
     return value
 
 

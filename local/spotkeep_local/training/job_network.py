@@ -1,7 +1,8 @@
 """The hosts of a job, by name, and the network between them.
 
-SageMaker names the hosts `algo-1` to `algo-n`. The containers find each other by these names alone, because the name
-that a container has for itself does not resolve to its address in the job.
+SageMaker names the hosts `algo-1` to `algo-n`, and lists the names sorted as text: `algo-10` comes before `algo-2`. The
+containers find each other by these names alone, because the name that a container has for itself does not resolve to
+its address in the job.
 
 Several hosts have networks of their own where the machine allows it. Elsewhere they share the machine's network, each
 with an address 127.0.0.x. Without a mount namespace no table of names can be shown to them. Their names are then these
@@ -48,7 +49,8 @@ class HostPlace:
 
     Attributes:
         number: Its number, from 1.
-        names: The names of all hosts, in order.
+        name: Its name among the hosts.
+        names: The names of all hosts, in SageMaker's order.
         interface: The network interface by which they reach each other.
         table: The text of its `/etc/hosts`. None for the machine's.
         network: The file of its network namespace. None for the machine's network.
@@ -56,16 +58,12 @@ class HostPlace:
     """
 
     number: int
+    name: str = host_name(1)
     names: tuple[str, ...] = (host_name(1),)
     interface: str = _LOOPBACK
     table: str | None = None
     network: str | None = None
     variables: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Its name among the hosts."""
-        return self.names[self.number - 1]
 
 
 class JobNetwork:
@@ -100,11 +98,13 @@ class JobNetwork:
                 self._hosts, networks = join_hosts(_ADDRESSES, hosts=addresses, endpoint_port=endpoint_port)
             except HostRefusedError as error:
                 raise JobFailedError(f"InternalServerError: {error}") from error
+        in_order = tuple(names[number - 1] for number in sorted(range(1, count + 1), key=host_name))
         variables = _own_meeting_port() if refused else ()
         self.places = [
             HostPlace(
                 number=number,
-                names=names,
+                name=names[number - 1],
+                names=in_order,
                 interface=_LOOPBACK if refused else INTERFACE,
                 table=f"127.0.0.1 localhost\n{table}" if named else None,
                 network=network,

@@ -112,8 +112,10 @@ def instance_type(request: dict[str, Any]) -> str:
 
 
 def instance_count(request: dict[str, Any]) -> int:
-    """Return the number of hosts of the job."""
-    return int(request["ResourceConfig"].get("InstanceCount", 1))
+    """Return the number of hosts of the job. It stands beside the preferences, or in each of them."""
+    resources = request["ResourceConfig"]
+    preferences = resources.get("InstancePreferences") or [{}]
+    return int(resources.get("InstanceCount", preferences[0].get("InstanceCount", 1)))
 
 
 def max_runtime_seconds(request: dict[str, Any]) -> int:
@@ -170,6 +172,11 @@ def _resources(request: dict[str, Any]) -> list[str]:
         )
         if resources.get(name)
     ]
+    problems += [
+        f"ResourceConfig.{name} is read-only and is not accepted in CreateTrainingJob"
+        for name in ("SelectedInstanceType", "SelectedInstanceCount")
+        if name in resources
+    ]
     preferences = resources.get("InstancePreferences", [])
     if "InstanceType" not in resources and not preferences:
         problems.append("ResourceConfig.InstanceType is required")
@@ -178,9 +185,9 @@ def _resources(request: dict[str, Any]) -> list[str]:
     if preferences and "EnableManagedSpotTraining" in request:
         # Whatever its value. Source: API_ResourceConfig.html, "mutually exclusive with"
         problems.append("ResourceConfig.InstancePreferences is not supported with EnableManagedSpotTraining")
-    count = resources.get("InstanceCount", 1)
-    if count < 1:
-        problems.append(f"Invalid InstanceCount {count}. It must be at least 1")
+    problems += _preferences(preferences, counted="InstanceCount" in resources)
+    counts = [each["InstanceCount"] for each in (resources, *preferences) if "InstanceCount" in each]
+    problems += [f"Invalid InstanceCount {count}. It must be at least 1" for count in counts if count < 1]
     if resources.get("VolumeSizeInGB", 1) < 1:
         problems.append(f"Invalid VolumeSizeInGB {resources['VolumeSizeInGB']}. It must be at least 1")
     keep_alive = resources.get("KeepAlivePeriodInSeconds", 0)
@@ -188,6 +195,30 @@ def _resources(request: dict[str, Any]) -> list[str]:
         problems.append(f"Invalid KeepAlivePeriodInSeconds {keep_alive}. It must be at most {MAX_KEEP_ALIVE_SECONDS}")
     if keep_alive and is_spot(request):
         problems.append("KeepAlivePeriodInSeconds is not supported with EnableManagedSpotTraining")
+    return problems
+
+
+def _preferences(preferences: list[dict[str, Any]], *, counted: bool) -> list[str]:
+    """Return the faults of an ordered list of instance types.
+
+    Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_InstancePreference.html
+
+    Args:
+        preferences: The list, empty where there is none.
+        counted: True where the number of instances stands beside the list.
+    """
+    problems = []
+    types = Counter(each["InstanceType"] for each in preferences)
+    problems += [f"InstancePreferences has InstanceType {name} {n} times" for name, n in types.items() if n > 1]
+    with_count = sum("InstanceCount" in each for each in preferences)
+    if preferences and (with_count, counted) not in {(0, True), (len(preferences), False)}:
+        beside = "with" if counted else "without"
+        problems.append(
+            "InstanceCount must be in ResourceConfig alone, or in each of InstancePreferences: found in "
+            f"{with_count} of {len(preferences)} preferences, {beside} one in ResourceConfig"
+        )
+    if any(each.get("TrainingPlanArns") for each in preferences):
+        problems.append("the local AWS has no training plans: leave TrainingPlanArns of InstancePreferences out")
     return problems
 
 

@@ -141,6 +141,17 @@ def test_lines_that_do_more_than_start_torchrun_stay_as_they_are(run: str) -> No
     assert run in fields["command"]
 
 
+@pytest.mark.parametrize("first", ['$(echo "$SKYPILOT_NODE_IPS" | head -n1)', '`echo "$SKYPILOT_NODE_IPS" | head -n1`'])
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_the_first_host_may_be_found_within_the_line_of_torchrun(first: str, quote: str) -> None:
+    place = f"--nnodes=$SKYPILOT_NUM_NODES --master_addr={quote}{first}{quote} --node_rank=$SKYPILOT_NODE_RANK"
+    fields, left_out = imported(yaml.safe_dump({"num_nodes": 2, "run": f"torchrun {place} train.py --lr 0.1"}), "ec2")
+    assert (fields["command"], fields["distributed"]) == (["torchrun", "train.py", "--lr", "0.1"], "torchrun")
+    assert left_out["run"].startswith("the runner gives torchrun the hosts")
+    fields, _ = imported(yaml.safe_dump({"num_nodes": 2, "run": f"torchrun {place} train.py --host {first}"}))
+    assert (first in fields["command"], fields["distributed"]) == (True, "none")
+
+
 def test_variables_that_lines_export_reach_the_ranks() -> None:
     fields, _ = imported("""
         num_nodes: 2

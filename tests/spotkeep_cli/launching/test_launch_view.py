@@ -150,6 +150,7 @@ def test_nodes_are_shown_with_their_wait_and_network_and_all_of_them_are_paid_fo
     assert "runs on m5.large, spot, an EC2 fleet of 2 to 8 nodes in one zone" in some
     assert "on each of 2 to 8 instances" in some
     assert "nodes wait up to 10m for 2 of them, on the bill; then another zone or type is tried" in some
+    assert "is tried, or the same again where there is no other" in some
     of_eight = {"backend": "ec2", "max_run": 36_000, "instance_count": 1, "nodes": {"min": 2, "max": 8}}
     assert cost_ceiling_usd(of_eight, usd_per_hour=0.1, now=NOON) == pytest.approx(8.0)
     assert "costs at most $8.00 of instance time ($0.10 an hour each on demand; spot usually costs far less)" in some

@@ -55,6 +55,13 @@ class TestHabits:
     def test_a_run_that_never_worked_says_nothing_of_work(self, make: Any) -> None:
         assert habits_of(history(make, clean_on_demand_seconds=0), name="sweep") is None
 
+    def test_count_the_work_of_a_run_by_the_hosts_that_its_jobs_had(self, make: Any) -> None:
+        """Half of it ran on three hosts, and the rest on one, after a resume."""
+        cost = {"clean_on_demand_seconds": 1440, "training_seconds": 2000, "worked_seconds": 1000}
+        habits = habits_of(history(make, **cost), name="sweep")
+        assert habits is not None
+        assert habits.work_seconds == 720
+
 
 class TestAdvice:
     def advised(self, **changes: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -116,6 +117,33 @@ def test_the_bill_of_several_hosts_says_that_its_times_are_those_of_all_of_them(
         assert row in shown(1)
     assert "Repeated3 steps1m of instance time" in of_two
     assert "of instance time" not in shown(1)
+
+
+def test_the_bill_of_a_run_that_once_had_several_hosts_says_whose_its_times_are(make: Any) -> None:
+    cost = make.cost(training_seconds=1600.0, worked_seconds=800.0)
+    assert "billed 4m of instance time" in " ".join(printed(make.completed(attempt=2, cost=cost)).split())
+    alone = make.cost(training_seconds=800.0, worked_seconds=800.0)
+    assert "of instance time" not in printed(make.completed(attempt=2, cost=alone))
+
+
+def test_each_attempt_has_the_number_of_its_own_instances(make: Any) -> None:
+    """A resume may go on with another number of hosts."""
+
+    def shown(*counts: int, **place: Any) -> str:
+        attempts = [
+            make.attempt("digits-1", attempt=number, instance_count=count, **place)
+            for number, count in enumerate(counts, 1)
+        ]
+        story = replace(story_of(make.completed(attempt=len(counts))), attempts=attempts)
+        console = Console(width=120)
+        with console.capture() as captured:
+            console.print(run_description(story, now=NOON, width=120))
+        return " ".join(f"{captured.get()} {Parsed(run_page(story, now=NOON, steps=[], footer='')).text}".split())
+
+    of_two_then_one = shown(2, 1)
+    assert "2 x ml.m5.xlarge spot" in of_two_then_one
+    assert "2 x ml.m5.xlarge spot" not in shown(1, 1)
+    assert "up to 4 x g5.xlarge spot" in shown(4, 2, backend="ec2", instance_type="g5.xlarge")
 
 
 def test_a_saving_on_ec2_has_no_seconds_because_its_prices_move(make: Any) -> None:

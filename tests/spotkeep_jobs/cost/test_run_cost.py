@@ -97,6 +97,10 @@ class TestTheBill:
         assert (cost.billed_seconds, cost.training_seconds, cost.waited_seconds) == (600, 2000, 120)
         assert (cost.redone_steps, cost.clean_on_demand_seconds) == (5, 1900)
 
+    def test_the_time_of_jobs_counts_once_whatever_number_of_instances_each_had(self, make: Any) -> None:
+        cost = billed(make, usage(instance_count=4), usage(training_seconds=None), usage(training_seconds=500.0))
+        assert (cost.training_seconds, cost.worked_seconds) == (4500, 1500)
+
     def test_an_unknown_price_is_said_never_guessed(self, make: Any) -> None:
         cost = billed(make, usage(), prices={"ml.p4d.24xlarge": 37.0})
         assert cost.usd_per_hour is cost.billed_usd is cost.clean_on_demand_usd is cost.saved_usd is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
@@ -281,6 +282,36 @@ class TestBounds:
     def test_cost_pays_for_the_warm_pool_too(self) -> None:
         request = asked(max_cost=1.408, max_run="5h", capacity="on-demand", keep_alive="10m")
         assert first_job(request, prices=PRICES).max_run_seconds == 3_000
+
+    @pytest.mark.parametrize(
+        ("fields", "words"),
+        [
+            ({"instance_count": 4}, "Give 0.10 or more for 4 instances"),
+            ({"capacity": "on-demand", "keep_alive": "10m"}, "Give 0.26 or more"),
+            (
+                {
+                    "backend": "ec2",
+                    "instance_type": "g5.xlarge",
+                    "nodes": {"min": 2, "max": 8},
+                    "distributed": "torchrun",
+                },
+                "Give 2.27 or more for 8 instances",
+            ),
+        ],
+    )
+    def test_a_cost_that_is_not_worth_a_start_names_the_least_that_is(self, fields: dict[str, Any], words: str) -> None:
+        prices = PRICES | {"g5.xlarge": 1.0}
+        defaults = replace(DEFAULTS, prices=prices, fleet_instance_types=("g5.xlarge",))
+        document = {"name": "first", "command": "python train.py", "max_run": "5h"} | fields
+
+        def fixes(max_cost: float) -> list[str]:
+            found = validate(document | {"max_cost": max_cost}, defaults=defaults)
+            return [each.fix for each in found.problems if each.field == "max_cost"]
+
+        least = float(words.split()[1])
+        assert fixes(least) == []
+        (fix,) = fixes(round(least - 0.01, 2))
+        assert fix == f"{words}, or choose a cheaper instance type."
 
     def test_cost_leaves_what_a_spot_job_saved_to_the_next(self) -> None:
         request = asked(max_cost=1.408, max_run="5h")

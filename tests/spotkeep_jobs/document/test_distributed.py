@@ -172,3 +172,14 @@ def test_what_is_accepted_starts_its_ranks_on_each_host_once(
         assert hosts == 1 or f"--nnodes={hosts} --node_rank={rank} --master_addr=algo-1" in line
         starters = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "mpirun", "accelerate")
         assert sum(line.count(each) for each in starters) == 1
+
+
+@pytest.mark.parametrize("count", [0, "two", {"min": 2, "max": 4}])
+def test_a_number_of_hosts_that_cannot_be_read_hides_no_problem_of_the_command(count: Any) -> None:
+    two_numbers = {"launcher": "torchrun", "processes": 4}
+    said = refused(instance_count=count, command="torchrun --nproc-per-node 8 train.py", distributed=two_numbers)
+    assert set(said) == {"instance_count", "distributed.processes"}
+    assert set(refused(instance_count=count, command="deepspeed train.py", distributed="torchrun")) == {
+        "instance_count",
+        "command",
+    }

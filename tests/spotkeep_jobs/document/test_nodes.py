@@ -126,6 +126,21 @@ def test_what_nodes_cannot_do_is_refused_with_the_way(fields: dict[str, Any], fi
     assert said in refused(**fields)[field]
 
 
+@pytest.mark.parametrize(
+    ("unread", "fields"),
+    [
+        ({"distributed": {"launcher": "torchrun", "processes": -1}}, {"nodes.min", "checkpoints", "volume.type"}),
+        ({"volume": {"size": 9, "type": "io2"}}, {"nodes.min", "checkpoints", "distributed"}),
+        ({"checkpoints": "no"}, {"nodes.min", "distributed", "volume.type"}),
+    ],
+)
+def test_a_field_that_cannot_be_read_hides_no_problem_of_the_nodes(unread: dict[str, Any], fields: set[str]) -> None:
+    others = {"distributed": "mpi", "checkpoints": False, "volume": {"type": "io2"}, "nodes": {"min": 8, "max": 2}}
+    found = {problem.field for problem in judged(**others | unread).problems}
+    assert fields <= found
+    assert any(field.partition(".")[0] in unread for field in found)
+
+
 @pytest.mark.parametrize("has_group", [True, False, None])
 def test_nodes_are_refused_where_the_deployment_is_older_than_they_are(has_group: bool | None) -> None:
     """Its functions know nodes before its stacks do: without the security group no node reaches another one."""

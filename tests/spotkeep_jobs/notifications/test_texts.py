@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
+from spotkeep_jobs.cost.run_cost import bill
 from spotkeep_jobs.document.capacity import Fallback, NextJob
 from spotkeep_jobs.notifications.texts.composition import (
     COLUMNS,
@@ -33,7 +34,7 @@ from spotkeep_jobs.notifications.texts.on_the_way import (
 from spotkeep_jobs.notifications.texts.pools import pool_expiring_notification, pool_over_notification
 from spotkeep_jobs.progress.job_log import Hang
 from spotkeep_jobs.progress.progress import Freshness
-from spotkeep_jobs.record.record import Cost, Notification, QueuePlace, Run
+from spotkeep_jobs.record.record import Cost, JobUsage, Notification, QueuePlace, Run
 from spotkeep_jobs.record.states import EndReason, PoolEndReason, PoolState, RunState
 from spotkeep_jobs.runs.ending import state_after
 
@@ -78,6 +79,32 @@ def test_repeated_work_of_several_hosts_is_said_in_the_time_of_the_run(make: Any
     assert "Ran 34 min on 4 x" in of_four
     assert "35 steps were trained twice (1 min 2 s)" in of_four
     assert "35 steps were trained twice (4 min 8 s of node time)" in said(**nodes_of_a_run(2))
+
+
+def test_a_run_resumed_with_fewer_hosts_ran_as_long_as_its_jobs_did(make: Any) -> None:
+    """An hour of four hosts and half an hour of one are an hour and a half, whichever number came last."""
+    four_hosts, one_host, two_hosts = (
+        JobUsage(
+            instance_count=count, billable_seconds=0.3 * seconds, training_seconds=seconds, waited_seconds=0.0,
+            redone_steps=redone, redone_seconds=60.0 * redone, restart_overhead_seconds=0.0,
+        )
+        for count, seconds, redone in ((4, 3600.0, 5), (1, 1800.0, 0), (2, 1800.0, 0))
+    )  # fmt: skip
+
+    def said(*usages: JobUsage, now: int) -> str:
+        attempts = [make.attempt(attempt=number, job_id="arn", usage=each) for number, each in enumerate(usages, 1)]
+        run = ended_run(
+            make, EndReason.COMPLETED, instance_count=now, attempt=len(usages), cost=bill(attempts, prices={})
+        )
+        return " ".join(of_ending(run, make).body.split())
+
+    mail = said(four_hosts, one_host, now=1)
+    assert "Ran 1 h 30 min, in 2 attempts, the last with 1 x" in mail
+    assert "5 steps were trained twice (20 min of instance time)" in mail
+    assert "Cost 1 h 21 min of instance time billed" in mail
+    assert "Ran 1 h, in 2 attempts, the last with 1 x" in said(one_host, two_hosts, now=1)
+    assert "Ran 2 h on 4 x" in said(four_hosts, four_hosts, now=4)
+    assert "10 steps were trained twice (10 min)" in said(four_hosts, four_hosts, now=4)
 
 
 def as_mail(notification: Notification) -> str:

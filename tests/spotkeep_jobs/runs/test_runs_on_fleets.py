@@ -197,6 +197,22 @@ def test_a_resume_makes_no_nodes_of_one_instance(story: Story) -> None:
     story.resume(nodes=1)
 
 
+def test_a_resume_between_one_instance_and_several_names_its_other_problems_too(story: Story) -> None:
+    def refused(**changes: Any) -> set[str]:
+        with pytest.raises(RequestRefusedError) as found:
+            story.resume(**changes)
+        return {each.field for each in found.value.problems}
+
+    story.launched(nodes=2, distributed="torchrun", nodes_wait="5m")
+    RunActions(story.plane.launcher).stop("first")
+    story.passes(minutes=10)
+    assert refused(nodes=1) == {"nodes", "nodes_wait"}
+    assert refused(nodes=1, nodes_wait=None) == {"nodes"}
+    with pytest.raises(RequestRefusedError) as unreadable:
+        story.resume(nodes=0)
+    assert [each.problem for each in unreadable.value.problems] == ["is neither a whole number of 1 to 64 nor a range"]
+
+
 def test_the_cost_counts_over_replaced_instances_attempts_and_storage(story: Story) -> None:
     story.launched(**MAX_COST)
     for zone in ("us-east-1a", "us-east-1b"):

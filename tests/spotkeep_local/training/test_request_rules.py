@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from spotkeep_local.service_base.aws_service import ValidationError
-from spotkeep_local.training.request_rules import create_problems, named_program, program_of
+from spotkeep_local.training.request_rules import (
+    create_problems,
+    instance_count,
+    instance_type,
+    named_program,
+    program_of,
+)
 
 CHANNEL = {
     "ChannelName": "train",
@@ -71,6 +77,16 @@ def changed(path: str, value: object) -> dict:
     return request
 
 
+def preferred(*counts: int | None) -> dict:
+    """Return resources with a preference for each count, which may leave it out."""
+    types = ("ml.m5.large", "ml.m5.xlarge")
+    each = [{"InstanceType": name, "InstanceCount": count} for name, count in zip(types, counts, strict=True)]
+    return {"InstancePreferences": [{key: value for key, value in one.items() if value is not None} for one in each]}
+
+
+PREFERRED = preferred(2, 4)
+
+
 def test_a_spot_request_is_fine():
     assert create_problems(SPOT, programs={}) == []
 
@@ -103,6 +119,12 @@ def test_in_a_vpc_a_private_registry_is_reached(image, refused):
         ("ResourceConfig.InstanceType", None, "InstanceType is required"),
         ("ResourceConfig.InstancePreferences", [{"InstanceType": "ml.m5.large"}], "not supported with EnableManaged"),
         ("ResourceConfig.InstancePreferences", [{"InstanceType": "ml.m5.large"}], "together with InstanceType"),
+        ("ResourceConfig", PREFERRED | {"InstanceCount": 2}, "in 2 of 2 preferences, with one in ResourceConfig"),
+        ("ResourceConfig", preferred(2, None), "in 1 of 2 preferences, without one in ResourceConfig"),
+        ("ResourceConfig", preferred(None, None), "in 0 of 2 preferences, without one in ResourceConfig"),
+        ("ResourceConfig", preferred(2, 0), "Invalid InstanceCount 0"),
+        ("ResourceConfig", {"InstancePreferences": [{"InstanceType": "ml.m5.large"}] * 2}, "ml.m5.large 2 times"),
+        ("ResourceConfig.SelectedInstanceCount", 2, "SelectedInstanceCount is read-only"),
         ("ResourceConfig.VolumeSizeInGB", 0, "Invalid VolumeSizeInGB 0"),
         ("ResourceConfig.InstanceGroups", [{}], "has no heterogeneous clusters"),
         ("ResourceConfig", None, "ResourceConfig is required"),
@@ -141,6 +163,14 @@ def test_preferences_exclude_the_field_of_managed_spot_whatever_it_says(value):
     assert create_problems(request, programs={}) == []
     problems = create_problems(request | {"EnableManagedSpotTraining": value}, programs={})
     assert any("InstancePreferences is not supported with EnableManaged" in found for found in problems), problems
+
+
+def test_the_number_of_hosts_stands_beside_the_preferences_or_in_each_of_them():
+    on_demand = changed("EnableManagedSpotTraining", None) | {"StoppingCondition": {"MaxRuntimeInSeconds": 60}}
+    for resources, hosts in ((PREFERRED, 2), (preferred(None, None) | {"InstanceCount": 3}, 3)):
+        request = on_demand | {"ResourceConfig": resources | {"VolumeSizeInGB": 1}}
+        assert create_problems(request, programs={}) == []
+        assert (instance_count(request), instance_type(request)) == (hosts, "ml.m5.large")
 
 
 def test_all_problems_are_found_at_once():

@@ -331,7 +331,10 @@ if not (base / "checkpoints" / "saved").exists():
         resources = {"InstancePreferences": preferences, "InstanceCount": 1, "VolumeSizeInGB": 10}
         training.create("steady-1", training.resuming_script, 3, 0.02, spot=False, ResourceConfig=resources)
         ended = training.wait_ended("steady-1")
-        assert ended["ResourceConfig"] == resources | {"SelectedInstanceType": "ml.m5.xlarge"}
+        assert ended["ResourceConfig"] == resources | {
+            "SelectedInstanceType": "ml.m5.xlarge",
+            "SelectedInstanceCount": 1,
+        }
         assert len(training.facts("steady-1").lifetimes) == 1
 
 

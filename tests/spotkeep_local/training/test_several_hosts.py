@@ -415,3 +415,18 @@ def test_one_host_has_the_machines_network():
     (place,) = network.places
     assert (place.name, place.names, place.network, place.table) == ("algo-1", ("algo-1",), None, None)
     network.close()
+
+
+def test_ten_hosts_or_more_are_listed_in_the_order_of_their_names_as_text(monkeypatch):
+    monkeypatch.setattr(
+        job_network, "join_hosts", lambda _network, *, hosts, endpoint_port: (None, [None] * len(hosts))
+    )
+    network = JobNetwork(11, isolation=Isolation.NAMESPACE, endpoint_port=1)
+    listed = ("algo-1", "algo-10", "algo-11", *(f"algo-{number}" for number in range(2, 10)))
+    assert {place.names for place in network.places} == {listed}
+    assert [place.name for place in network.places] == [f"algo-{number}" for number in range(1, 12)]
+    network.close()
+    # Without names the addresses stand for them, in the same order.
+    alike = JobNetwork(11, isolation=Isolation.RELOCATED, endpoint_port=1).places
+    order = [place.name for place in alike]
+    assert [order.index(name) + 1 for name in alike[0].names] == [int(name.removeprefix("algo-")) for name in listed]

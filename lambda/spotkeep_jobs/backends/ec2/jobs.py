@@ -541,7 +541,8 @@ class FleetJobs:
             case FleetStep.DELETE_FLEET:
                 self.ec2.delete_fleet(history.fleet_id or "")
             case FleetStep.NEXT_PLACE:
-                history = self.records.write_history(places.left(history, now=now))
+                launch = self.launches(history.run, history.attempt)
+                history = self.records.write_history(places.left(history, launch, now=now))
             case FleetStep.DELETE_EARLIER:
                 for fleet in history.earlier_fleets:
                     if not fleet.deleted:

@@ -23,6 +23,8 @@ from typing import Final
 from spotkeep_jobs.backends.backend import JobPhase
 from spotkeep_jobs.backends.ec2.facts import FleetReading
 from spotkeep_jobs.backends.ec2.history import KNOWN_AFTER, EarlierFleet, FleetHistory, Transition
+from spotkeep_jobs.backends.ec2.launch import FleetLaunch, place_of_nodes
+from spotkeep_jobs.document.times import format_duration
 from spotkeep_jobs.record.fields import with_changes
 
 MOST_EARLIER_FLEETS: Final = 10
@@ -48,13 +50,18 @@ def is_to_be_left(history: FleetHistory, seen: FleetReading, *, now: datetime) -
     return waited and len(history.earlier_fleets) < MOST_EARLIER_FLEETS
 
 
-def left(history: FleetHistory, *, now: datetime) -> FleetHistory:
-    """Return the history of an attempt that looks for its nodes at the next place."""
+def left(history: FleetHistory, launch: FleetLaunch | None, *, now: datetime) -> FleetHistory:
+    """Return the history of an attempt that looks for its nodes at the next place.
+
+    Args:
+        history: The history until then.
+        launch: The recorded launch, which has the places. None where its record is gone.
+        now: The time.
+    """
     earlier = history.earlier_fleets
     if history.fleet_id is not None:
         earlier = (*earlier, EarlierFleet(id=history.fleet_id, left_at=now))
-    wanted = 1 if history.nodes is None else history.nodes.at_least
-    text = f"fewer than {wanted} nodes for too long, so a new fleet asks for all of them"
+    text = _why_left(history, launch)
     at = max(now, history.transitions[-1].at)
     return with_changes(
         history,
@@ -64,6 +71,19 @@ def left(history: FleetHistory, *, now: datetime) -> FleetHistory:
         earlier_fleets=earlier,
         transitions=(*history.transitions, Transition(phase=JobPhase.WAITING, at=at, message=text)),
     )
+
+
+def _why_left(history: FleetHistory, launch: FleetLaunch | None) -> str:
+    """Return the reason, with the place that is left, the next one, and the number of the fleet that asks there."""
+    asks = f"fleet {history.place + 2} asks for all of them"
+    if launch is None or launch.nodes is None:
+        return f"too few nodes for too long: {asks}"
+    here, there = (place_of_nodes(launch, place=number) for number in (history.place, history.place + 1))
+    at_here, at_there = (f"{place['InstanceType']} in {place['SubnetId']}" for place in (here, there))
+    wait = format_duration(launch.nodes.wait_seconds)
+    text = f"fewer than {launch.nodes.at_least} nodes of {at_here} for {wait}"
+    alone = len(launch.overrides) == 1
+    return f"{text}, the only place: {asks} there again" if alone else f"{text}: {asks}, {at_there}"
 
 
 def refused(history: FleetHistory, *, reason: str) -> FleetHistory:

@@ -41,14 +41,17 @@ def facts_of(run: Run) -> list[str]:
     machines = f"{run.instances} x {run.place.instance_type}, {run.place.capacity}"
     if cost.training_seconds:
         attempts = "" if run.attempt == 1 else f", in {run.attempt} attempts"
-        lines += fact_line("Ran", f"{_worked(run, cost.training_seconds)} on {machines}{attempts}")
+        where = f" on {machines}{attempts}"
+        if run.changed_instances:
+            where = f"{attempts}, the last with {machines}"
+        lines += fact_line("Ran", f"{_ran(run, cost)}{where}")
     else:
         had = "it had no instances" if run.node_range is None else "it had too few nodes"
         lines += fact_line("Ran", f"never: {had} ({machines})")
     if cost.waited_seconds >= 1:
         lines += fact_line("Waited", f"{spoken_duration(cost.waited_seconds)} for capacity and start-up")
     lines += fact_line("Interrupted", _interruptions(run, cost))
-    unit = "" if run.place.instance_count == 1 else " of instance time"
+    unit = " of instance time" if run.had_several_instances else ""
     lines += fact_line("Cost", _paid_on_ec2(run, cost) if run.place.backend == "ec2" else paid_for(cost, unit=unit))
     if cost.storage_gb_hours or cost.root_volume_gb_hours:
         lines += fact_line("Storage", _storage(cost))
@@ -59,10 +62,19 @@ def facts_of(run: Run) -> list[str]:
     return lines
 
 
-def _worked(run: Run, instance_seconds: float) -> str:
-    """Return instance seconds as the time of the run. Nodes come and go, so theirs is that of all of them together."""
+def _ran(run: Run, cost: Cost) -> str:
+    """Return the time that its jobs worked. Nodes come and go, so theirs is that of all of them together."""
+    if run.node_range is None and cost.worked_seconds is not None:
+        return spoken_duration(cost.worked_seconds)
+    return _in_time_of_run(run, cost.training_seconds)
+
+
+def _in_time_of_run(run: Run, instance_seconds: float) -> str:
+    """Return instance seconds as the time of the run, where all its jobs had as many instances."""
     if run.node_range is not None:
         return f"{spoken_duration(instance_seconds)} of node time"
+    if run.changed_instances:
+        return f"{spoken_duration(instance_seconds)} of instance time"
     return spoken_duration(instance_seconds / run.place.instance_count)
 
 
@@ -76,7 +88,7 @@ def _interruptions(run: Run, cost: Cost) -> str:
         # A machine that is lost without a notice takes the last lines of its log with it.
         return f"{how_often}; its log shows no step that was trained twice" if run.interruptions else how_often
     steps = "1 step was" if cost.redone_steps == 1 else f"{cost.redone_steps:,} steps were"
-    took = "" if cost.redone_seconds is None else f" ({_worked(run, cost.redone_seconds)})"
+    took = "" if cost.redone_seconds is None else f" ({_in_time_of_run(run, cost.redone_seconds)})"
     return f"{how_often}; {steps} trained twice{took}"
 
 

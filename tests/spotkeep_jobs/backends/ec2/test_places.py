@@ -24,6 +24,7 @@ from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from spotkeep_jobs.record.states import EndReason, RunState
 from tests.models.faults import Fault, ProcessDiedError
 
+from . import world as deployed
 from .readings import at, history, node, nodes_history, record
 from .world import World, run_item
 
@@ -115,6 +116,37 @@ def test_the_nodes_that_came_go_with_their_fleet_and_are_no_interruption_and_no_
     assert not job.ended
     assert {phase.phase for phase in job.transitions} == {JobPhase.WAITING}
     assert world.history.lives[0].ended_by == PLACE_LEFT
+
+
+def details_of(world: World) -> list[str]:
+    """Return why each place was left, as the timeline says it."""
+    return [phase.detail for phase in world.jobs.observe("count-1").transitions[1:]]
+
+
+def test_the_timeline_names_the_place_that_is_left_and_the_one_where_the_next_fleet_asks(world: World) -> None:
+    world.create(**TWO, instance_types=("g5.xlarge", "g6.xlarge"))
+    for _ in range(2):
+        world.passes(11)
+        world.jobs.settle("count-1")
+    assert details_of(world) == [
+        "fewer than 2 nodes of g5.xlarge in subnet-a for 10m: fleet 2 asks for all of them, g5.xlarge in subnet-b",
+        "fewer than 2 nodes of g5.xlarge in subnet-b for 10m: fleet 3 asks for all of them, g6.xlarge in subnet-a",
+    ]
+
+
+def test_with_one_place_the_timeline_says_that_each_fleet_asks_there_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deployed, "SUBNETS", {})
+    world.create(**TWO, subnet_id="subnet-0123456789abcdef0", instance_types=("u7in-32tb.224xlarge",))
+    for _ in range(2):
+        world.passes(11)
+        world.jobs.settle("count-1")
+    place = "u7in-32tb.224xlarge in subnet-0123456789abcdef0"
+    assert details_of(world) == [
+        f"fewer than 2 nodes of {place} for 10m, the only place: fleet {number} asks for all of them there again"
+        for number in (2, 3)
+    ]
 
 
 def test_places_that_were_left_long_ago_are_not_in_the_history(world: World) -> None:
