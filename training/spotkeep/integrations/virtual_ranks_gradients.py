@@ -258,7 +258,7 @@ def _length_of_part(parameter: Any, size: int) -> int:
     """Count the elements that each of some ranks gets of a parameter, with those that fill up the last ones."""
     (placement,) = parameter.placements
     whole = int(parameter.shape[placement.dim])
-    return -(-whole // size) * (parameter.numel() // max(whole, 1))
+    return -(-whole // size) * int(parameter.numel() // max(whole, 1))
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
