@@ -28,7 +28,7 @@ from .remote.remote_checkpoints import RemoteManifest
 from .remote.second_tier import SecondTier, agents_copy
 from .remote.transfer import TransferCancelledError
 from .state.partial import fitting_part, with_own_items
-from .state.rank_states import RankStates, rank_states_for
+from .state.rank_states import RankStates, rank_states_for, refuse_kept_places
 from .state.restoring import (
     altered,
     compare_restored,
@@ -270,6 +270,13 @@ class Restore:
                 self._shared_memory.part()
             opened = self._directory.open(step, live=self._state.whole, view=self._view, partly=not self._strict)
             self._rank_states = self._states_of_other_ranks(opened.manifest)
+            if self._rank_states is not None:
+                kept = {*opened.state, *self._rank_states.names}
+                refuse_kept_places(
+                    {name: value for name, value in self._state.whole.items() if name in kept},
+                    written_by=opened.manifest.world_size,
+                    world_size=self._ranks.world_size,
+                )
             require_fit(self._live(opened), self._values(opened), step=step)
             found.append(opened)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import warnings
@@ -136,6 +137,19 @@ def test_a_drawn_course_of_ranks_changes_nothing(train, alone):
         ("fully_shard", 2, "two passes", "add its losses, and call backward once"),
         ("fully_shard", 2, "bfloat16", "pass MixedPrecisionPolicy(reduce_dtype=torch.float32)"),
         ("ddp", 2, "some micro-batches", "only some micro-batches of a step have a gradient of module.extra"),
+        # With one micro-batch a rank, each rank has the same parameters in all of its own.
+        *[
+            (
+                wrapper,
+                4,
+                fault,
+                "the ranks differ in the parameters with a gradient: rank 1 has another one than rank 0",
+            )
+            for wrapper in ("ddp", "fully_shard")
+            for fault in ("some ranks", "another layer")
+        ],
+        ("fully_shard", 2, "another layer", "the ranks differ in the parameters with a gradient"),
+        ("fully_shard", 2, "some ranks", "the ranks differ in the parameters with a gradient"),
         ("fully_shard", 2, "threads of a rank", "the ranks differ in the threads: rank 1 has another one than rank 0"),
         ("ddp", 2, "threads of a rank", "the ranks differ in the threads: rank 1 has another one than rank 0"),
     ],
@@ -215,6 +229,12 @@ class TestTrainingsThatAreRefused:
             said = f"the optimizer {type(optimizer).__name__} is not known to compute each element alone"
             assert the_problem(model, optimizer=optimizer).startswith(said)
 
+    @pytest.mark.parametrize("kind", [torch.nn.Embedding, torch.nn.EmbeddingBag])
+    def test_a_table_whose_forward_pass_changes_its_weights(self, kind):
+        assert the_problem(torch.nn.Sequential(kind(4, 2, max_norm=1.0))).startswith(
+            f"0 is a {kind.__name__} with max_"
+        )
+
     def test_a_fused_optimizer_of_a_divided_model(self):
         model = torch.nn.Linear(2, 2)
         assert problems(model, optimizer=torch.optim.AdamW(model.parameters(), fused=True)) == []
@@ -267,6 +287,9 @@ class TestTrainingsThatAreRefused:
 
     def test_a_compiled_model(self):
         assert "leave torch.compile out" in problems(torch.compile(torch.nn.Linear(2, 2), backend="eager"))[0]
+        model = torch.nn.Linear(2, 2)
+        model.forward = torch.compile(model.forward, backend="eager")
+        assert "leave torch.compile out" in problems(model)[0]
 
     def test_algorithms_that_may_differ(self):
         torch.use_deterministic_algorithms(True, warn_only=True)
@@ -290,9 +313,10 @@ def trained(deterministic, tmp_path):
         yield model, optimizer, ranks
 
 
-def go_through(model, ranks):
+def go_through(model, ranks, *, in_each=lambda: None):
     for _ in ranks.micro_batches():
         model(torch.ones(1, 2)).sum().backward()
+        in_each()
 
 
 def test_parameters_of_other_models_that_come_after_a_step_are_refused(trained):
@@ -340,6 +364,122 @@ def test_micro_batches_without_a_gradient_are_refused(trained):
     _, _, ranks = trained
     with pytest.raises(UsageError, match="call backward inside of the loop"):
         list(ranks.micro_batches())
+
+
+def scheduled(model, optimizer):
+    return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9).step
+
+
+def scheduled_in_a_tensor(model, optimizer):
+    optimizer.param_groups[0]["lr"] = torch.tensor(0.1)
+    return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9).step
+
+
+def with_another_momentum(model, optimizer):
+    return lambda: optimizer.param_groups[0].update(momentum=optimizer.param_groups[0]["momentum"] + 0.1)
+
+
+def with_clipped_weights(model, optimizer):
+    return lambda: model.weight.detach().clamp_(-0.1, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (scheduled, "lr of SGD"),
+        (scheduled_in_a_tensor, "lr of SGD"),
+        (with_another_momentum, "momentum of SGD"),
+        (with_clipped_weights, "weight"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+def test_a_change_in_each_turn_of_the_loop_is_refused(trained, change, named):
+    model, optimizer, ranks = trained
+    changed = change(model, optimizer)
+    with pytest.raises(UsageError, match=rf"the loop over the micro-batches changed {named}\. It has as many turns"):
+        go_through(model, ranks, in_each=changed)
+    with pytest.raises(UsageError, match="stepped before the gradients were added"):
+        optimizer.step()
+
+
+def test_a_closure_is_refused(trained):
+    model, optimizer, ranks = trained
+    for closure in ({"closure": lambda: 1.0}, None):
+        go_through(model, ranks)
+        if closure:
+            with pytest.raises(UsageError, match=r"with a closure, .* call step\(\) without one"):
+                optimizer.step(**closure)
+            with pytest.raises(UsageError, match="with a closure"):
+                optimizer.step(closure["closure"])
+        else:
+            optimizer.step()
+        optimizer.zero_grad()
+
+
+@pytest.mark.usefixtures("one_rank")
+def test_gradients_that_ddp_adds_by_itself_are_refused(tmp_path):
+    model = DistributedDataParallel(torch.nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ranks = VirtualRanks(2, model, optimizer)
+    with Checkpointer({"model": model, "optimizer": optimizer, "ranks": ranks}, tmp_path):
+        go_through(model, ranks)
+        model(torch.ones(1, 2))  # is no change
+        optimizer.step()
+        optimizer.zero_grad()
+        go_through(model, ranks)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)  # is the same on all ranks
+        optimizer.step()
+        optimizer.zero_grad()
+        go_through(model, ranks)
+        model(torch.ones(1, 2)).sum().backward()
+        with pytest.raises(UsageError, match="compute each loss inside of the loop"):
+            optimizer.step()
+
+
+class Counts(torch.nn.Module):
+    """Makes a buffer in its first forward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+
+    def forward(self, inputs):
+        if not hasattr(self, "seen"):
+            self.register_buffer("seen", torch.zeros(()))
+        self.seen += 1
+        return self.layer(inputs)
+
+
+def test_a_buffer_that_the_first_micro_batch_makes_is_refused(deterministic):
+    model = Counts()
+    ranks = VirtualRanks(2, model, torch.optim.SGD(model.parameters()))
+    ranks.state_dict()
+    with pytest.raises(UsageError, match=r"a micro-batch made or removed the buffers seen, .* before the first"):
+        go_through(model, ranks)
+    model.zero_grad()
+    go_through(model, ranks)
+    assert float(model.seen) == 2.0, "the pass that made it and virtual rank 0"
+
+
+def test_buffers_of_other_modules_stay_as_they_are_or_are_refused(trained):
+    """A teacher's batch norm, or that of the generator while its critic trains."""
+    model, optimizer, ranks = trained
+    other = torch.nn.Sequential(torch.nn.BatchNorm1d(2)).eval()
+    for step in range(2):
+        context = pytest.raises(UsageError, match="changed buffers of BatchNorm1d, outside of the model")
+        with context if step else contextlib.nullcontext():
+            go_through(model, ranks, in_each=lambda: other(torch.ones(2, 2)))
+        optimizer.zero_grad()
+        other.train()
+    other(torch.ones(2, 2))  # outside of the loop it may
+
+
+@pytest.mark.filterwarnings("ignore:Using `torch.compile:UserWarning")
+def test_a_module_that_is_compiled_later_is_refused_in_the_loop(trained):
+    model, _, ranks = trained
+    compiled = torch.compile(model, backend="eager")
+    with pytest.raises(UsageError, match=r"leave torch\.compile out"):
+        go_through(compiled, ranks)
 
 
 def test_sparse_gradients_are_refused(deterministic):

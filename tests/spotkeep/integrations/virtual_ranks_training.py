@@ -48,7 +48,8 @@ def train(rank: int, job: dict, port: int) -> None:
             for virtual_rank in ranks.micro_batches():
                 data = torch.Generator().manual_seed(step * 1000 + virtual_rank)
                 tokens, targets = torch.randint(0, 11, (6,), generator=data), torch.randn(6, 3, generator=data)
-                net.skips = fault == "some micro-batches" and virtual_rank % 2 == 1
+                net.skips = fault in ("some micro-batches", "some ranks") and virtual_rank % 2 == 1
+                net.other = fault == "another layer" and virtual_rank % 2 == 1
                 loss = (model(tokens) - targets).square().mean()
                 loss.backward(retain_graph=fault == "two passes")
                 if fault == "two passes":
@@ -82,10 +83,13 @@ def Net(torch, *, width: int):  # noqa: N802 - torch is imported in the fork alo
             self.dropout = torch.nn.Dropout(0.3)
             self.last = torch.nn.Linear(width, 3)
             self.extra = torch.nn.Parameter(torch.ones(3))
-            self.skips = False
+            self.alike = torch.nn.Parameter(torch.ones(3))  # is not used, and has the shape of extra
+            self.noise = torch.Generator().manual_seed(3)
+            self.skips = self.other = False
 
         def forward(self, tokens):
             given = self.last(self.dropout(torch.tanh(self.norm(self.first(self.embedding(tokens))))))
-            return given if self.skips else given * self.extra
+            given = given + torch.rand(given.shape, generator=self.noise)
+            return given if self.skips else given * (self.alike if self.other else self.extra)
 
     return Net()

@@ -251,6 +251,21 @@ def test_other_global_batches_in_the_middle_of_a_pass_are_refused(tmp_path, opti
     assert not any(world.batches)
 
 
+def test_a_data_set_of_another_length_is_refused_or_named_before_the_first_batch(tmp_path, caplog):
+    def world(name, samples):
+        batches = GlobalBatches(60, batch_size=12, rank=0, world_size=1)
+        return World(tmp_path / name, lambda _, __: DataLoader(Rows(samples), batch_sampler=batches), 1)
+
+    short = world("short", 48)
+    with pytest.raises(UsageError, match=r"a length of 60, and the data set has 48 samples; pass len\(data\)"):
+        short.go()
+    assert not any(short.batches)
+    world("long", 62).go()
+    assert [record.message for record in caplog.records] == [
+        "GlobalBatches has a length of 60, and the data set has 62 samples: the last 2 never come; pass len(data)"
+    ]
+
+
 def test_batches_that_accelerate_would_divide_once_more_are_refused(tmp_path):
     shards = pytest.importorskip("accelerate.data_loader").BatchSamplerShard
     batches = GlobalBatches(LENGTH, batch_size=12, rank=0, world_size=2)
@@ -465,6 +480,18 @@ def test_data_that_each_rank_goes_through_goes_on_at_the_batch(tmp_path, make):
     alone = World(tmp_path / "alone", make, 2).go()
     rows = [(epoch, row) for world in parts for epoch, _, rows, _ in world.batches[0] for row in rows]
     assert rows[:LENGTH] == [(epoch, row) for epoch, _, rows, _ in alone.batches[0] for row in rows][:LENGTH]
+
+
+def test_a_file_of_each_rank_with_as_many_rows_is_named(tmp_path, caplog):
+    """The indices of rows are the same in each file. So nothing shows that rank 2 and 3 had files of their own."""
+    files = [[100 * number + row for row in range(12)] for number in range(4)]
+    parts = interrupted(tmp_path, lambda rank, _: DataLoader(files[rank], 4), (4, (0, 0)), (2, None))
+    assert {row // 100 for batches in parts[1].batches for _, _, rows, _ in batches for row in rows} == {0, 1}
+    (record,) = caplog.records
+    assert record.message.startswith(
+        "DataLoader, from here on 2 ranks: each of 4 ranks went through its loader for itself"
+    )
+    assert "such as a file, that of ranks that are gone comes no more" in record.message
 
 
 def test_at_the_end_of_an_epoch_any_division_goes_on(tmp_path):

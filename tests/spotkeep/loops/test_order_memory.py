@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -84,6 +85,43 @@ def test_generators_come_back_wherever_they_are():
 
     def draw(sampler):
         return sampler.python.random(), sampler.legacy.random(), sampler.stages[1]["rng"].random()
+
+    there, here = moved(make, draw)
+    assert draw(here) == draw(there)
+
+
+def drawn_from(first, *, by):
+    return first.random(), by.random()
+
+
+class Draws(Sampler):
+    def draw(self):
+        return self.rng.random()
+
+
+def closure_over(rng):
+    def draw():
+        return rng.random() if rng else not_there_yet
+
+    yield draw
+    not_there_yet = None
+
+
+def with_defaults(first, other):
+    return lambda rng=first, *, by=other: drawn_from(rng, by=by)
+
+
+def test_generators_that_functions_hold_come_back():
+    def make():
+        return Sampler(
+            closure=next(closure_over(random.Random(1))),
+            partial=partial(drawn_from, np.random.default_rng(2), by=np.random.RandomState(3)),
+            method=Draws(rng=random.Random(4)).draw,
+            default=with_defaults(random.Random(5), random.Random(6)),
+        )
+
+    def draw(sampler):
+        return [getattr(sampler, name)() for name in vars(make())]
 
     there, here = moved(make, draw)
     assert draw(here) == draw(there)

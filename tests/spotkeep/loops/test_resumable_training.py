@@ -436,6 +436,85 @@ def test_loops_that_cannot_be_taken_up_are_refused_by_name_while_the_run_is_left
     assert len(values) == steps_before
 
 
+def counts_by_itself(training, values, batch_done):
+    loader = training.loader([1, 2, 3, 4, 5])
+    for epoch in training.epochs(EPOCHS):
+        for number, batch in enumerate(loader):
+            values.append((epoch, batch))
+            batch_done()
+            if number == 2:
+                break
+
+
+def takes_a_number(training, values, batch_done):
+    loader = training.loader([1, 2, 3, 4, 5])
+    for epoch in training.epochs(EPOCHS):
+        for batch in itertools.islice(loader, 3):
+            values.append((epoch, batch))
+            batch_done()
+
+
+def begins_anew_in_a_range(training, values, batch_done):
+    loader = training.loader([1, 2])
+    for epoch in training.epochs(EPOCHS):
+        batches = (batch for _ in itertools.count() for batch in loader)
+        for _ in range(3):
+            values.append((epoch, next(batches)))
+            batch_done()
+
+
+@pytest.mark.parametrize(
+    "body", [counts_by_itself, takes_a_number, begins_anew_in_a_range], ids=lambda one: one.__name__
+)
+def test_a_loop_that_counts_its_batches_from_0_again_is_named(tmp_path, caplog, body):
+    expected = run(tmp_path / "undisturbed", body=body)[0]
+    assert run(tmp_path / "run", body=body, stop_after=5, notice=True) is None
+    assert not caplog.records
+    assert len(run(tmp_path / "run", body=body)[0]) > len(expected)
+    (said,) = (record.message for record in caplog.records if "too many" in record.message)
+    assert "count from loader.start, as in enumerate(loader, loader.start)" in said
+
+
+@pytest.mark.parametrize("body", [left_early, two_at_once, one_loop], ids=lambda one: one.__name__)
+def test_a_loop_that_counts_from_its_start_or_ends_by_itself_is_not(tmp_path, caplog, body):
+    expected = run(tmp_path / "undisturbed", body=body)
+    assert run(tmp_path / "run", body=body, stop_after=5, notice=True) is None
+    assert run(tmp_path / "run", body=body) == expected
+    assert not any("too many" in record.message for record in caplog.records)
+
+
+def looks_at_a_batch_first(training, values, batch_done):
+    loader = training.loader([1, 2, 3])
+    for _epoch in training.epochs(2):
+        values.append(next(iter(loader)))
+        for batch in loader:
+            values.append(batch)
+            batch_done()
+
+
+def test_a_batch_of_a_pass_that_was_over_is_refused_with_what_to_do(tmp_path):
+    assert run(tmp_path, body=looks_at_a_batch_first, stop_after=2, notice=True) is None
+    with pytest.raises(StopIteration, match="for a first look at a batch take the script's own loader"):
+        run(tmp_path, body=looks_at_a_batch_first)
+
+
+def one_then_both(training, values, batch_done, *, first=0):
+    loaders = [training.loader([1, 2, 3]), training.loader([4, 5, 6])]
+    for _epoch in training.epochs(1):
+        passes = [iter(loader) for loader in loaders]
+        for number in range(6):
+            values.append(next(passes[first if number < 3 else 1 - first]))
+            batch_done()
+
+
+def test_a_step_of_another_loader_than_that_of_the_checkpoint_is_none(tmp_path):
+    assert run(tmp_path, body=one_then_both, stop_after=2, notice=True) is None
+    values = []
+    with pytest.raises(UsageError, match="in a loop over a loader that this script did not come to"):
+        run(tmp_path, body=lambda training, _, done: one_then_both(training, values, done, first=1))
+    assert values == [4], "it ends when the first one is done"
+
+
 def test_batches_that_have_to_be_made_again_are_announced_and_what_is_passed_over_is_counted(
     tmp_path, caplog, monkeypatch
 ):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import gc
 import io
 import itertools
@@ -23,7 +24,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep import ResumableTraining, UsageError
+from spotkeep import GlobalBatches, ResumableTraining, UsageError
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import (  # noqa: E402
@@ -233,6 +234,42 @@ class OwnNoise(Augmented):
         return index + 0.01 * self.rng.random()
 
 
+class Mixes:
+    """Puts items together with a number from a generator of its own."""
+
+    def __init__(self):
+        self.rng = np.random.default_rng(1)
+
+    def __call__(self, items):
+        return mixed(items, self.rng)
+
+    def mix(self, items):
+        return self(items)
+
+
+def mixed(items, rng):
+    return torch.tensor([float(item) for item in items]) + rng.random()
+
+
+def mixing_closure():
+    rng = random.Random(2)
+    return lambda items: mixed(items, rng)
+
+
+MIXES = {
+    "an object": Mixes,
+    "a method": lambda: Mixes().mix,
+    "a partial": lambda: functools.partial(mixed, rng=np.random.RandomState(3)),
+    "a closure": mixing_closure,
+}
+
+
+def mixing(name, *, ordered, workers):
+    """Make a loader whose function that puts batches together has a generator."""
+    options = {"batch_sampler": GlobalBatches(COUNT, batch_size=3)} if ordered else {"batch_size": 3, "shuffle": True}
+    return lambda: DataLoader([*range(COUNT)], collate_fn=MIXES[name](), num_workers=workers, **options)
+
+
 class OwnStream(IterableDataset):
     def __init__(self):
         self.rng = np.random.default_rng(1)
@@ -394,6 +431,17 @@ def test_whatever_decides_the_order_it_ends_as_one_that_was_left_alone(tmp_path,
         directory = tmp_path / str(stop_after)
         assert run(make, directory, stop_after=stop_after)[0] is None
         assert run(make, directory)[0] == expected, f"interrupted after {stop_after} batches"
+
+
+@pytest.mark.enable_socket
+@pytest.mark.parametrize("name", MIXES)
+@pytest.mark.parametrize(("ordered", "workers"), [(False, (0, 0)), (False, (1, 2)), (True, (0, 1))])
+def test_a_generator_of_what_puts_batches_together_draws_the_same_again(tmp_path, name, ordered, workers):
+    before, after = (mixing(name, ordered=ordered, workers=count) for count in workers)
+    expected = run(before, tmp_path / "undisturbed")[0]
+    assert len({tuple(batch) for batch, _ in expected}) == len(expected)
+    assert run(before, tmp_path / "run", stop_after=5)[0] is None
+    assert run(after, tmp_path / "run")[0] == expected
 
 
 @pytest.mark.enable_socket

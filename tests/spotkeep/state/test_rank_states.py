@@ -5,15 +5,17 @@
 from __future__ import annotations
 
 import random
+import warnings
 
 import numpy as np
 import pytest
 
-from spotkeep.errors import StateMismatchError, WorldSizeError
+from spotkeep import GlobalBatches
+from spotkeep.errors import StateMismatchError, UsageError, WorldSizeError
 from spotkeep.state.decoding import copied_state
 from spotkeep.state.encoding import object_state
 from spotkeep.state.random_states import RandomStates
-from spotkeep.state.rank_states import rank_states_for, state_of_rank
+from spotkeep.state.rank_states import rank_states_for, refuse_kept_places, state_of_rank
 
 
 class Counter:
@@ -46,10 +48,17 @@ def saved(**live):
     return copied_state(live)
 
 
-def test_what_is_equal_on_all_ranks_is_taken_by_each():
+def test_what_is_equal_on_all_ranks_is_taken_by_each_and_named_since_it_may_be_a_place_in_its_file(caplog):
     states = [saved(note=[1, "a"], counter=Counter(5), array=np.arange(3)) for _ in range(2)]
     live = taken_by({"note": [], "counter": Counter(), "array": np.zeros(3, np.int64)}, states, rank=2)
     assert (live["note"], live["counter"].count, live["array"].tolist()) == ([1, "a"], 5, [0, 1, 2])
+    assert not caplog.records, "rank 0 alone speaks"
+    taken_by({**live, "rng": random.Random(1)}, [{**one, **saved(rng=random.Random(2))} for one in states])
+    (record,) = caplog.records
+    assert record.message.startswith(
+        "2 ranks had the same value each in note, counter, array of per_rank, and each of 3"
+    )
+    assert "or never: let the entry be an object with load_rank_states" in record.message
 
 
 def test_what_differs_is_refused_by_name_with_the_remedy():
@@ -202,3 +211,32 @@ def test_torchs_generators_follow_too():
     new = state_of_rank(on_gpu, rank=2)["seed"]
     assert (new.shape, new.dtype, new[8:].tolist()) == ((16,), torch.uint8, [0] * 8)
     assert new.tolist() not in [one["seed"].tolist() for one in on_gpu]
+
+
+@pytest.mark.torch
+class TestPlacesOfTorchdatasLoaders:
+    """They take the place of any rank for their own, and 2 ranks of 24 samples do not know which ones a third had."""
+
+    @pytest.fixture
+    def loader(self):
+        make = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # of what torchdata asks of torch
+            yield make
+
+    @pytest.mark.parametrize("state", [lambda one: {"loader": one}, lambda one: {"data": [{"train": one}]}])
+    def test_they_are_refused_by_name_wherever_they_are(self, loader, state):
+        with pytest.raises(UsageError, match=r"2 ranks .* and 3 cannot go on there: state\['.* StatefulDataLoader"):
+            refuse_kept_places(state(loader(range(24), 4)), written_by=2, world_size=3)
+
+    def test_so_is_one_that_accelerate_has_prepared(self, loader):
+        data_loader = pytest.importorskip("accelerate.data_loader")
+        prepared = data_loader.prepare_data_loader(loader(range(24), 4), use_stateful_dataloader=True)
+        with pytest.raises(UsageError, match="Start it with 1 ranks"):
+            refuse_kept_places({"loader": prepared}, written_by=1, world_size=2)
+
+    def test_a_place_in_global_batches_is_that_of_all_ranks(self, loader):
+        batches = GlobalBatches(24, batch_size=6, rank=0, world_size=3)
+        refuse_kept_places({"loader": loader(range(24), batch_sampler=batches)}, written_by=2, world_size=3)
+
+    def test_another_object_is_none(self):
+        refuse_kept_places({"counter": Counter(), "own": {"rng": random.Random(1)}}, written_by=2, world_size=3)

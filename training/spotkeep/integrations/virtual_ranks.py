@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from hashlib import sha256
 from typing import Any, Union
 
 from spotkeep.errors import UsageError
+from spotkeep.loops.order_memory import is_generator, seeded_generators
 from spotkeep.state.random_states import seeded_random_numbers
 
 try:
@@ -29,6 +30,8 @@ from .virtual_ranks_gradients import DividedGradients, Gradients, WholeGradients
 from .virtual_ranks_refusals import environment_of, fully_sharded, problems_of_training
 
 _Optimizers = Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer]]
+_Weights = dict[str, tuple[torch.nn.Parameter, int]]
+_Options = list[tuple[str, dict[str, Any], int]]
 
 _DIGEST_BYTES = 32
 _SHOWN = 5
@@ -75,7 +78,7 @@ class VirtualRanks:
         self._device = first.device
         self._group = self._group_of(first) if _world_size() > 1 else None
         self._gradients = self._gradients_of_step()
-        self._sum = _Sum(model, divided=isinstance(first, DTensor))
+        self._sum = _Sum(model, self._optimizers, divided=isinstance(first, DTensor))
         self._buffers = _Buffers(model, self._group)
         self._steps = 0
         self._is_in_a_state = False
@@ -94,7 +97,9 @@ class VirtualRanks:
     def micro_batches(self) -> Iterator[int]:
         """Go through the micro-batches of a step on this rank. Collective, so every rank must go through all of them.
 
-        Inside the loop random numbers are those of the virtual rank. The script computes the loss of its micro-batch,
+        Inside the loop random numbers are those of the virtual rank, also those of generators in attributes of modules
+        of the model. The loop has as many turns as a rank has virtual ranks. So schedules, averages of weights and
+        counts of the script come after it. The script computes the loss of its micro-batch,
         and calls `backward` once. After the loop each parameter has the mean gradient of all virtual ranks. Of buffers,
         such as the averages of a batch norm, those of virtual rank 0 count, as under DDP those of rank 0 do.
 
@@ -106,18 +111,26 @@ class VirtualRanks:
         """
         self._begin()
         before = of_first = self._buffers.copies()
+        generators = [one for module in self._model.modules() for one in vars(module).values() if is_generator(one)]
         without_sum = self._model.no_sync() if isinstance(self._model, DistributedDataParallel) else nullcontext()
-        with without_sum:
+        with without_sum, self._buffers.others_stay():
             for index, number in enumerate(self.numbers):
                 self._gradients.begin(index)
                 key = f"virtual rank {number}, step {self._steps}, seed {self._seed}"
                 gpu = self._device.index if self._device.type == "cuda" else None
-                with seeded_random_numbers(key.encode(), gpu=gpu):
+                own = seeded_generators(generators, key.encode())
+                with seeded_random_numbers(key.encode(), gpu=gpu), own:
                     yield number
                 self._gradients.take(index, self._sum.parameters_of_micro_batch())
                 if index == 0:
                     of_first = self._buffers.copies()
                 self._buffers.put_back(before)
+        self._sum.require_unchanged()
+        # Else ranks would add gradients of different parameters to each other.
+        self._require_common(
+            {"parameters with a gradient": self._sum.names},
+            remedy="Let each parameter take part in all micro-batches, or freeze it",
+        )
         self._gradients.give(self._sum.parameters())
         self._buffers.put_back(self._buffers.of_rank_0(of_first))
         self._steps += 1
@@ -234,8 +247,14 @@ class VirtualRanks:
             self._buffers.put_back(self._buffers.of_rank_0(self._buffers.copies()))
         self._agreed = (trained, counts)
 
-    def _require_common(self, facts: Mapping[str, Any]) -> None:
+    def _require_common(
+        self, facts: Mapping[str, Any], *, remedy: str = "Start all ranks alike, on machines of one kind"
+    ) -> None:
         """Require the same facts on all ranks. Collective.
+
+        Args:
+            facts: The facts of this rank, by their names.
+            remedy: The remedy for the message.
 
         Raises:
             UsageError: They differ. The message names them.
@@ -253,7 +272,7 @@ class VirtualRanks:
                 if first[part] != other[part]:
                     raise UsageError(
                         f"the ranks differ in the {name}: rank {rank} has another one than rank 0. Here it is "
-                        f"{_text(fact)}. Start all ranks alike, on machines of one kind"
+                        f"{_text(fact)}. {remedy}"
                     )
 
 
@@ -262,16 +281,25 @@ class _Sum:
 
     Args:
         model: The model.
+        optimizers: Its optimizers.
         divided: True where each rank has a part of each parameter.
     """
 
-    def __init__(self, model: torch.nn.Module, *, divided: bool) -> None:
+    def __init__(self, model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], *, divided: bool) -> None:
         self._divided = divided
         self._model = model
+        self._optimizers = optimizers
         self._names: list[str] | None = None
         self._is_there = False
         self._checksums: torch.Tensor | None = None
+        self._versions: list[int] = []  # of the gradients, when the sum came
         self._stepped: set[int] = set()
+        self._before: tuple[_Weights, _Options] = ({}, [])
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the parameters that had a gradient in each micro-batch."""
+        return self._names or []
 
     def begin(self) -> None:
         """Begin a step.
@@ -283,11 +311,46 @@ class _Sum:
         if names:
             raise UsageError(
                 f"there are gradients before the first micro-batch of a step, of {_some(names)}: call "
-                "optimizer.zero_grad() before the loop, without set_to_none=False. For larger steps pass more virtual "
-                "ranks"
+                "optimizer.zero_grad() before the loop, without set_to_none=False, or model.zero_grad() where no "
+                "optimizer has them. For larger steps pass more virtual ranks"
             )
         self._names, self._is_there = None, False
         self._stepped.clear()
+        self._before = self._settings()
+
+    def require_unchanged(self) -> None:
+        """Require the weights and the options of optimizers that were there before the first micro-batch.
+
+        Raises:
+            UsageError: The loop has changed some. It has as many turns as a rank has virtual ranks.
+        """
+        weights, options = self._settings()
+        weights_before, options_before = self._before
+        # A module that was whole before and is divided now has other parameters.
+        changed = [
+            name
+            for name, (parameter, version) in weights_before.items()
+            if name in weights and weights[name][0] is parameter and weights[name][1] != version
+        ]
+        for (kind, before, version), (_, now, version_now) in zip(options_before, options):
+            changed += [f"{name} of {kind}" for name, value in now.items() if before.get(name, value) != value]
+            changed += [f"lr of {kind}"] if version_now != version else []
+        if changed:
+            raise UsageError(
+                f"the loop over the micro-batches changed {_some(changed)}. It has as many turns as this rank has "
+                "virtual ranks, so another number of ranks would change that more or less often: step schedules, and "
+                "change weights and options of optimizers, after the loop"
+            )
+
+    def _settings(self) -> tuple[_Weights, _Options]:
+        """Give what decides a step beside the gradients, with versions of tensors, which count their changes."""
+        weights = {name: (parameter, parameter._version) for name, parameter in self._model.named_parameters()}
+        options = [
+            (type(one).__name__, {**group, "params": None}, getattr(group.get("lr"), "_version", 0))
+            for one in self._optimizers
+            for group in one.param_groups
+        ]
+        return weights, options
 
     def parameters_of_micro_batch(self) -> list[torch.nn.Parameter]:
         """Give the parameters with a gradient after a micro-batch.
@@ -314,13 +377,17 @@ class _Sum:
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """Give the parameters that had a gradient in each micro-batch."""
-        names = set(self._names or ())
+        names = set(self.names)
         return [parameter for name, parameter in self._model.named_parameters() if name in names]
 
     def is_there(self) -> None:
         """Take note that the gradients are those for the optimizer."""
         self._is_there = True
         self._checksums = self._checksums_now() if self._divided else None
+        if isinstance(self._model, DistributedDataParallel):
+            # All ranks have the same buffers. DDP sets this at a forward pass whose gradients it would add.
+            self._model.require_forward_param_sync = False
+            self._versions = self._versions_now()
 
     def require(self, called: str) -> None:
         """Require the sum.
@@ -334,8 +401,15 @@ class _Sum:
                 "its end first"
             )
 
-    def before_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def before_optimizer(
+        self, optimizer: torch.optim.Optimizer, arguments: Sequence[Any], options: Mapping[str, Any]
+    ) -> None:
         """See that a step of an optimizer is one with the sum of all virtual ranks.
+
+        Args:
+            optimizer: The optimizer.
+            arguments: Those of its `step`, of which the optimizer is the first.
+            options: Those with a name.
 
         Raises:
             UsageError: It is not.
@@ -346,12 +420,30 @@ class _Sum:
                 "an optimizer was stepped twice for one sum of gradients: go through `ranks.micro_batches()` before "
                 "each step"
             )
+        if options.get("closure", arguments[1] if len(arguments) > 1 else None) is not None:
+            raise UsageError(
+                "an optimizer was stepped with a closure, which computes gradients of this rank alone: call step() "
+                "without one"
+            )
+        if (
+            isinstance(self._model, DistributedDataParallel)
+            and self._model.require_forward_param_sync
+            and self._versions_now() != self._versions
+        ):
+            raise UsageError(
+                "gradients of a forward pass after the last micro-batch were added by DistributedDataParallel, in an "
+                "order that may depend on the number of ranks: compute each loss inside of the loop"
+            )
         if self._checksums is not None and not torch.equal(self._checksums_now(), self._checksums):
             raise UsageError(
                 "the gradients of a divided model were changed after the last micro-batch, in an order that may depend "
-                "on the number of ranks: clip them by ranks.clip_grad_norm_, in place of torch's clip_grad_norm_"
+                "on the number of ranks: clip them by ranks.clip_grad_norm_, in place of torch's clip_grad_norm_. Call "
+                "it after scaler.unscale_(optimizer) of a GradScaler, too"
             )
         self._stepped.add(id(optimizer))
+
+    def _versions_now(self) -> list[int]:
+        return [one.grad._version for one in self.parameters() if one.grad is not None]
 
     def _checksums_now(self) -> torch.Tensor:
         """Give sums of the gradients' bits. A DTensor counts no version where torch changes several at once."""
@@ -372,24 +464,85 @@ class _Buffers:
         self._model = model
         self._group = group
 
-    def copies(self) -> list[torch.Tensor]:
-        """Copy them."""
-        return [buffer.clone() for buffer in self._model.buffers()]
+    def copies(self) -> dict[str, torch.Tensor]:
+        """Copy them, by their names."""
+        return {name: buffer.clone() for name, buffer in self._model.named_buffers()}
 
-    def put_back(self, copies: Sequence[torch.Tensor]) -> None:
-        """Give them the values of copies."""
+    def put_back(self, copies: Mapping[str, torch.Tensor]) -> None:
+        """Give them the values of copies.
+
+        Raises:
+            UsageError: There are others now, or one has another shape.
+        """
+        now = dict(self._model.named_buffers())
+        others = [
+            name
+            for name in {**copies, **now}
+            if name not in now or name not in copies or now[name].shape != copies[name].shape
+        ]
+        if others:
+            raise UsageError(
+                f"a micro-batch made or removed the buffers {_some(others)}, or changed their shape, so the next "
+                "virtual rank would begin with others: make them before the first step, for example by a forward pass "
+                "of the model under torch.no_grad()"
+            )
         with torch.no_grad():
-            for buffer, copy in zip(self._model.buffers(), copies):
-                buffer.copy_(copy)
+            for name, buffer in now.items():
+                buffer.copy_(copies[name])
 
-    def of_rank_0(self, copies: list[torch.Tensor]) -> list[torch.Tensor]:
+    def of_rank_0(self, copies: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Give all ranks the copies of rank 0, which has virtual rank 0. Collective."""
         if self._group is None or not copies:
             return copies
-        flat = torch.cat([copy.reshape(-1).view(torch.uint8) for copy in copies])
+        flat = torch.cat([copy.reshape(-1).view(torch.uint8) for copy in copies.values()])
         dist.broadcast(flat, dist.get_global_rank(self._group, 0), group=self._group)
-        parts = flat.split([copy.nbytes for copy in copies])
-        return [part.clone().view(copy.dtype).view(copy.shape) for part, copy in zip(parts, copies)]
+        parts = flat.split([copy.nbytes for copy in copies.values()])
+        return {
+            name: part.clone().view(copy.dtype).view(copy.shape) for part, (name, copy) in zip(parts, copies.items())
+        }
+
+    @contextmanager
+    def others_stay(self) -> Iterator[None]:
+        """Require inside a `with` block that the buffers of modules outside of the model stay as they are.
+
+        Raises:
+            UsageError: A forward pass of such a module has changed one. The next virtual rank would go on with it.
+        """
+        own = set(self._model.modules())
+        others: dict[torch.nn.Module, list[tuple[Any, int]]] = {}
+
+        def before_forward(module: torch.nn.Module, _: Any) -> None:
+            if type(module).__name__ == "OptimizedModule":
+                raise UsageError(
+                    "a module of torch.compile was called inside of the loop, whose kernels may differ from process to "
+                    "process; leave torch.compile out"
+                )
+            if module._buffers and module not in own and module not in others:
+                others[module] = _versions_of(module)
+
+        handle = torch.nn.modules.module.register_module_forward_pre_hook(before_forward)
+        try:
+            yield
+        finally:
+            handle.remove()
+        changed = [type(module).__name__ for module, before in others.items() if not _are_same(module, before)]
+        if changed:
+            raise UsageError(
+                f"a forward pass inside of the loop changed buffers of {_some(changed)}, outside of the model of the "
+                "VirtualRanks. The next virtual rank of this rank goes on with them, so they depend on the number of "
+                "ranks: make it a submodule of that model, or call eval() on it"
+            )
+
+
+def _versions_of(module: torch.nn.Module) -> list[tuple[Any, int]]:
+    return [(buffer, buffer._version) for buffer in module._buffers.values() if buffer is not None]
+
+
+def _are_same(module: torch.nn.Module, before: Sequence[tuple[Any, int]]) -> bool:
+    now = _versions_of(module)
+    return [version for _, version in now] == [version for _, version in before] and all(
+        one is other for (one, _), (other, _) in zip(now, before)
+    )
 
 
 def _world_size() -> int:

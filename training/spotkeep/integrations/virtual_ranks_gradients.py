@@ -140,14 +140,15 @@ class DividedGradients:
     def __init__(self, count: int, group: Any, modules: Sequence[Any]) -> None:
         size = dist.get_world_size(group)
         self.numbers: Sequence[int] = range(dist.get_rank(group), count, size)
-        self._sums = [_ReduceScatter(count, next(iter(module.parameters())).dtype) for module in modules]
-        for module, sums in zip(modules, self._sums):
-            module.set_custom_reduce_scatter(sums)
+        self._sums = [_ReduceScatter(count, size, parameters) for parameters in _own_parameters(modules)]
+        self._modules = modules
 
     def begin(self, index: int) -> None:
         """Get ready for a micro-batch of this rank."""
-        for sums in self._sums:
+        for module, sums in zip(self._modules, self._sums):
             sums.begin(index)
+            if index == 0:  # the model may have another VirtualRanks for other steps
+                module.set_custom_reduce_scatter(sums)
 
     def take(self, index: int, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Take the gradients of a micro-batch away. Those of the last one are the mean already."""
@@ -164,12 +165,17 @@ class _ReduceScatter:
 
     Args:
         count: Number of virtual ranks.
-        dtype: The dtype of its parameters.
+        size: Number of ranks.
+        parameters: The parameters of the module, without those of inner ones.
     """
 
-    def __init__(self, count: int, dtype: torch.dtype) -> None:
+    def __init__(self, count: int, size: int, parameters: Sequence[torch.nn.Parameter]) -> None:
         self._count = count
-        self._dtype = dtype
+        self._size = size
+        self._dtype = parameters[0].dtype
+        self._lengths = [(one, _length_of_part(one, size)) for one in parameters]
+        self._most = 0  # elements that a rank gets where all trained parameters have a gradient
+        self._length: int | None = None  # those that it gets in this step
         self._index = 0
         self._next = 0  # virtual rank whose gradient comes next
         self._tree: TreeSum[torch.Tensor] = TreeSum(torch.Tensor.add_)
@@ -178,7 +184,8 @@ class _ReduceScatter:
         """Get ready for a micro-batch of this rank."""
         self._index = index
         if index == 0:
-            self._next, self._tree = 0, TreeSum(torch.Tensor.add_)
+            self._next, self._tree, self._length = 0, TreeSum(torch.Tensor.add_), None
+            self._most = sum(length for parameter, length in self._lengths if parameter.requires_grad)
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """Give memory for the gradients of all ranks, or for their mean.
@@ -204,18 +211,28 @@ class _ReduceScatter:
         """Take the gradients of all ranks, and give the mean after the last micro-batch.
 
         Raises:
-            UsageError: A second backward pass of a micro-batch.
+            UsageError: A second backward pass of a micro-batch, or one with the gradients of other parameters.
         """
-        size = dist.get_world_size(group)
-        if self._next != self._index * size:
+        if self._next != self._index * self._size:
             raise UsageError(
                 "a micro-batch of virtual ranks has not one backward pass through each module of fully_shard: add its "
                 "losses, and call backward once"
             )
-        received = torch.empty_like(input_tensor)
-        dist.all_to_all_single(received, input_tensor, group=group)
-        for value in received.chunk(size):
-            self._tree.push(Term(self._next, 1, value))
+        length = output_tensor.numel()
+        if self._length not in (None, length):
+            raise UsageError(
+                "only some micro-batches of a step have a gradient of all parameters of a module of fully_shard: let "
+                "each parameter take part in all of them, or freeze it"
+            )
+        self._length, sent = length, input_tensor
+        if length < self._most:
+            # Another rank may have more gradients, which is refused after the loop. A shorter message would end both.
+            sent = input_tensor.new_zeros(self._size, self._most)
+            sent[:, :length] = input_tensor.view(self._size, length)
+        received = torch.empty_like(sent)
+        dist.all_to_all_single(received, sent, group=group)
+        for value in received.view(self._size, -1):
+            self._tree.push(Term(self._next, 1, value[:length]))
             self._next += 1
         if self._next == self._count:
             output_tensor.copy_(self._tree.total().div_(self._count))
@@ -227,6 +244,21 @@ class _ReduceScatter:
             for term in self._tree.terms
         ]
         output_tensor.zero_()
+
+
+def _own_parameters(modules: Sequence[Any]) -> Iterator[list[torch.nn.Parameter]]:
+    """Give the parameters of each module, without those of modules before it, which may be inside of it."""
+    known: set[int] = set()
+    for module in modules:
+        yield [parameter for parameter in module.parameters() if id(parameter) not in known]
+        known.update(map(id, module.parameters()))
+
+
+def _length_of_part(parameter: Any, size: int) -> int:
+    """Count the elements that each of some ranks gets of a parameter, with those that fill up the last ones."""
+    (placement,) = parameter.placements
+    whole = int(parameter.shape[placement.dim])
+    return -(-whole // size) * int(parameter.numel() // max(whole, 1))
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:

@@ -105,7 +105,9 @@ def _of_model(model: torch.nn.Module, world_size: int) -> Iterator[str]:
             yield f"{place} inside of the model; wrap the whole model, and pass the wrapper"
         elif isinstance(module, torch.nn.SyncBatchNorm):
             yield f"{place}, which computes with the batches of all ranks; use BatchNorm"
-        elif kind == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
+        elif isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.max_norm is not None:
+            yield f"{place} with max_norm, which changes weights in a forward pass; leave max_norm out"
+        elif _is_compiled(module):
             yield f"{place} of torch.compile, whose kernels may differ from process to process; leave torch.compile out"
     devices = {str(parameter.device) for parameter in inner.parameters()}
     if len(devices) > 1:
@@ -119,6 +121,14 @@ def _of_model(model: torch.nn.Module, world_size: int) -> Iterator[str]:
             "the model is neither in DistributedDataParallel nor divided by fully_shard, and there are "
             f"{world_size} ranks; pass the wrapper that the script calls"
         )
+
+
+def _is_compiled(module: torch.nn.Module) -> bool:
+    return (
+        type(module).__name__ == "OptimizedModule"
+        or getattr(module, "_compiled_call_impl", None) is not None
+        or hasattr(vars(module).get("forward"), "_torchdynamo_orig_callable")
+    )
 
 
 def _of_data_parallel(model: DistributedDataParallel, world_size: int) -> Iterator[str]:

@@ -148,6 +148,23 @@ class GlobalBatches:
                 "batches that are left would be others; change it back, or change it between two epochs"
             )
 
+    def require_samples(self, count: int) -> None:
+        """Compare the length with the number of samples in a data set. Samples that never come are named in the log.
+
+        Raises:
+            UsageError: The data set has fewer samples.
+        """
+        if count < self.length:
+            raise UsageError(
+                f"GlobalBatches has a length of {self.length}, and the data set has {count} samples; pass len(data)"
+            )
+        if count > self.length and self.rank == 0:
+            _logger.warning(
+                "GlobalBatches has a length of %d, and the data set has %d samples: the last %d never come; pass "
+                "len(data)",
+                *(self.length, count, count - self.length),
+            )
+
     def _size(self, number: int) -> int:
         return min(self.batch_size, self.length - number * self.batch_size)
 

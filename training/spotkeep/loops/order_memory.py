@@ -15,6 +15,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from spotkeep.errors import UsageError
@@ -186,7 +187,10 @@ class OrderMemory:
 
 
 def generators_in(value: Any) -> list[Any]:
-    """Give the random generators in an object's attributes, in an order that follows from the attributes."""
+    """Give the random generators in an object, in an order that follows from its attributes.
+
+    They stand in attributes, and in what functions, methods and a `functools.partial` there hold.
+    """
     return [found for _, found, _ in _inside("", value, set(), depth=0, full=False) if is_generator(found)]
 
 
@@ -232,7 +236,10 @@ def _inside(path: str, value: Any, known: set[int], *, depth: int, full: bool) -
         yield path, value, full
         return
     items: list[tuple[str, Any]]
-    if type(value) in (list, tuple):
+    if isinstance(value, (types.FunctionType, types.MethodType, partial)):
+        # Its plain values are the script's, and decide no order.
+        full, items = False, [(f"{path}.{name}", item) for name, item in _captured(value)]
+    elif type(value) in (list, tuple):
         items = [(f"{path}[{index}]", item) for index, item in enumerate(value[:_FEW])]
     elif type(value) is dict:
         items = [(f"{path}[{key!r}]", item) for key, item in value.items()] if len(value) <= _FEW else []
@@ -247,6 +254,25 @@ def _inside(path: str, value: Any, known: set[int], *, depth: int, full: bool) -
         yield path, value, full
     for inside, item in items:
         yield from _inside(inside, item, known, depth=depth + 1, full=full)
+
+
+def _captured(value: Any) -> Iterator[tuple[str, Any]]:
+    """Give what a function, a method or a `partial` holds: the object it is bound to, arguments, closure cells."""
+    if isinstance(value, types.MethodType):
+        yield "__self__", value.__self__
+        value = value.__func__
+    if isinstance(value, partial):
+        yield from (("func", value.func), ("args", value.args), ("keywords", value.keywords))
+    elif isinstance(value, types.FunctionType):
+        yield from zip(value.__code__.co_freevars, (_content(cell) for cell in value.__closure__ or ()))
+        yield from (("__defaults__", value.__defaults__), ("__kwdefaults__", value.__kwdefaults__))
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty
+        return None
 
 
 def _warn_of_iterators(path: str, holder: Any) -> None:

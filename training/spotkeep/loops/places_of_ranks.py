@@ -147,6 +147,15 @@ def _own_place(saved: SavedPlace, words: _Words, *, rank: int, size: int | None,
     return NewPlace(saved.positions[0])
 
 
+def remark_on_own_data(ranks: int, world_size: int) -> str:
+    """Give a sentence for the log on ranks that go through loaders for themselves. Indices do not name the data."""
+    return (
+        f"each of {ranks} ranks went through its loader for itself, and each of {world_size} does so now. Where a rank "
+        "had data of its own, such as a file, that of ranks that are gone comes no more, and that of added ones begins "
+        "at this place"
+    )
+
+
 def _dealt_place(saved: SavedPlace, words: _Words, *, rank: int, division: Division, batches_per_step: int) -> NewPlace:
     before = saved.division
     if (before.batch is None) != (division.batch is None):

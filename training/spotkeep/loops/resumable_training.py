@@ -30,7 +30,7 @@ from spotkeep.training_description import array_text
 
 from .batch_passes import BatchSource, PassStart, PlainBatches
 from .order_memory import OrderMemory
-from .places_of_ranks import new_place, saved_place
+from .places_of_ranks import OWN, new_place, remark_on_own_data, saved_place
 from .replayed_start import ReplayedStart
 
 _logger = logging.getLogger("spotkeep")
@@ -191,7 +191,7 @@ class ResumableLoader:
         self._newest = weakref.ref(batches)
         return batches
 
-    def _pass(self, this_pass: int) -> Generator[Any, None, None]:
+    def _pass(self, this_pass: int) -> Generator[Any, None, str | None]:
         if not self._loop.running:
             raise UsageError("a resumable loader gives batches only inside `for epoch in training.epochs(...)`")
         self._loop.require_own_thread()
@@ -201,7 +201,11 @@ class ResumableLoader:
         epoch = self._loop.progress.epochs_completed
         if saved is not None and this_pass < saved["passes"]:
             if not self._over_again():
-                return  # this pass was over
+                # Where the script calls `next`, the StopIteration has this text.
+                return (
+                    "this pass over the loader was over before the interruption, so it gives no batch again; for a "
+                    "first look at a batch take the script's own loader"
+                )
             this_pass = self._passes = saved["passes"]
         held = _held_iterators(self._source.iterated)
         batches = self._begin(this_pass, saved)
@@ -236,10 +240,12 @@ class ResumableLoader:
             self._loop.batch_given(self._index)
             yield batch
         self._loop.pass_ends(self._index)
+        return None
 
     @property
     def start(self) -> int:
         """Number of the first batch of the next pass, for `enumerate(loader, loader.start)`."""
+        self._loop.start_is_asked()
         saved = self._loop.progress.saved(self._index)
         return saved["position"] if saved is not None and self._passes + 1 == saved["passes"] else 0
 
@@ -289,7 +295,10 @@ class ResumableLoader:
             division=self._source.division(),
             batches_per_step=self._loop.batches_per_step,
         )
-        for remark in place.remarks if rank == 0 else ():
+        remarks = list(place.remarks)
+        if size is not None and place.position < size and self._source.division().rule == OWN:
+            remarks.append(remark_on_own_data(len(ranks["loaders"]), world_size))
+        for remark in remarks if rank == 0 else ():
             _logger.warning("%s, from here on %d ranks: %s", self._source.name, world_size, remark)
         source = {
             **saved["source"],
@@ -333,7 +342,7 @@ class ResumableLoader:
         self._start = PassStart(**saved["start"])
         self._position = saved["position"]
         batches = self._source.begin_at(self._start, self._position, saved["source"])
-        self._loop.arrived(self._index, whole_pass=self._position == self.size())
+        self._loop.arrived(self._index, self._position, whole_pass=self._position == self.size())
         return batches
 
     def _refuse_cycle(self) -> None:
@@ -501,8 +510,13 @@ class _Loop:
         if (not whole_pass or self._checkpointer.noticed) and self._checkpointer.save_if_due():
             self._checkpointer.leave()
 
-    def arrived(self, loader_index: int, *, whole_pass: bool) -> None:
+    def start_is_asked(self) -> None:
+        """Take note that the script knows the batch that a pass begins at."""
+        self._order.start_is_known = True
+
+    def arrived(self, loader_index: int, position: int, *, whole_pass: bool) -> None:
         """Take note that a loader is back where it was when the state was saved."""
+        self._order.began_late_by = max(self._order.began_late_by, position)
         if self._replayed_start is not None and self.progress.active == loader_index:
             if not whole_pass and self._checkpointer.interrupted:
                 self._checkpointer.leave()
@@ -535,13 +549,10 @@ class _Loop:
             restore_random_states(self.progress.epoch_random)
 
     def _end_epoch(self, lasting_loaders: int) -> None:
-        if self._replayed_start is not None:
-            raise UsageError(
-                "the checkpoint was made in the middle of an epoch, in a loop over a loader that this script did not "
-                "come to; iterate over the same loaders in the same order as the run that saved it"
-            )
+        self._require_active_loader()
         if self._order.works_on_batches or self._batches_in_step:  # the loop was left early
             self._complete_step()
+            self._order.warn_of_batches_too_many()
         self._order = _OrderOfPasses()
         self.progress.end_epoch(lasting_loaders)
         self._checkpointer.count_epochs(self.progress.epochs_completed)
@@ -549,7 +560,15 @@ class _Loop:
         if not last and self._checkpointer.save_if_due():
             self._checkpointer.leave()
 
+    def _require_active_loader(self) -> None:
+        if self._replayed_start is not None:
+            raise UsageError(
+                "the checkpoint was made in the middle of an epoch, in a loop over a loader that this script did not "
+                "come to; iterate over the same loaders in the same order as the run that saved it"
+            )
+
     def _complete_step(self) -> None:
+        self._require_active_loader()
         self._order.batches_are_done()
         self._batches_in_step = 0
         self._checkpointer.complete_step(total_steps=self._total_steps())
@@ -563,9 +582,17 @@ class _Loop:
 
 
 class _OrderOfPasses:
-    """The order in which passes began and batches were given, in one epoch. It finds loops inside of loops."""
+    """The order in which passes began and batches were given, in one epoch. It finds loops inside of loops.
+
+    Attributes:
+        began_late_by: The number of batches after which an epoch goes on in its middle.
+        start_is_known: The script asked for that number.
+    """
 
     def __init__(self) -> None:
+        self.began_late_by = 0
+        self.start_is_known = False
+        self._ended_last = False  # a pass, after the last batch of any loader
         self._in_use: set[int] = set()  # the loaders whose batches the script is working on
         self._time = 0  # counts passes that began and batches that were given
         self._began_at: dict[int, int] = {}  # by loader, while its pass is open
@@ -600,6 +627,7 @@ class _OrderOfPasses:
 
     def pass_ends(self, loader: int) -> None:
         """Note the end of a pass. A pass goes around this one if its batch was given before this one began."""
+        self._ended_last = True
         began, given = self._began_at.pop(loader), self._given_at.pop(loader, None)
         if given is not None:
             self._went_around.update(other for other, its in self._given_at.items() if its < began)
@@ -607,6 +635,7 @@ class _OrderOfPasses:
     def batch_given(self, loader: int) -> None:
         """Note a batch that the script works on from now on."""
         self._in_use.add(loader)
+        self._ended_last = False
         self._time += 1
         self._given_at[loader] = self._time
 
@@ -622,6 +651,16 @@ class _OrderOfPasses:
         if done:
             self._in_use.clear()
         return done
+
+    def warn_of_batches_too_many(self) -> None:
+        """Name in the log a loop that was left early in an epoch that went on in its middle, if it may count anew."""
+        if self.began_late_by and not self.start_is_known and not self._ended_last:
+            _logger.warning(
+                "this epoch went on after batch %d, and its loop was left before the end of the loader. If the loop "
+                "counts its batches, it began at 0 again, and the epoch had %d batches too many: count from "
+                "loader.start, as in enumerate(loader, loader.start)",
+                *(self.began_late_by, self.began_late_by),
+            )
 
     def batches_are_done(self) -> None:
         """Note that the script works on no batch."""

@@ -163,6 +163,7 @@ class TorchBatches(BatchSource):
         vars(self._inner)["_get_iterator"] = self._get_iterator
         self._loader = self._inner if inner_name is None else _copied(loader, {inner_name: self._inner})
         self._start = PassStart(number=0)
+        self._samples: int | None = None  # of the data set, as it was compared with the order
         super().__init__(type(loader).__name__, OrderMemory(_roots(inner, self._loader), named))
 
     def size(self) -> int | None:
@@ -205,12 +206,14 @@ class TorchBatches(BatchSource):
         return {**super().state_dict(in_pass=in_pass), "asked": asked, "ended": ended, "sampler": facts}
 
     def _open(self, start: PassStart) -> Iterator[Any]:
+        self._require_samples()
         self._start = start
         self._indices.next_pass(start)
         batches: Iterator[Any] = iter(self._loader)
         return batches
 
     def _open_at(self, start: PassStart, position: int, saved: Mapping[str, Any]) -> Iterator[Any]:
+        self._require_samples()
         self._start = start
         # A loader around another one does something at its end, and may begin when its first batch is asked for: it
         # gives the last of the batches that were given once more.
@@ -232,6 +235,18 @@ class TorchBatches(BatchSource):
         if self._indices.jumped:
             self.digest = PassDigest.of(saved["digest"], count=position)
         return batches
+
+    def _require_samples(self) -> None:
+        """Compare the data set with the order, at the first pass and where the number of its samples has changed."""
+        if self.order is None:
+            return
+        try:
+            count = len(self._inner.dataset)
+        except (TypeError, NotImplementedError):  # a data set without a length
+            return
+        if count != self._samples:
+            self._samples = count
+            self.order.require_samples(count)
 
     @property
     def iterated(self) -> Any:
@@ -558,7 +573,7 @@ class KeyedCollate:
 
     def __call__(self, keyed: KeyedIndex) -> Any:
         """Load the items of these indices."""
-        generators = generators_in(self.dataset)
+        generators = generators_in((self.dataset, self.collate))
         with seeded_random_numbers(keyed.key), seeded_generators(generators, keyed.key):
             at_once = getattr(self.dataset, "__getitems__", None)
             if keyed.samples is not None:

@@ -3,7 +3,7 @@
 | state | a rank gets |
 |---|---|
 | of an object with `load_rank_states` | the states of all ranks, from which the object makes its own |
-| equal on all ranks | that |
+| equal on all ranks | that, and the log names it |
 | random states and generators | its own one, or one that follows from that of rank 0 and its number |
 | anything else | nothing, and the training is refused |
 """
@@ -12,18 +12,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spotkeep.errors import StateMismatchError, WorldSizeError
+from spotkeep.errors import StateMismatchError, UsageError, WorldSizeError
 
 from .arrays import host_bytes
 from .encoding import encode_state, objects_in, stateful_kind
 from .random_states import derived_random_state
 from .restoring import is_random, put_back, require_fit, require_restored
 
+_logger = logging.getLogger("spotkeep")
+
 _MISSING: Any = object()
+_GLOBAL_BATCHES = "spotkeep.loops.global_batches"
+"""The module of batches whose place is the same on each rank."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,7 @@ def rank_states_for(
     entries: list[_Entry] = []
     objects: list[tuple[str, Any, Sequence[Any]]] = []
     refused: list[str] = []
+    equal: list[str] = []
     left: list[tuple[str, Mapping[Any, Any], Any, Sequence[Any]]] = [
         (name, live, name, [state.get(name, _MISSING) for state in states]) for name in names
     ]
@@ -144,10 +150,18 @@ def rank_states_for(
                 refused.append(path)
             else:
                 entries.append(_Entry(path, holder, key, value))
+                equal += [] if is_random(part) or _is_of_torchdata(part) else [path]
     if refused:
         raise WorldSizeError(step, written_by=len(states), world_size=world_size, names=refused)
     for entry in entries:
         require_fit({entry.path: entry.live}, {entry.path: entry.value}, step=step)
+    if equal and rank == 0:
+        _logger.warning(
+            "%d ranks had the same value each in %s of per_rank, and each of %d ranks goes on with it. Where it is a "
+            "place in a rank's own data, such as a line of its file, samples would come twice, or never: let the entry "
+            "be an object with load_rank_states, which makes its state from those of all ranks",
+            *(len(states), ", ".join(equal), world_size),
+        )
     return RankStates(
         step=step,
         world_size=world_size,
@@ -156,6 +170,33 @@ def rank_states_for(
         entries=tuple(entries),
         objects=tuple(objects),
     )
+
+
+def refuse_kept_places(live: Mapping[str, Any], *, written_by: int, world_size: int) -> None:
+    """Refuse a loader of torchdata, where another number of ranks goes on. It takes the place of any rank for its own.
+
+    Args:
+        live: Names and objects of the script, those that the checkpoint has.
+        written_by: The number of ranks of the checkpoint.
+        world_size: The number of ranks in the resumed training.
+
+    Raises:
+        UsageError: One has no `GlobalBatches`, whose place is the same on each rank.
+    """
+    for path, value in objects_in(dict(live)):
+        loader = getattr(value, "base_dataloader", value)  # accelerate's is around one
+        batches = type(getattr(loader, "batch_sampler", None))
+        if _is_of_torchdata(loader) and not any(kind.__module__ == _GLOBAL_BATCHES for kind in batches.__mro__):
+            raise UsageError(
+                f"{written_by} ranks wrote the checkpoint, and {world_size} cannot go on there: {path} has the place "
+                f"of a {type(loader).__name__} in the data of a rank, and samples would come twice, or never. Start it "
+                f"with {written_by} ranks. With GlobalBatches for its batch_sampler any number of ranks goes on "
+                "(`spotkeep help exact-data`)"
+            )
+
+
+def _is_of_torchdata(value: Any) -> bool:
+    return type(value).__module__.startswith("torchdata.")
 
 
 def state_of_rank(values: Sequence[Any], *, rank: int) -> Any:
