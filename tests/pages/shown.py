@@ -53,7 +53,7 @@ _VARYING = (
     (re.compile(r"(?<=-)[0-9a-f]{8}\b"), "ID"),
     (re.compile(r"(?<![A-Za-z])[-+]?\d[\d.,:]*(?:e[-+]?\d+)?(?: ?(?:ms|[smhdB]|[kMGT]i?B)\b(?: \d+[smh]\b)*)?%?"), "N"),
     # Money of a run of seconds is next to nothing, and a saving of it may be below zero.
-    (re.compile(r"[-<](?=\$)"), ""),
+    (re.compile(r"[-<]+(?=\$)"), ""),
     (re.compile(r"[▁▂▃▄▅▆▇█]+"), "▁"),
     # A row of a plot, behind its axis.
     (re.compile(r"(?<=[│┤]).*"), ""),

@@ -83,6 +83,7 @@ def test_three_dots_stand_for_lines(shown: str, printed: str, same: bool) -> Non
         ("digits-bacc1a23   completed", "digits-00000000 completed", True),
         ("costs $0.0054 (62%)", "costs $12 (9%)", True),
         ("saved 4%, 24s (<$0.0001)", "saved -43%, 10s (-$0.0003)", True),
+        ("saved 4% (<$0.0001)", "saved -2% (-<$0.0001)", True),
         ("resumed after step 121, from step-121", "resumed after step 9, from step-9", True),
         ("i-6a14330a66d19443d in us-east-1a", "i-880ace8fda1a78546 in us-east-1a", True),
         ("   2.277 ┤⠑⡄", "   1.9 ┤⠑⡄ ⠘⡄", True),
