@@ -95,14 +95,14 @@ def where(run: Run) -> str:
     return f"{count}{run.place.instance_type} {run.place.capacity}"
 
 
-def where_of(attempt: Attempt) -> str:
-    """Return the instances of an attempt, such as `2 x ml.m5.xlarge spot`. A resume may have changed their number.
+def instances_of(attempt: Attempt) -> str:
+    """Return the instances of an attempt, such as `2 x ml.m5.xlarge`. A resume may have changed their number.
 
-    Of a run with nodes an attempt has the most that may train, such as `up to 8 x g5.xlarge spot`.
+    Of a run with nodes an attempt has the most that may train, such as `up to 8 x g5.xlarge`.
     """
     count, up_to = attempt.place.instance_count, "up to " if attempt.place.backend == "ec2" else ""
     number = f"{up_to}{count} x " if count > 1 else ""
-    return f"{number}{attempt.place.instance_type} {attempt.place.capacity}"
+    return f"{number}{attempt.place.instance_type}"
 
 
 def place(run: Run) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import Column, Fact, facts, table_that_fits
-from spotkeep_cli.rendering.lists import reason_text, state_text, where, where_of
+from spotkeep_cli.rendering.lists import instances_of, reason_text, state_text, where
 from spotkeep_cli.rendering.metric_list import metric_list
 from spotkeep_jobs.backends.sagemaker.training_job import without_launch_id
 from spotkeep_jobs.document.request import JobRequest
@@ -469,7 +469,7 @@ def attempt_columns(attempts: Sequence[Attempt]) -> list[Column]:
         Column(heading="STATE", cells=[state_text(RunState(attempt.state.value)) for attempt in attempts]),
         Column(
             heading="RUNS ON",
-            cells=[where_of(attempt) for attempt in attempts],
+            cells=[f"{instances_of(attempt)} {attempt.place.capacity}" for attempt in attempts],
             importance=1,
         ),
         Column(heading="JOB", cells=[_newest_job(attempt) for attempt in attempts], importance=0),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from spotkeep_cli.extras import install_command
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import page_facts, page_table
-from spotkeep_cli.rendering.lists import reason_text, where, where_of
+from spotkeep_cli.rendering.lists import instances_of, reason_text, where
 from spotkeep_cli.rendering.metric_list import metric_columns
 from spotkeep_cli.rendering.pictures import can_draw
 from spotkeep_cli.rendering.run_description import (
@@ -207,8 +207,7 @@ def _timeline(story: RunStory, *, now: datetime) -> Iterator[Section]:
 
 
 def _name(attempt: Attempt) -> str:
-    capacity = attempt.place.capacity
-    return f"Attempt {attempt.attempt}: {where_of(attempt).removesuffix(f' {capacity}')}, {capacity}"
+    return f"Attempt {attempt.attempt}: {instances_of(attempt)}, {attempt.place.capacity}"
 
 
 def _lane(name: str, entries: Sequence[TimelineEntry], *, origin: datetime, until: datetime) -> Lane:

@@ -262,19 +262,24 @@ def sleeper() -> Any:
         process.kill()
 
 
-def test_processes_that_sigkill_does_not_end_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(hangs, "_send", lambda _pid, _signum: None)  # as in a call of the kernel
-    monkeypatch.setenv("SPOTKEEP_NOTICE_SECONDS", "0.1")
-    watch = HangWatch(
+def watch_with(notice_file: Path, said: list[str]) -> HangWatch:
+    """Give a watch that starts the command again, and the place where it says what it does."""
+    return HangWatch(
         HangLimit(1, restart=True),
         restarts=0,
-        notice_file=tmp_path / "notice.json",
+        notice_file=notice_file,
         announced=lambda: False,
         terminate=lambda: None,
         say=lambda event, **_fields: said.append(event),
         longest_kill_seconds=0.2,
     )
+
+
+def test_processes_that_sigkill_does_not_end_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(hangs, "_send", lambda _pid, _signum: None)  # as in a call of the kernel
+    monkeypatch.setenv("SPOTKEEP_NOTICE_SECONDS", "0.1")
+    watch = watch_with(tmp_path / "notice.json", said)
     watch.prepare()
     assert alive_file(tmp_path / "notice.json").exists()
     with subprocess.Popen(["sleep", "600"]) as process:
@@ -302,15 +307,7 @@ def test_a_stopped_process_finds_the_notice_once_it_is_continued(
 
     monkeypatch.setattr(hangs, "_send", note_notice)
     monkeypatch.setenv("SPOTKEEP_NOTICE_SECONDS", "0.1")
-    watch = HangWatch(
-        HangLimit(1, restart=True),
-        restarts=0,
-        notice_file=notice_file,
-        announced=lambda: False,
-        terminate=lambda: None,
-        say=lambda *_args, **_fields: None,
-        longest_kill_seconds=0.2,
-    )
+    watch = watch_with(notice_file, [])
     watch.prepare()
     with subprocess.Popen(["sleep", "600"]) as process:
         watch.watch()
@@ -321,14 +318,7 @@ def test_a_stopped_process_finds_the_notice_once_it_is_continued(
 
 def test_a_notice_of_someone_else_stays(tmp_path: Path) -> None:
     notice_file = tmp_path / "notice.json"
-    watch = HangWatch(
-        HangLimit(1, restart=True),
-        restarts=0,
-        notice_file=notice_file,
-        announced=lambda: False,
-        terminate=lambda: None,
-        say=lambda *_args: None,
-    )
+    watch = watch_with(notice_file, [])
     notice_file.write_text(json.dumps({"source": "EC2 terminate", "deadline": time.time() + 60}))
     watch.take_back_notice()
     assert notice_file.exists()

@@ -99,9 +99,9 @@ class VirtualRanks:
 
         Inside the loop random numbers are those of the virtual rank, also those of generators in attributes of modules
         of the model. The loop has as many turns as a rank has virtual ranks. So schedules, averages of weights and
-        counts of the script come after it. The script computes the loss of its micro-batch,
-        and calls `backward` once. After the loop each parameter has the mean gradient of all virtual ranks. Of buffers,
-        such as the averages of a batch norm, those of virtual rank 0 count, as under DDP those of rank 0 do.
+        counts of the script come after it. The script computes the loss of its micro-batch, and calls `backward` once.
+        After the loop each parameter has the mean gradient of all virtual ranks. Of buffers, such as the averages of a
+        batch norm, those of virtual rank 0 count, as under DDP those of rank 0 do.
 
         Returns:
             The number of the virtual rank of each micro-batch.

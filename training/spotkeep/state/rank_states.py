@@ -28,7 +28,7 @@ _logger = logging.getLogger("spotkeep")
 
 _MISSING: Any = object()
 _GLOBAL_BATCHES = "spotkeep.loops.global_batches"
-"""The module of batches whose place is the same on each rank."""
+"""The module of batches whose place is the same on each rank. By its name, since this layer knows nothing of loops."""
 
 
 @dataclass(frozen=True)
