@@ -26,7 +26,7 @@ def steps_for_run(run: Run, *, invocation: Invocation, after: str) -> list[NextS
         after: The command that was just run. It is not offered again.
     """
     name, now = run.run, invocation.seams.now()
-    describe, resume = (f"describe {name}", "the whole story"), (f"resume {name}", "go on from its last checkpoint")
+    describe, resume = (f"describe {name}", "the whole story"), (f"resume {name}", _effect_of_resume(run))
     if run.state is RunState.COMPLETED:
         steps = [describe, ("savings", "what spot saved so far"), (f"logs {name}", "its log")]
     elif run.state is RunState.FAILED and run.started_at is None:
@@ -65,8 +65,15 @@ def resume_of(run: Run) -> tuple[str, str]:
     if "cannot be mounted" in failure or "cannot be written to channel" in failure:
         return f"resume {name}", "go on when the file system is put right"
     if run.state is not RunState.FAILED or run.request.get("source") is None:
-        return f"resume {name}", "go on from its last checkpoint"
-    return f"resume {name} --source .", "go on from its last checkpoint with the script mended"
+        return f"resume {name}", _effect_of_resume(run)
+    return f"resume {name} --source .", f"{_effect_of_resume(run)} with the script mended"
+
+
+def _effect_of_resume(run: Run) -> str:
+    """Return the effect in words. A run that never trained, or that saves nothing, has no checkpoint."""
+    if run.started_at is None:
+        return "start it again"
+    return "go on from its last checkpoint" if run.request.get("checkpoints", True) else "train again from zero"
 
 
 def _offered(steps: Sequence[tuple[str, str]], *, invocation: Invocation, but: Collection[str]) -> list[NextStep]:

@@ -10,14 +10,18 @@ import pytest
 from spotkeep_cli.aws.connection_options import ConnectionOptions
 from spotkeep_cli.next_steps import steps_for_run
 from spotkeep_cli.seams import Invocation, Seams
+from spotkeep_cli.terminal import NextStep
+from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.states import EndReason, RunState
 
 
-def commands_after_failure(make: Any, **changes: Any) -> list[str]:
-    run = make.run(state=RunState.FAILED, **changes)
+def steps_of(run: Run) -> list[NextStep]:
     seams = Seams(connect=lambda _: pytest.fail("no need"), spot_market=lambda _: pytest.fail("no need"))
-    invocation = Invocation(options=ConnectionOptions(), seams=seams)
-    return [step.command for step in steps_for_run(run, invocation=invocation, after="launch")]
+    return steps_for_run(run, invocation=Invocation(options=ConnectionOptions(), seams=seams), after="launch")
+
+
+def commands_after_failure(make: Any, **changes: Any) -> list[str]:
+    return [step.command for step in steps_of(make.run(state=RunState.FAILED, **changes))]
 
 
 @pytest.mark.parametrize("reason", [EndReason.LAUNCH_REFUSED, EndReason.QUOTA, EndReason.CAPACITY])
@@ -82,3 +86,19 @@ def test_the_pool_of_a_warm_run_can_be_ended_while_it_waits(make: Any, minutes: 
     )
     found = [step.command for step in steps_for_run(run, invocation=invocation, after="launch")]
     assert ("spotkeep pool stop digits-1a2b3c4d" in found) == is_offered
+
+
+@pytest.mark.parametrize(
+    ("started", "request_changes", "effect"),
+    [
+        (True, {}, "go on from its last checkpoint"),
+        (True, {"checkpoints": False}, "train again from zero"),
+        (False, {}, "start it again"),
+    ],
+)
+def test_the_last_checkpoint_is_named_where_a_run_may_have_one(
+    make: Any, started: bool, request_changes: dict[str, Any], effect: str
+) -> None:
+    request = {"name": "digits", "command": ["python", "train.py"], **request_changes}
+    run = make.run(state=RunState.STOPPED, started_at=make.now if started else None, request=request)
+    assert [step.what for step in steps_of(run) if "resume" in step.command] == [effect]

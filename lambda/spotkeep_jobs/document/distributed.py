@@ -83,11 +83,13 @@ def ranks_of(request: DistributedRequest | None) -> Ranks | None:
 # A number of instances that could not be read counts as one, and hides nothing of the rest.
 @rule("distributed", "command", "backend", "nodes")
 def _ranks_can_be_started(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    asked, command = request.distributed, request.command
+    command, by_itself = request.command, request.several_nodes is None
+    # Nodes without torchrun are refused elsewhere. The command is judged for the remedy, so that all comes at once.
+    asked = request.distributed if by_itself else request.distributed or DistributedRequest(launcher=TORCHRUN)
     if asked is None or command is None:
         return
-    by_itself = request.several_nodes is None
-    if asked.launcher == NO_RANKS:
+    launcher = asked.launcher if by_itself else TORCHRUN
+    if launcher == NO_RANKS:
         if asked.processes != AUTO:
             yield Problem(
                 field="distributed.processes",
@@ -96,7 +98,7 @@ def _ranks_can_be_started(request: JobRequest, _defaults: DeploymentDefaults) ->
                 fix="Write launcher: torchrun, or remove processes.",
             )
         return
-    if asked.launcher == MPI and request.instance_count > 1 and request.backend == "sagemaker":
+    if launcher == MPI and request.instance_count > 1 and request.backend == "sagemaker":
         yield Problem(
             field="distributed",
             found=MPI,
@@ -106,21 +108,23 @@ def _ranks_can_be_started(request: JobRequest, _defaults: DeploymentDefaults) ->
             "distributed: none; SM_HOSTS has the names of the hosts.",
         )
     if isinstance(command, str):
+        field, found, lines = ("distributed", launcher, "is given with a command of several lines")
+        if not by_itself:
+            field, found, lines = ("command", shown(command), "has several lines")
         yield Problem(
-            field="distributed",
-            found=asked.launcher,
-            problem="is given with a command of several lines, and ranks are started of one program",
+            field=field,
+            found=found,
+            problem=f"{lines}, and ranks are started of one program",
             fix="Write the command that trains on one line, and the lines before it as setup."
             + (" Or start torchrun in the block, with distributed: none." if by_itself else ""),
         )
         return
     line = torchrun_line(command)
-    if _starts_ranks(command) or (line is not None and asked.launcher != TORCHRUN):
+    if _starts_ranks(command) or (line is not None and launcher != TORCHRUN):
         yield Problem(
             field="command",
             found=shown(" ".join(command)),
-            problem=f"starts ranks itself, and is given with distributed: {asked.launcher}, which would start it once "
-            "a rank",
+            problem=f"starts ranks itself, and distributed: {launcher} would start it once a rank",
             fix="Write the command of one rank, for example python train.py."
             + (" Or keep it, with distributed: none." if by_itself else ""),
         )
@@ -131,7 +135,7 @@ def _ranks_can_be_started(request: JobRequest, _defaults: DeploymentDefaults) ->
         yield Problem(
             field="command",
             found=" ".join(line.host_options),
-            problem=f"places the hosts itself, and is given with distributed: torchrun on {request.hosts} hosts",
+            problem=f"places the hosts itself, as distributed: torchrun does on {request.hosts} hosts",
             fix="Remove these options: the runner gives torchrun the hosts."
             + (" Or keep them, with distributed: none." if by_itself else ""),
         )

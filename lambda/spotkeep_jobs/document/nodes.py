@@ -49,6 +49,16 @@ def read_nodes(value: object) -> object:
     )
 
 
+def read_instance_count(value: object) -> object:
+    """Refuse a range, which only nodes take."""
+    if isinstance(value, Mapping) and {"min", "max"} & value.keys():
+        raise wrong(
+            "is a range, and a job of SageMaker has one number of instances",
+            "Write one number. Or let the number change while it trains: backend: ec2, with nodes: {min: 2, max: 8}",
+        )
+    return value
+
+
 def problem_without_backend(document: Mapping[Any, Any]) -> Problem | None:
     """Return the problem of a document with nodes that names no backend. None for any other.
 

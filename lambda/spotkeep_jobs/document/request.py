@@ -61,6 +61,7 @@ from spotkeep_jobs.document.nodes import (
     NetworkRequest,
     NodesRange,
     NodesWait,
+    read_instance_count,
     read_nodes,
 )
 from spotkeep_jobs.document.queue import MAX_PRIORITY
@@ -236,7 +237,7 @@ class JobRequest(DocumentModel):
     """SageMaker instance types, best first. Spot takes one, the others up to five. Default: the deployment's."""
     instance_type: InstanceType | None = Field(default=None, examples=["ml.g5.xlarge"])
     """The same for a single type."""
-    instance_count: WholeNumber = Field(default=1, ge=1, le=20)
+    instance_count: Annotated[WholeNumber, BeforeValidator(read_instance_count)] = Field(default=1, ge=1, le=20)
     """The number of instances, 1 to 20."""
     distributed: Annotated[
         DistributedRequest | None,

@@ -244,3 +244,30 @@ def test_a_wait_for_nodes_that_leaves_no_time_for_another_place_is_named() -> No
     [warning] = [each for each in judged(nodes_wait="3h", max_run="1h", max_wait="2h").warnings if "nodes_wait" in each]
     assert "nodes_wait 3h is as long as the whole run may take (max_wait 2h)" in warning
     assert not any("nodes_wait" in each for each in judged(nodes_wait="1h", max_run="1h", max_wait="2h").warnings)
+
+
+@pytest.mark.parametrize("launcher", [None, "none"])
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("pip install x\npython train.py", "has several lines, and ranks are started of one program"),
+        ("mpirun -n 2 python train.py", "starts ranks itself, and distributed: torchrun would start it once a rank"),
+        ("torchrun --nnodes 2 train.py", "places the hosts itself, as distributed: torchrun does on 2 hosts"),
+    ],
+)
+def test_a_command_that_torchrun_cannot_start_is_named_together_with_torchrun(
+    launcher: str | None, command: str, said: str
+) -> None:
+    found = refused(distributed=launcher, command=command)
+    assert found.keys() == {"distributed", "command"}
+    assert found["command"].startswith(said)
+
+
+@pytest.mark.parametrize("backend", ["ec2", None])
+def test_a_range_of_instances_is_answered_with_nodes(backend: str | None) -> None:
+    given = {} if backend == "ec2" else SAGEMAKER
+    said = refused(nodes=None, distributed=None, instance_count={"min": 2, "max": 8}, **given)["instance_count"]
+    assert said == (
+        "is a range, and a job of SageMaker has one number of instances (found {'max': 8, 'min': 2}). "
+        "Write one number. Or let the number change while it trains: backend: ec2, with nodes: {min: 2, max: 8}."
+    )
