@@ -18,11 +18,12 @@ from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
-from spotkeep import Checkpointer, UsageError  # noqa: E402
+from spotkeep import Checkpointer, GlobalBatches, ResumableTraining, UsageError  # noqa: E402
 from spotkeep.integrations import virtual_ranks_refusals  # noqa: E402
 from spotkeep.integrations.virtual_ranks import VirtualRanks  # noqa: E402
 from spotkeep.integrations.virtual_ranks_gradients import norm_of, squares_on_grid  # noqa: E402
 from spotkeep.integrations.virtual_ranks_refusals import problems_of_training  # noqa: E402
+from tests.spotkeep.integrations.virtual_ranks_training import BATCH_SIZE, EPOCHS, ROWS  # noqa: E402
 from tests.spotkeep.ranks.trainings import Trainings  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.long]
@@ -57,9 +58,8 @@ def alone(rank_server, tmp_path_factory):
         key = (count, *job.items())
         if key not in ends:
             folder = tmp_path_factory.mktemp("alone")
-            run = Trainings(rank_server, folder).run(
-                folder / "checkpoints", kind="virtual", wrapper="none", world_size=1, count=count, steps=STEPS, **job
-            )
+            whole = {"kind": "virtual", "wrapper": "none", "world_size": 1, "count": count, "steps": STEPS, **job}
+            run = Trainings(rank_server, folder).run(folder / "checkpoints", **whole)
             assert run.codes == [0], run.output
             ends[key] = run.results[0]
         return ends[key]
@@ -67,7 +67,7 @@ def alone(rank_server, tmp_path_factory):
     return end
 
 
-def require_equal(run, alone):
+def require_equal(run, alone, steps=STEPS):
     """Model, optimizer, norm, and the random states of each virtual rank in each step are equal to the bit."""
     assert set(run.codes) == {0}, run.output
     assert [result["weights"] for result in run.results] == [alone["weights"]] * len(run.results)
@@ -75,7 +75,7 @@ def require_equal(run, alone):
     assert drawn == {place: alone["own"][place] for place in drawn}
     assert sum(len(result["own"]) for result in run.results) == len(drawn)
     first = run.began[0]
-    assert len(drawn) == len(alone["own"]) * (STEPS - first) // STEPS
+    assert len(drawn) == len(alone["own"]) * (steps - first) // steps
 
 
 @pytest.mark.parametrize("wrapper", ["ddp", "fully_shard"])
@@ -127,6 +127,22 @@ def test_a_drawn_course_of_ranks_changes_nothing(train, alone):
         run = train(wrapper, world_size, notice=[drawn.randrange(world_size), step - 1])
         assert set(run.codes) <= {0, 75}, run.output
     require_equal(train("ddp", 2), alone())
+
+
+@pytest.mark.parametrize(
+    "worlds",
+    [(("ddp", 2),), (("fully_shard", 4),), (("ddp", 4), ("fully_shard", 2), ("none", 1)), (("none", 1), ("ddp", 2))],
+    ids=lambda worlds: ", ".join(" ".join(map(str, world)) for world in worlds),
+)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_of_a_loader_are_those_of_virtual_ranks_on_each_number_of_ranks(train, alone, worlds, workers):
+    """Random numbers of rows and of a batch, its padding and its place belong to a virtual rank."""
+    steps = {"steps": EPOCHS * ROWS // BATCH_SIZE}
+    *interrupted, last = worlds
+    for number, (wrapper, world_size) in enumerate(interrupted):
+        run = train(wrapper, world_size, notice=[world_size - 1, 2 * number + 1], workers=workers, **steps)
+        assert run.codes == [75] * world_size, run.output
+    require_equal(train(*last, workers=workers, **steps), alone(workers=0, **steps), **steps)
 
 
 @pytest.mark.parametrize(
@@ -183,6 +199,28 @@ def one_rank(deterministic):
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield
     dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_rank")
+def test_another_number_of_micro_batches_than_of_virtual_ranks_is_refused():
+    model = torch.nn.Linear(2, 2)
+    ranks = VirtualRanks(2, model, torch.optim.SGD(model.parameters()))
+    with pytest.raises(
+        UsageError, match=r"got 3 of them, and this rank has 2 virtual ranks \(0, 1\); pass one for each"
+    ):
+        next(ranks.micro_batches([1, 2, 3]))
+
+
+@pytest.mark.usefixtures("one_rank")
+@pytest.mark.parametrize("of_virtual_ranks", [True, False])
+def test_batches_that_follow_from_the_number_of_ranks_are_named_in_the_log(tmp_path, caplog, of_virtual_ranks):
+    model = torch.nn.Linear(2, 2)
+    ranks = VirtualRanks(2, model, torch.optim.SGD(model.parameters()))
+    training = ResumableTraining({"ranks": ranks}, directory=tmp_path)
+    batches = GlobalBatches(8, batch_size=4, virtual_ranks=ranks if of_virtual_ranks else None)
+    training.loader(torch.utils.data.DataLoader(torch.zeros(8, 2), batch_sampler=batches))
+    named = [record.message for record in caplog.records if record.message.endswith("Pass it virtual_ranks=")]
+    assert len(named) == (not of_virtual_ranks)
 
 
 class Embedded(torch.nn.Module):

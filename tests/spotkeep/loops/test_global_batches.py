@@ -184,3 +184,35 @@ def test_another_order_than_that_of_the_checkpoint_is_named():
         GlobalBatches(12, batch_size=6, seed=2, drop_last=True).require_facts(saved)
     with pytest.raises(UsageError, match="in another order than that of GlobalBatches"):
         GlobalBatches(12, batch_size=6).require_facts(None)
+
+
+class VirtualRanksOfOneRank:
+    count, numbers = 4, (0, 2)
+
+
+def test_a_rank_with_virtual_ranks_gets_the_slice_of_each_by_itself():
+    of_virtual = GlobalBatches(24, batch_size=8, seed=3, virtual_ranks=VirtualRanksOfOneRank)
+    of_ranks = [GlobalBatches(24, batch_size=8, seed=3, rank=rank, world_size=4) for rank in (0, 2)]
+    assert list(of_virtual.batches(1, 1)) == [
+        list(slices) for slices in zip(*(one.batches(1, 1) for one in of_ranks), strict=True)
+    ]
+    assert of_virtual.weight(0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"rank": 0}, "leave out rank, world_size and uneven"),
+        ({"uneven": True}, "leave out rank, world_size and uneven"),
+        ({"batch_size": 6}, r"4 virtual ranks cannot divide batch_size \(6\) .* another number of virtual ranks"),
+        ({"batch_size": 2}, "2 samples for 4 virtual ranks, so one would have none; take fewer virtual ranks"),
+    ],
+)
+def test_batches_that_virtual_ranks_cannot_divide_are_refused(arguments, problem):
+    with pytest.raises(UsageError, match=problem):
+        GlobalBatches(**{"length": 24, "batch_size": 8, "virtual_ranks": VirtualRanksOfOneRank, **arguments})
+
+
+def test_a_loader_alone_would_mix_the_micro_batches_and_is_refused():
+    with pytest.raises(UsageError, match="a DataLoader alone would put them into one"):
+        iter(GlobalBatches(24, batch_size=8, virtual_ranks=VirtualRanksOfOneRank))

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from hashlib import sha256
-from typing import Any, Union
+from typing import Any, TypeVar, Union, overload
 
 from spotkeep.errors import UsageError
 from spotkeep.loops.order_memory import is_generator, seeded_generators
@@ -30,6 +30,7 @@ from .virtual_ranks_gradients import DividedGradients, Gradients, WholeGradients
 from .virtual_ranks_refusals import environment_of, fully_sharded, problems_of_training
 
 _Optimizers = Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer]]
+_Batch = TypeVar("_Batch")
 _Weights = dict[str, tuple[torch.nn.Parameter, int]]
 _Options = list[tuple[str, dict[str, Any], int]]
 
@@ -66,12 +67,15 @@ class VirtualRanks:
         seed: Number that the random numbers of the micro-batches follow from. A restore brings back that of the
             checkpoint.
 
+    Attributes:
+        count: Number of virtual ranks.
+
     Raises:
         UsageError: Something makes the bits depend on the number of ranks. The message names all of it.
     """
 
     def __init__(self, count: int, model: torch.nn.Module, optimizer: _Optimizers, *, seed: int = 0) -> None:
-        self._count, self._model, self._seed = count, model, seed
+        self.count, self._model, self._seed = count, model, seed
         self._optimizers = (optimizer,) if isinstance(optimizer, torch.optim.Optimizer) else tuple(optimizer)
         self._require_fit()
         first = next(model.parameters())
@@ -94,7 +98,13 @@ class VirtualRanks:
         """
         return tuple(self._gradients.numbers)
 
-    def micro_batches(self) -> Iterator[int]:
+    @overload
+    def micro_batches(self) -> Iterator[int]: ...
+
+    @overload
+    def micro_batches(self, batches: Sequence[_Batch]) -> Iterator[_Batch]: ...
+
+    def micro_batches(self, batches: Sequence[Any] | None = None) -> Iterator[Any]:
         """Go through the micro-batches of a step on this rank. Collective, so every rank must go through all of them.
 
         Inside the loop random numbers are those of the virtual rank, also those of generators in attributes of modules
@@ -103,24 +113,35 @@ class VirtualRanks:
         After the loop each parameter has the mean gradient of all virtual ranks. Of buffers, such as the averages of a
         batch norm, those of virtual rank 0 count, as under DDP those of rank 0 do.
 
+        Args:
+            batches: The micro-batches of this rank in the order of `numbers`, such as `GlobalBatches` with
+                `virtual_ranks` gives them.
+
         Returns:
-            The number of the virtual rank of each micro-batch.
+            The micro-batches, or without any the number of the virtual rank of each.
 
         Raises:
             UsageError: The bits would depend on the number of ranks. No optimizer has made a step with it.
         """
+        given = self.numbers if batches is None else batches
+        if len(given) != len(self.numbers):
+            raise UsageError(
+                f"micro_batches got {len(given)} of them, and this rank has {len(self.numbers)} virtual ranks "
+                f"({', '.join(map(str, self.numbers))}); pass one for each, as GlobalBatches(..., virtual_ranks=ranks) "
+                "gives them"
+            )
         self._begin()
         before = of_first = self._buffers.copies()
         generators = [one for module in self._model.modules() for one in vars(module).values() if is_generator(one)]
         without_sum = self._model.no_sync() if isinstance(self._model, DistributedDataParallel) else nullcontext()
         with without_sum, self._buffers.others_stay():
-            for index, number in enumerate(self.numbers):
+            for index, (number, batch) in enumerate(zip(self.numbers, given)):
                 self._gradients.begin(index)
                 key = f"virtual rank {number}, step {self._steps}, seed {self._seed}"
                 gpu = self._device.index if self._device.type == "cuda" else None
                 own = seeded_generators(generators, key.encode())
                 with seeded_random_numbers(key.encode(), gpu=gpu), own:
-                    yield number
+                    yield batch
                 self._gradients.take(index, self._sum.parameters_of_micro_batch())
                 if index == 0:
                     of_first = self._buffers.copies()
@@ -165,7 +186,7 @@ class VirtualRanks:
         """Give the facts that decide the next step beside the model and the optimizer."""
         self._is_in_a_state = True
         return {
-            "count": self._count,
+            "count": self.count,
             "seed": self._seed,
             "steps": self._steps,
             "environment": environment_of(self._device),
@@ -178,7 +199,7 @@ class VirtualRanks:
             UsageError: Another number of virtual ranks wrote it, or another kind of machine.
         """
         self._is_in_a_state = True
-        now = {"virtual ranks": self._count, **environment_of(self._device)}
+        now = {"virtual ranks": self.count, **environment_of(self._device)}
         saved = {"virtual ranks": state["count"], **state["environment"]}
         others = [
             f"{name}: {saved.get(name)} in the checkpoint, {now.get(name)} here"
@@ -195,7 +216,7 @@ class VirtualRanks:
         self._seed, self._steps = state["seed"], state["steps"]
 
     def _require_fit(self) -> None:
-        problems = problems_of_training(self._count, _world_size(), self._model, self._optimizers)
+        problems = problems_of_training(self.count, _world_size(), self._model, self._optimizers)
         if problems:
             raise UsageError(
                 "this training would not end with the same bits for each number of ranks:"
@@ -214,8 +235,8 @@ class VirtualRanks:
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
         if modules and self._group is not None:
-            return DividedGradients(self._count, self._group, modules)
-        return WholeGradients(self._count, self._group)
+            return DividedGradients(self.count, self._group, modules)
+        return WholeGradients(self.count, self._group)
 
     def _begin(self) -> None:
         """Get ready for a step, and see that all ranks do the same one.
@@ -236,7 +257,7 @@ class VirtualRanks:
         self._require_fit()
         self._require_common(
             {
-                "number of virtual ranks": self._count,
+                "number of virtual ranks": self.count,
                 "seed": self._seed,
                 "number of steps": self._steps,
                 "trained parameters": trained,

@@ -46,6 +46,8 @@ class GlobalBatches:
             their gradients count each rank alike.
         rank: Number of this rank. Default: that of `torch.distributed`, or 0.
         world_size: Number of ranks. Default: that of `torch.distributed`, or 1.
+        virtual_ranks: The `VirtualRanks` of the training. A batch of the loader is then a list with a micro-batch for
+            each virtual rank of this rank, which are loaded and put together one by one.
 
     Raises:
         UsageError: A number makes no sense, or the ranks cannot divide the batches.
@@ -62,6 +64,7 @@ class GlobalBatches:
         uneven: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
+        virtual_ranks: Any = None,
     ) -> None:
         for name, value in (("length", length), ("batch_size", batch_size)):
             if type(value) is not int or value < 1:
@@ -72,6 +75,14 @@ class GlobalBatches:
         self.shuffle = shuffle
         self.drop_last = drop_last
         self.epoch: int | None = None
+        self.virtual_ranks: tuple[int, ...] = () if virtual_ranks is None else virtual_ranks.numbers
+        if self.virtual_ranks:
+            if rank is not None or world_size is not None or uneven:
+                raise UsageError(
+                    "GlobalBatches got virtual_ranks, which say the rank and the number of ranks, and count each "
+                    "micro-batch alike; leave out rank, world_size and uneven"
+                )
+            rank, world_size = self.virtual_ranks[0], virtual_ranks.count
         own = _rank_and_world_size() if rank is None or world_size is None else (rank, world_size)
         self._ranks_are_found = rank is None and world_size is None
         self.rank = own[0] if rank is None else rank
@@ -85,14 +96,22 @@ class GlobalBatches:
         return self.length // self.batch_size if self.drop_last else -(-self.length // self.batch_size)
 
     def __iter__(self) -> Iterator[list[int]]:
+        if self.virtual_ranks:
+            raise UsageError(
+                "GlobalBatches with virtual_ranks gives several micro-batches at once, and a DataLoader alone would "
+                "put them into one; pass the loader to training.loader of a ResumableTraining, and loop over what it "
+                "returns"
+            )
         return self.batches(0 if self.epoch is None else self.epoch)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of the next pass. `ResumableTraining` counts the passes where this is not called."""
         self.epoch = epoch
 
-    def batches(self, epoch: int, first: int = 0) -> Iterator[list[int]]:
-        """Give this rank's slices of an epoch, from batch number `first` on.
+    def batches(self, epoch: int, first: int = 0) -> Iterator[Any]:
+        """Give this rank's slices of an epoch, from batch number `first` on, each a list of indices.
+
+        With virtual ranks an item is a list of such slices, one for each virtual rank of this rank.
 
         Raises:
             UsageError: The ranks of `torch.distributed` are others than when this object was made.
@@ -100,8 +119,9 @@ class GlobalBatches:
         self._require_ranks()
         order = _Order(self.length, seed=self.seed, epoch=epoch) if self.shuffle else range(self.length)
         for number in range(first, len(self)):
-            start, stop = self._slice(number)
-            yield [order[position] for position in range(start, stop)]
+            slices = [self._slice(number, rank) for rank in self.virtual_ranks or (self.rank,)]
+            found = [[order[position] for position in range(start, stop)] for start, stop in slices]
+            yield found if self.virtual_ranks else found[0]
 
     def weight(self, number: int) -> float:
         """Give the factor for this rank's loss, a mean over its slice, where ranks average their gradients.
@@ -117,7 +137,7 @@ class GlobalBatches:
                 f"weight was asked for batch {number} of an epoch of {len(self)}; pass the number of the batch in its "
                 "epoch, for example of enumerate(loader, loader.start)"
             )
-        start, stop = self._slice(number)
+        start, stop = self._slice(number, self.rank)
         return (stop - start) * self.world_size / self._size(number)
 
     def order_key(self, epoch: int) -> bytes:
@@ -168,11 +188,11 @@ class GlobalBatches:
     def _size(self, number: int) -> int:
         return min(self.batch_size, self.length - number * self.batch_size)
 
-    def _slice(self, number: int) -> tuple[int, int]:
+    def _slice(self, number: int, rank: int) -> tuple[int, int]:
         size, begin = self._size(number), number * self.batch_size
         share, more = divmod(size, self.world_size)
-        start = begin + self.rank * share + min(self.rank, more)
-        return start, start + share + (self.rank < more)
+        start = begin + rank * share + min(rank, more)
+        return start, start + share + (rank < more)
 
     def _require_ranks(self) -> None:
         """Refuse a division for ranks that are not those of now. Each rank would train on slices of others."""
@@ -186,6 +206,10 @@ class GlobalBatches:
     def _require_division(self, *, uneven: bool) -> None:
         """Refuse a rank without a slice of each batch, or with fewer samples than the others."""
         ranks, last = self.world_size, self.length % self.batch_size
+        named, fewer, way = "ranks", "start fewer ranks", "start another number of ranks, or pass uneven=True and "
+        way += "multiply the loss by weight(number)"
+        if self.virtual_ranks:
+            named, fewer, way = "virtual ranks", "take fewer virtual ranks", "take another number of virtual ranks"
         sizes = [("batch_size", self.batch_size)] if len(self) and self.length >= self.batch_size else []
         sizes += [("the last batch of an epoch", last)] if last and not self.drop_last else []
         if not sizes:
@@ -197,14 +221,14 @@ class GlobalBatches:
         for name, size in sizes:
             if size < ranks:
                 raise UsageError(
-                    f"{name} has {size} samples for {ranks} ranks, so a rank would have none; start fewer ranks, or "
-                    f"pass another batch_size{way_out}"
+                    f"{name} has {size} samples for {ranks} {named}, so one would have none; {fewer}, or pass another "
+                    f"batch_size{way_out}"
                 )
         odd = [f"{name} ({size})" for name, size in sizes if size % ranks]
         if odd and not uneven:
             raise UsageError(
-                f"{ranks} ranks cannot divide {' and '.join(odd)} into equal slices; pass another batch_size{way_out}, "
-                "start another number of ranks, or pass uneven=True and multiply the loss by weight(number)"
+                f"{ranks} {named} cannot divide {' and '.join(odd)} into equal slices; pass another "
+                f"batch_size{way_out}, or {way}"
             )
         if odd and self.rank == 0:
             _logger.warning(

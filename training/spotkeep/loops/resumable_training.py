@@ -29,11 +29,15 @@ from spotkeep.state.restoring import TakesEffectLater
 from spotkeep.training_description import array_text
 
 from .batch_passes import BatchSource, PassStart, PlainBatches
+from .global_batches import GlobalBatches
 from .order_memory import OrderMemory
 from .places_of_ranks import OWN, new_place, remark_on_own_data, saved_place
 from .replayed_start import ReplayedStart
 
 _logger = logging.getLogger("spotkeep")
+
+_VIRTUAL_RANKS = "spotkeep.integrations.virtual_ranks"
+"""A module by its name, because loops import no integration."""
 
 _RANDOM = "random states"
 _LOOP = "loop"
@@ -126,7 +130,14 @@ class ResumableTraining:
         Raises:
             UsageError: If the object gives its batches only once, or never again in the same order.
         """
-        in_state = (value for state in self._states for _, value in objects_in(state))
+        in_state = [value for state in self._states for _, value in objects_in(state)]
+        batch_sampler = getattr(batches, "batch_sampler", None)
+        of_ranks = isinstance(batch_sampler, GlobalBatches) and not batch_sampler.virtual_ranks
+        if of_ranks and any(type(value).__module__ == _VIRTUAL_RANKS for value in in_state):
+            _logger.warning(
+                "GlobalBatches divides its batches among the ranks, and the training has virtual ranks: with another "
+                "number of ranks a virtual rank would have other samples. Pass it virtual_ranks="
+            )
         if type(batches).__module__.startswith("torchdata.") and any(value is batches for value in in_state):
             raise UsageError(
                 f"the {type(batches).__name__} stands in the state too: asked for its state it begins a pass of its "

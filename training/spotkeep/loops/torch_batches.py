@@ -402,10 +402,10 @@ class _IndexPasses:
             indices = batches_from(self._sampler, over.position)
             self.this_pass = _IndexPass(indices, key=key, over=None, first=over.position, facts=facts)
             return self.this_pass
-        indices = iter(self._sampler)
         if isinstance(self._sampler, GlobalBatches):
             self.this_pass = _global_pass(self._sampler, start, 0 if over is None else over.position)
             return self.this_pass
+        indices = iter(self._sampler)
         if self._check is not None:
             self._check()
         if not self._draws_at_once:
@@ -424,8 +424,9 @@ def _global_pass(sampler: GlobalBatches, start: PassStart, first: int) -> _Index
     """Give a pass that begins at any batch. Nothing is passed over."""
     epoch = start.made_in + start.number if sampler.epoch is None else sampler.epoch
     key = sampler.order_key(epoch)
-    own = b"%s of %d" % (key, sampler.rank)
-    return _IndexPass(sampler.batches(epoch, first), key=own, over=None, first=first, samples=key)
+    own = tuple(b"%s of %d" % (key, rank) for rank in sampler.virtual_ranks or (sampler.rank,))
+    of_batch = own if sampler.virtual_ranks else own[0]
+    return _IndexPass(sampler.batches(epoch, first), key=of_batch, over=None, first=first, samples=key)
 
 
 class _IndexPass:
@@ -433,7 +434,7 @@ class _IndexPass:
 
     Args:
         indices: The batches, from the first one that is not left out.
-        key: The source of their keys. None without keys.
+        key: The source of their keys, or one for each micro-batch of a batch. None without keys.
         over: The batches to pass over.
         first: The number of batches that are left out.
         samples: The source of keys for samples. None without keys for them.
@@ -450,7 +451,7 @@ class _IndexPass:
         self,
         indices: Iterator[Any],
         *,
-        key: bytes | None,
+        key: bytes | tuple[bytes, ...] | None,
         over: _PassOver | None,
         first: int = 0,
         samples: bytes | None = None,
@@ -478,7 +479,12 @@ class _IndexPass:
         self._number += 1
         if self._key is None:
             return index
-        return KeyedIndex(key=b"%s %d" % (self._key, self._number - 1), index=index, samples=self._samples)
+        if isinstance(self._key, tuple):
+            return [self._keyed(key, part) for key, part in zip(self._key, index)]
+        return self._keyed(self._key, index)
+
+    def _keyed(self, key: bytes, index: Any) -> KeyedIndex:
+        return KeyedIndex(key=b"%s %d" % (key, self._number - 1), index=index, samples=self._samples)
 
     def arrive(self) -> None:
         """Ask the sampler again for the earlier batches, and keep those that the loader has not given yet."""
@@ -553,7 +559,7 @@ class KeyedDataset:
     def __getitem__(self, index: Any) -> Any:
         return index if isinstance(index, KeyedIndex) else self._dataset[index]
 
-    def __getitems__(self, keyed: KeyedIndex) -> KeyedIndex:
+    def __getitems__(self, keyed: KeyedIndex | list[KeyedIndex]) -> KeyedIndex | list[KeyedIndex]:
         return keyed
 
 
@@ -571,8 +577,10 @@ class KeyedCollate:
     collate: Any
     batched: bool = True
 
-    def __call__(self, keyed: KeyedIndex) -> Any:
-        """Load the items of these indices."""
+    def __call__(self, keyed: KeyedIndex | list[KeyedIndex]) -> Any:
+        """Load the items of these indices, of several micro-batches one after the other."""
+        if isinstance(keyed, list):
+            return [self(part) for part in keyed]
         generators = generators_in((self.dataset, self.collate))
         with seeded_random_numbers(keyed.key), seeded_generators(generators, keyed.key):
             at_once = getattr(self.dataset, "__getitems__", None)
