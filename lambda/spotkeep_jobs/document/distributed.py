@@ -85,7 +85,7 @@ def ranks_of(request: DistributedRequest | None) -> Ranks | None:
 def _ranks_can_be_started(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     command, by_itself = request.command, request.several_nodes is None
     # Nodes without torchrun are refused elsewhere. The command is judged for the remedy, so that all comes at once.
-    asked = request.distributed if by_itself else request.distributed or DistributedRequest(launcher=TORCHRUN)
+    asked = request.distributed if by_itself else request.distributed or DistributedRequest(launcher="torchrun")
     if asked is None or command is None:
         return
     launcher = asked.launcher if by_itself else TORCHRUN
