@@ -237,7 +237,10 @@ def _rows(
     checkpoints = request.get("checkpoint_prefix") or "in the deployment's bucket"
     if (shared := request.get("checkpoint_channel")) is not None:
         checkpoints = f"in the channel {shared}; copies: {checkpoints}"
-    rows.append(("checkpoints", checkpoints if request.get("checkpoints", True) else "none: it starts from zero"))
+    if not request.get("checkpoints", True):
+        on_volume = "none in S3: what the script saves is on the volume alone"
+        checkpoints = on_volume if request.get("backend") == "ec2" else "none: it starts from zero"
+    rows.append(("checkpoints", checkpoints))
     if (pause := request.get("pause_at_step")) is not None:
         rows.append(("pauses", f"after step {pause:,}, until spotkeep resume RUN says how far it goes on"))
     if stuck := request.get("stuck"):

@@ -178,6 +178,15 @@ def test_a_fleet_trains_for_less_as_max_cost_pays_until_it_has_ended(tmp_path: P
     assert "1h of training, of which max_cost pays 6m 30s of all nodes at the on-demand price, 25h in all" in some
 
 
+def test_without_checkpoints_a_volume_keeps_what_the_script_saves(tmp_path: Path) -> None:
+    job = "name: first\ncommand: python train.py\ncheckpoints: false\nmax_run: 30m\n"
+    facts: dict[str, Any] = {"fleet_instance_types": ("m5.large",)}
+    fleet = shown(tmp_path, f"{job}backend: ec2\ninstance_type: m5.large\n", **facts)
+    assert "checkpoints  none in S3: what the script saves is on the volume alone" in fleet
+    image = "image: 123456789012.dkr.ecr.us-east-1.amazonaws.com/i:1\n"
+    assert "checkpoints  none: it starts from zero" in shown(tmp_path, f"{job}{image}max_wait: 1h\n")
+
+
 def test_the_fleets_of_a_run_that_goes_on_demand_by_itself_are_shown_in_their_order(tmp_path: Path) -> None:
     fleet = "name: first\ncommand: python train.py\nbackend: ec2\ninstance_types: [m5.large, m6i.large]\n"
     facts = {"fleet_instance_types": ("m5.large",)}
