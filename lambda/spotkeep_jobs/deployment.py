@@ -299,6 +299,7 @@ class Deployment(Generic[SettingsT_co]):
             prices=self.prices,
             launches=self._launch_of,
             storage_prices=lambda: self.prices.storage,
+            zones=self.fleet_platform.subnets,
             now=self.now,
         )
 

@@ -59,7 +59,7 @@ class Lab(Deployment):
         records = FleetTable(dynamodb, table_name="runs", retention_days=90)
         fleets = FleetJobs(
             ec2=Ec2Api(lambda: ec2), records=records, deployment="spotkeep", prices={}, now=self.sagemaker.now,
-            launches=lambda *_: None,
+            launches=lambda *_: None, zones={},
         )  # fmt: skip
         self.launcher = launcher_on(
             self.table,

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from spotkeep_cli.errors import LocatedProblem, NoConnectionError, RefusedError
-from spotkeep_cli.launching.job_checks import check_job
+from spotkeep_cli.launching.job_checks import with_checks
 from spotkeep_cli.launching.job_file import JobDocument, channels_on_file_systems, read_job_file
 from spotkeep_cli.launching.judgement import judge
 from spotkeep_cli.planning.launch_forecast import LaunchForecast, forecast_launch
@@ -103,7 +103,7 @@ def _check(document: JobDocument, *, invocation: Invocation, terminal: Terminal)
         checked_by="here" if deployment is None else "the launcher",
         problems=document.located([*judgement.problems, *(forecast.problems if forecast else ())]),
         warnings=document.located(
-            [*judgement.warnings, *(forecast.warnings if forecast else ()), *check_job(judged.prepared)]
+            with_checks([*judgement.warnings, *(forecast.warnings if forecast else ())], judged.prepared)
         ),
         advice=advice,
         forecast=forecast,

@@ -69,8 +69,13 @@ def _until_it_ends(run: "Run") -> str:
         return "The agent sends SIGTERM, and the script has two minutes to save."
     return (
         "SageMaker sends SIGTERM, and the script has two minutes to save. The job ends after them, and once SageMaker "
-        "has uploaded what the script left."
+        f"has uploaded what the script left. {_which_instances(run)} billed until then."
     )
+
+
+def _which_instances(run: "Run") -> str:
+    count = run.place.instance_count
+    return "Its instance is" if count == 1 else f"Its {count:,} instances are"
 
 
 def end_trials(

@@ -25,6 +25,7 @@ from spotkeep_cli.bounded_reading import read_file
 from spotkeep_cli.launching.source_archive import named
 from spotkeep_cli.launching.used_files import used_files
 from spotkeep_fleet.ranks import torchrun_line
+from spotkeep_jobs.document.capacity import SPOT_WITHOUT_CHECKPOINTS
 from spotkeep_jobs.document.command import read_command
 from spotkeep_jobs.document.distributed import NO_RANKS
 from spotkeep_jobs.document.instance_types import several_gpus
@@ -32,7 +33,7 @@ from spotkeep_jobs.document.shell_text import SHELLS, is_block, lines_of, progra
 from spotkeep_jobs.errors import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from spotkeep_cli.launching.preparation import PreparedJob
 
@@ -58,6 +59,7 @@ _MANY_GPUS_USED = re.compile(
 )
 """The libraries and calls that use several GPUs from one process, or that start a process for each."""
 _IMPORTS_TORCH = re.compile(r"^\s*(import|from) torch\b", re.MULTILINE)
+_STARTS_FROM_ZERO = "on spot without checkpoints every interruption starts from zero"
 _MANY_BYTES = 20 * 1024 * 1024
 _MOST_SCRIPT_BYTES = 4 * 1024 * 1024
 
@@ -117,6 +119,18 @@ class _Job:
         path = self.directory / PurePosixPath(*name.split("."))
         candidates = [path.with_suffix(".py"), path / "__main__.py"]
         return next((candidate for candidate in candidates if candidate in self.files), None)
+
+
+def with_checks(warnings: Iterable[Problem], prepared: PreparedJob) -> list[Problem]:
+    """Return the launcher's warnings and those of `check_job`, which names the same fault with its line and a fix.
+
+    Args:
+        warnings: The warnings of the launcher's rules.
+        prepared: The job with its packed source.
+    """
+    found = check_job(prepared)
+    known = SPOT_WITHOUT_CHECKPOINTS if any(each.problem == _STARTS_FROM_ZERO for each in found) else None
+    return [*(each for each in warnings if each.problem != known), *found]
 
 
 def check_job(prepared: PreparedJob) -> list[Problem]:
@@ -355,11 +369,13 @@ def _script_counts_steps(job: _Job) -> Iterator[Problem]:
 
 
 def _checkpoints(job: _Job) -> Iterator[Problem]:
-    if job.fields.get("checkpoints", True) is False and job.fields.get("capacity", "spot") == "spot":
+    # A volume on EC2 keeps what a script saves there. The launcher warns of its loss.
+    on_sagemaker = job.fields.get("backend", "sagemaker") == "sagemaker"
+    if on_sagemaker and job.fields.get("checkpoints", True) is False and job.fields.get("capacity", "spot") == "spot":
         yield Problem(
             field="checkpoints",
             found="false",
-            problem="on spot without checkpoints every interruption starts from zero",
+            problem=_STARTS_FROM_ZERO,
             fix="save checkpoints (spotkeep.Checkpointer), or choose `capacity: on-demand`",
         )
 

@@ -14,7 +14,14 @@ from rich.text import Text
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import Fact, facts
 from spotkeep_cli.rendering.lists import fires_at, match_in_a_plan, rhythm
-from spotkeep_jobs.document.capacity import Fallback, fallbacks_of, has_local_disks, local_disks_gb, types_of
+from spotkeep_jobs.document.capacity import (
+    Fallback,
+    affordable_seconds,
+    fallbacks_of,
+    has_local_disks,
+    local_disks_gb,
+    types_of,
+)
 from spotkeep_jobs.document.distributed import AUTO, NO_RANKS
 from spotkeep_jobs.document.image import patched_until
 from spotkeep_jobs.document.nodes import hosts_in_words, hosts_of
@@ -224,13 +231,16 @@ def _rows(
         rows += _on_ec2(request, offers=judgement.spot_offers)
     if request.get("capacity") == "on-demand" and (judgement.pools or request.get("keep_alive")):
         rows.append(("warm pool", match_in_a_plan(judgement.pools, now=now)))
-    rows.append(("at most", _limits(request)))
+    rows.append(("at most", _limits(request, usd_per_hour=judgement.usd_per_hour)))
     if channels := request.get("channels"):
         rows += [("data", _channel(channel)) for channel in channels]
     checkpoints = request.get("checkpoint_prefix") or "in the deployment's bucket"
     if (shared := request.get("checkpoint_channel")) is not None:
         checkpoints = f"in the channel {shared}; copies: {checkpoints}"
-    rows.append(("checkpoints", checkpoints if request.get("checkpoints", True) else "none: it starts from zero"))
+    if not request.get("checkpoints", True):
+        on_volume = "none in S3: what the script saves is on the volume alone"
+        checkpoints = on_volume if request.get("backend") == "ec2" else "none: it starts from zero"
+    rows.append(("checkpoints", checkpoints))
     if (pause := request.get("pause_at_step")) is not None:
         rows.append(("pauses", f"after step {pause:,}, until spotkeep resume RUN says how far it goes on"))
     if stuck := request.get("stuck"):
@@ -401,12 +411,27 @@ def _source(request: Mapping[str, Any], *, prepared: PreparedJob) -> str:
     return str(source or "")
 
 
-def _limits(request: Mapping[str, Any]) -> str:
-    parts = [f"{quantities.duration(request.get('max_run'))} of training"]
-    if request.get("max_total_run"):
-        parts = [f"{quantities.duration(request['max_total_run'])} of training", f"{parts[0]} a job"]
-    elif request.get("deadline") is not None:
-        parts = [f"{parts[0]} a job, as many as its deadline asks for"]
+def _limits(request: Mapping[str, Any], *, usd_per_hour: float | None) -> str:
+    a_job, longest = request.get("max_run"), request.get("max_total_run") or request.get("max_run")
+    steered = request.get("deadline") is not None and not request.get("max_total_run")
+    paid = _paid_seconds(request, usd_per_hour=usd_per_hour)
+    if paid is not None and longest is not None and not steered and paid >= longest:
+        paid = None
+    if paid is not None and request.get("capacity") == "on-demand" and not _may_have_fewer_nodes(request):
+        parts = [f"{quantities.duration(paid)} of training, for which max_cost pays"]
+        if a_job is not None and a_job < paid:
+            parts.append(f"{quantities.duration(a_job)} of training a job")
+    else:
+        # Spot, and fewer nodes than there may be, cost less, so that a run may train for longer.
+        nodes = " of all nodes" if _may_have_fewer_nodes(request) else ""
+        bound = f", of which max_cost pays {quantities.duration(paid)}{nodes} at the on-demand price" if paid else ""
+        parts = [f"{quantities.duration(longest)} of training"]
+        if request.get("max_total_run"):
+            parts = [f"{parts[0]}{bound}", f"{quantities.duration(a_job)} of training a job"]
+        elif steered:
+            parts = [f"{parts[0]} a job, as many as its deadline asks for{bound}"]
+        else:
+            parts = [f"{parts[0]}{bound}"]
     if request.get("script_retries"):
         parts.append(f"{quantities.counted(request['script_retries'], 'new start')} of a script that fails")
     if request.get("max_wait"):
@@ -414,6 +439,23 @@ def _limits(request: Mapping[str, Any]) -> str:
     if request.get("keep_alive"):
         parts.append(f"then {quantities.duration(request['keep_alive'])} of warm pool, billed")
     return ", ".join(parts)
+
+
+def _paid_seconds(request: Mapping[str, Any], *, usd_per_hour: float | None) -> int | None:
+    """Return the seconds of training that max_cost pays for on all instances, at the on-demand price.
+
+    None where it bounds nothing, or the price is not known.
+    """
+    if usd_per_hour is None or request.get("max_cost") is None:
+        return None
+    job = JobRequest.model_validate(dict(request))
+    prices = dict.fromkeys(types_of(job), usd_per_hour)
+    return affordable_seconds(job, fallbacks_of(job)[0], spent_usd=0.0, prices=prices)
+
+
+def _may_have_fewer_nodes(request: Mapping[str, Any]) -> bool:
+    nodes = JobRequest.model_validate(dict(request)).several_nodes
+    return nodes is not None and nodes.min < nodes.max
 
 
 def _costs(request: Mapping[str, Any], *, judgement: Judgement, now: datetime) -> list[str]:

@@ -26,7 +26,7 @@ from spotkeep_cli.errors import (
 )
 from spotkeep_cli.failure_causes import hint_of_failure
 from spotkeep_cli.launching.answers import refused
-from spotkeep_cli.launching.job_checks import check_job
+from spotkeep_cli.launching.job_checks import with_checks
 from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.launching.judgement import judge_here
 from spotkeep_cli.launching.preparation import prepare
@@ -293,7 +293,7 @@ def judged_here(document: JobDocument, *, invocation: Invocation) -> list[Locate
     judgement = judge_here(prepared, now=invocation.seams.now())
     if judgement.problems:
         raise refused(list(judgement.problems), what="nothing was rehearsed", document=document)
-    return document.located([*judgement.warnings, *check_job(prepared)])
+    return document.located(with_checks(judgement.warnings, prepared))
 
 
 def installation(module: str) -> str:

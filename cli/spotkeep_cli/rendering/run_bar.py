@@ -41,7 +41,8 @@ class RunStatus:
 
     Attributes:
         state: The state of the run, such as `training`. None before its record was read.
-        since: The time since which it has been at work, or has waited for its first instances.
+        since: The time since which it has been at work, has waited for its first instances, or shall end because a user
+            asked for it. None of a run that ends for another reason.
         until: The time of its end. None before that.
         step: Completed steps. None where the script reports none.
         total: Steps of the whole training. None where the script does not say.
@@ -65,6 +66,9 @@ class RunStatus:
         """Take a version of the run's record."""
         self.state = run.state
         self.since = run.started_at or run.created_at
+        if run.state is RunState.STOPPING:
+            # The run's record has no time of a stop for another reason, such as a limit.
+            self.since = None if run.asked_to_end is None else run.asked_to_end.at
         self.until = run.ended_at if run.state.ended else None
         progress = run.progress
         at = None if progress is None else progress.reported_at.timestamp()
@@ -121,7 +125,7 @@ class RunStatus:
         return min(1.0, self.step / self.total)
 
     def elapsed_seconds(self, now: datetime) -> float | None:
-        """Return the seconds at work, or those of the wait before."""
+        """Return the seconds at work, or those of the wait before, or of a stop that a user has asked for."""
         return None if self.since is None else max(0.0, ((self.until or now) - self.since).total_seconds())
 
     def remaining_seconds(self, now: datetime) -> float | None:

@@ -555,6 +555,10 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 
+SPOT_WITHOUT_CHECKPOINTS: Final = "spot without checkpoints starts over after an interruption."
+"""The warning of a job that may be interrupted, and has nothing to go on from."""
+
+
 def capacity_warnings(request: JobRequest) -> Iterator[str]:
     """Yield warnings of instances that are allowed and probably not meant."""
     own_disks = [each for each in types_of(request) if request.backend == "sagemaker" and has_local_disks(each)]
@@ -565,4 +569,4 @@ def capacity_warnings(request: JobRequest) -> Iterator[str]:
             f"and its own disks are its storage{'' if disks is None else f', {disks:,} GB'}."
         )
     if request.capacity != "on-demand" and not request.checkpoints and request.backend == "sagemaker":
-        yield "spot without checkpoints starts over after an interruption."
+        yield SPOT_WITHOUT_CHECKPOINTS

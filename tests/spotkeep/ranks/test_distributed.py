@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from spotkeep.errors import DamagedCheckpointError, OtherRankError, RankLostError, StateError, UsageError
-from spotkeep.ranks.distributed import join_ranks, together
+from spotkeep.ranks.distributed import LentTensors, join_ranks, together
 
 
 def test_together_gives_every_rank_what_each_gave(world):
@@ -149,3 +149,56 @@ def test_every_rank_gets_the_messages_of_all_however_long_each_is(tmp_path):
     ranks = [subprocess.Popen([*command, str(rank)], stderr=subprocess.PIPE, text=True) for rank in range(2)]
     errors = [rank.communicate()[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], errors
+
+
+ENDS_WHILE_A_THREAD_HOLDS_A_TENSOR = """
+import atexit, sys, threading, time
+import torch
+import torch.distributed as dist
+from spotkeep.ranks.distributed import TorchRanks
+
+script, held, let_go = threading.get_ident(), threading.Event(), threading.Event()
+atexit.register(lambda: print("let go" if let_go.is_set() else "held", flush=True))  # The last of all.
+
+class Held(torch.Tensor):
+    def __del__(self):
+        if threading.get_ident() != script:
+            held.set()
+            time.sleep(1.0)  # The thread of the group, which a busy machine does not run, stands here.
+            let_go.set()
+
+class Ranks(TorchRanks):
+    def _numbers(self, numbers):
+        return super()._numbers(numbers).as_subclass(Held)
+
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
+ranks = Ranks(torch)
+ranks.join()
+while not held.wait(0.05):  # Now and then the thread is the last one that holds a tensor.
+    ranks.largest([1])
+"""
+
+
+def test_the_end_waits_until_no_thread_holds_a_tensor():
+    class Tensor:
+        pass
+
+    lent, held, pauses = LentTensors(), [Tensor(), Tensor()], []
+    lent.lend(*held)
+
+    def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 4:
+            held.clear()
+
+    lent.wait(pause=pause)
+    assert len(pauses) == 4
+    lent.wait(pause=pauses.append)
+    assert len(pauses) == 5  # The collectives of the script are not known.
+
+
+@pytest.mark.torch
+def test_a_rank_ends_well_though_a_thread_of_gloo_holds_a_tensor_for_long(tmp_path):
+    command = [sys.executable, "-c", ENDS_WHILE_A_THREAD_HOLDS_A_TENSOR, str(tmp_path / "meeting")]
+    rank = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (rank.returncode, rank.stdout) == (0, "let go\n"), rank.stderr

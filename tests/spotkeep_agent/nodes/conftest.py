@@ -102,10 +102,13 @@ def wait_until(holds: Callable[[], object], *, what: str, instances: list[Instan
     """Wait until something holds, for a long but limited time."""
     ends = time.monotonic() + 300
     while not holds():
-        assert time.monotonic() < ends, f"never {what}; they said:\n" + "\n\n".join(
-            "\n".join([each.id, *each.lines]) for each in instances
-        )
+        assert time.monotonic() < ends, f"never {what}; they said:\n{said_by(instances)}"
         time.sleep(0.1)
+
+
+def said_by(instances: list[Instance]) -> str:
+    """All lines of the agents."""
+    return "\n\n".join("\n".join([each.id, *each.lines]) for each in instances)
 
 
 def worlds(*instances: Instance) -> list[dict[str, Any]]:

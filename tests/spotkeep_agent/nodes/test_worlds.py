@@ -13,7 +13,7 @@ from spotkeep_fleet.record import FAILED, FINISHED, TRAINING
 from tests.spotkeep_agent.cloud import Cloud, Instance
 from tests.spotkeep_agent.conftest import events_of, steps_of
 
-from .conftest import SIGCONT, SIGSTOP, STEPS, Fleet, leader_and_others, stop_all, wait_until, worlds
+from .conftest import SIGCONT, SIGSTOP, STEPS, Fleet, leader_and_others, said_by, stop_all, wait_until, worlds
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.long]
@@ -53,7 +53,8 @@ def trains(fleet: Fleet, instances: list[Instance], *, nodes: int, after: int = 
 def ends_well(fleet: Fleet, *instances: Instance, ranks: int) -> None:
     fleet.go_on()
     assert [each.finish() for each in instances] == [0] * len(instances)
-    assert fleet.cloud.record.training.state == FINISHED
+    training = fleet.cloud.record.training
+    assert training.state == FINISHED, f"{training.failure}; they said:\n{said_by(list(instances))}"
     assert model(fleet.cloud) == f"{sum(range(STEPS))} {ranks}"
 
 

@@ -134,6 +134,19 @@ def test_what_is_allowed_and_rarely_meant(
     assert len(found) == (0 if warning is None else 1)
 
 
+def test_spot_without_checkpoints_is_one_warning(spotkeep: Any, job_file: Path) -> None:
+    changes = ("--set", "checkpoints=false", "--set", "max_run=30m")
+    on_sagemaker = warnings_of(
+        spotkeep("doctor", "job.yaml", "--json", *changes, "--set", "max_wait=1h", reachable=False)
+    )
+    [warning] = [text for text in on_sagemaker if "checkpoints" in text]
+    assert "on spot without checkpoints every interruption starts from zero" in warning
+    on_ec2 = ("--set", "backend=ec2", "--set", "instance_type=m5.large")
+    found = warnings_of(spotkeep("doctor", "job.yaml", "--json", *changes, *on_ec2, reachable=False))
+    [warning] = [text for text in found if "checkpoints" in text]
+    assert "what the script saves is on the volume alone, and is lost with it" in warning
+
+
 @pytest.mark.parametrize("verb", ["doctor", "launch"])
 @pytest.mark.parametrize(
     "command", ["python3 -u trian.py", "torchrun --no-python python trian.py", "echo starts >&2\npython trian.py\n"]

@@ -307,8 +307,10 @@ def test_a_stop_says_what_the_end_waits_for(a_week: Any, spotkeep: Any, make: An
     a_week.dynamodb.add(make.run("trains-1"))
     trains = " ".join(spotkeep("stop", "trains-1", "-y").output.split())
     assert "SageMaker sends SIGTERM, and the script has two minutes to save. The job ends after them" in trains
+    assert "Its instance is billed until then." in trains
     waits = spotkeep("stop", "resnet", "-y").output
     assert "It does not train now, so there is nothing to save." in " ".join(waits.split())
+    assert "billed" not in waits
 
 
 def test_ps_json_is_the_record(a_week: Any, spotkeep: Any) -> None:

@@ -130,6 +130,63 @@ def test_the_max_cost_of_a_fleet_is_shown_with_its_volume(tmp_path: Path) -> Non
     assert "at most $5.00 with its volume (max_cost), and the run ends before" in printed
 
 
+@pytest.mark.parametrize(
+    ("fields", "row"),
+    [
+        ("capacity: on-demand\nmax_cost: 1\n", "30m of training, for which max_cost pays"),
+        (
+            "capacity: on-demand\nmax_cost: 2\nkeep_alive: 30m\n",
+            "30m of training, for which max_cost pays, then 30m of warm pool, billed",
+        ),
+        ("capacity: on-demand\nmax_cost: 2\n", "1h of training"),
+        (
+            "capacity: on-demand\nmax_cost: 4\nmax_total_run: 3h\n",
+            "2h of training, for which max_cost pays, 1h of training a job",
+        ),
+        ("capacity: on-demand\nmax_cost: 1\nmax_total_run: 3h\n", "30m of training, for which max_cost pays"),
+        (
+            "max_cost: 1\nmax_wait: 2h\n",
+            "1h of training, of which max_cost pays 30m at the on-demand price, 2h in all, waiting included",
+        ),
+        (
+            "max_cost: 4\nmax_total_run: 3h\n",
+            "3h of training, of which max_cost pays 2h at the on-demand price, 1h of training a job, "
+            "25h in all, waiting included",
+        ),
+        (
+            "max_cost: 4\ndeadline: 20h\n",
+            "1h of training a job, as many as its deadline asks for, of which max_cost pays 2h at the on-demand price",
+        ),
+    ],
+)
+def test_the_time_that_max_cost_pays_for_is_shown_where_it_ends_the_training(
+    tmp_path: Path, fields: str, row: str
+) -> None:
+    job = "name: first\ncommand: python train.py\ninstance_type: ml.g5.xlarge\nmax_run: 1h\n"
+    image = "image: 123456789012.dkr.ecr.us-east-1.amazonaws.com/i:1\n"
+    printed = shown(tmp_path, f"{job}{image}{fields}", usd_per_hour=2.0, prices={"ml.g5.xlarge": 2.0})
+    assert f" at most {row} " in " ".join(printed.split())
+
+
+def test_a_fleet_trains_for_less_as_max_cost_pays_until_it_has_ended(tmp_path: Path) -> None:
+    fleet = "name: first\ncommand: python train.py\nbackend: ec2\ninstance_type: m5.large\nmax_run: 1h\n"
+    facts: dict[str, Any] = {"fleet_instance_types": ("m5.large",), "prices": {"m5.large": 2.0}, "usd_per_hour": 2.0}
+    one = " ".join(shown(tmp_path, f"{fleet}capacity: on-demand\nmax_cost: 1\n", **facts).split())
+    assert "at most 14m of training, for which max_cost pays, 25h in all" in one
+    nodes = "nodes: {min: 1, max: 4}\ndistributed: torchrun\ncapacity: on-demand\nmax_cost: 3\n"
+    some = " ".join(shown(tmp_path, f"{fleet}{nodes}", **facts).split())
+    assert "1h of training, of which max_cost pays 6m 30s of all nodes at the on-demand price, 25h in all" in some
+
+
+def test_without_checkpoints_a_volume_keeps_what_the_script_saves(tmp_path: Path) -> None:
+    job = "name: first\ncommand: python train.py\ncheckpoints: false\nmax_run: 30m\n"
+    facts: dict[str, Any] = {"fleet_instance_types": ("m5.large",)}
+    fleet = shown(tmp_path, f"{job}backend: ec2\ninstance_type: m5.large\n", **facts)
+    assert "checkpoints  none in S3: what the script saves is on the volume alone" in fleet
+    image = "image: 123456789012.dkr.ecr.us-east-1.amazonaws.com/i:1\n"
+    assert "checkpoints  none: it starts from zero" in shown(tmp_path, f"{job}{image}max_wait: 1h\n")
+
+
 def test_the_fleets_of_a_run_that_goes_on_demand_by_itself_are_shown_in_their_order(tmp_path: Path) -> None:
     fleet = "name: first\ncommand: python train.py\nbackend: ec2\ninstance_types: [m5.large, m6i.large]\n"
     facts = {"fleet_instance_types": ("m5.large",)}

@@ -16,8 +16,9 @@ from spotkeep_cli.aws.job_log import LogLine
 from spotkeep_cli.following import FollowView, Reported
 from spotkeep_cli.rendering.run_bar import RunBar, RunStatus, status_bar
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
+from spotkeep_jobs.record.fields import with_changes
 from spotkeep_jobs.record.record import Progress
-from spotkeep_jobs.record.states import RunState
+from spotkeep_jobs.record.states import EndReason, RunState
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BEGAN = 1_795_262_400.0
@@ -46,6 +47,14 @@ def drawn(status: RunStatus, now: datetime, *, width: int = 60) -> list[str]:
 def test_a_run_that_waits_has_its_state_and_its_time(make: Any) -> None:
     waiting = make.run(state=RunState.WAITING, started_at=None)
     assert drawn(status_after(run=waiting), make.now) == ["waiting 20m"]
+
+
+def test_the_time_of_a_run_that_stops_is_counted_from_the_stop_that_was_asked_for(make: Any) -> None:
+    trains = make.run()
+    asked = trains.to_end(EndReason.STOPPED_BY_USER, text="asked", at=make.now - timedelta(seconds=40))
+    assert drawn(status_after(run=asked), make.now) == ["stopping 40s"]
+    by_a_limit = with_changes(trains, state=RunState.STOPPING)
+    assert drawn(status_after(run=by_a_limit), make.now) == ["stopping"]
 
 
 def test_a_script_without_steps_has_the_time_at_work_and_its_last_line(make: Any) -> None:

@@ -19,6 +19,7 @@ import itertools
 import json
 import os
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -39,7 +40,7 @@ Json = Any
 
 _ANSWER_SECONDS = 1800.0
 _JAX_POLL_MS = 1000
-_LAST_PAUSE_SECONDS = 0.2
+_LAST_PAUSE_SECONDS, _HOLD_PAUSE_SECONDS, _LONGEST_HOLD_SECONDS = 0.2, 0.02, 30.0
 _SIZE_BYTES = 8
 _FIRST_BYTES = 4096
 """The size of a message and its beginning, which all ranks send at once. That is the whole of most messages."""
@@ -106,15 +107,40 @@ class OneRank:
         return list(numbers)
 
 
-@functools.cache
-def _pause_at_the_end() -> None:
-    """Let the interpreter end a moment after the script, in processes that have groups of gloo.
+class LentTensors:
+    """The tensors that gloo's threads may still hold.
 
     A thread of a group holds the tensors of a collective until shortly after the script has the result. Where the
-    interpreter ends in between, that thread aborts the process (torch 2.13; pull request 179291 of PyTorch). In
-    the pause it lets the tensors go. To end the groups instead would wait for a collective that lost its other ranks.
+    interpreter ends in between, that thread aborts the process (torch 2.13; pull request 179291 of PyTorch). To end the
+    groups instead would wait for a collective that lost its other ranks.
     """
-    atexit.register(time.sleep, _LAST_PAUSE_SECONDS)
+
+    def __init__(self) -> None:
+        self._tensors: list[weakref.ref[Any]] = []
+
+    def lend(self, *tensors: Any) -> None:
+        """Note the tensors of a collective that begins."""
+        # Another thread may do so for its own group. A list is replaced, and never changed.
+        self._tensors = [each for each in self._tensors if each() is not None] + [weakref.ref(each) for each in tensors]
+
+    def wait(self, *, pause: Callable[[float], object] = time.sleep) -> None:
+        """Wait until no thread holds one of them any more, on a busy machine too.
+
+        The collectives of the script are not known here, so there is a pause in any case.
+        """
+        pause(_LAST_PAUSE_SECONDS)
+        ends = time.monotonic() + _LONGEST_HOLD_SECONDS
+        while any(each() is not None for each in self._tensors) and time.monotonic() < ends:
+            pause(_HOLD_PAUSE_SECONDS)
+
+
+_lent = LentTensors()
+
+
+@functools.cache
+def _wait_at_the_end() -> None:
+    """Let the interpreter end once gloo's threads have let go of all tensors, in processes that have groups of it."""
+    atexit.register(_lent.wait)
 
 
 class TorchRanks:
@@ -138,7 +164,7 @@ class TorchRanks:
         self.leave()
         if self._is_lost:
             raise RankLostError(f"{_GONE}: it was lost before")
-        _pause_at_the_end()
+        _wait_at_the_end()
         there = self._distributed.get_world_size() if self._distributed.is_initialized() else 1
         if there != self.world_size:
             raise UsageError(
@@ -179,6 +205,7 @@ class TorchRanks:
     def largest(self, numbers: Sequence[int]) -> list[int]:
         """Give the largest number that any rank has in each place."""
         values = self._numbers(numbers)
+        _lent.lend(values)
         self._call(self._distributed.all_reduce, values, op=self._distributed.ReduceOp.MAX)
         found: list[int] = values.tolist()
         return found
@@ -195,6 +222,7 @@ class TorchRanks:
 
     def _gather(self, tensor: Any) -> list[Any]:
         gathered = [self._torch.empty_like(tensor) for _ in range(self.world_size)]
+        _lent.lend(*gathered, tensor)
         self._call(self._distributed.all_gather, gathered, tensor)
         return gathered
 

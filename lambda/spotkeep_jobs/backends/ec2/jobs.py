@@ -240,6 +240,7 @@ class FleetJobs:
         prices: On-demand US dollars per instance and hour, by instance type.
         launches: Returns the recorded launch of a run's attempt, or None.
         storage_prices: The prices of storage, as far as they are known by then.
+        zones: The Availability Zones by subnet id, as far as they are known. People read them in the timeline.
         now: The time, aware.
     """
 
@@ -249,6 +250,7 @@ class FleetJobs:
     prices: Mapping[str, float]
     launches: Callable[[str, int], FleetLaunch | None]
     storage_prices: Callable[[], StoragePrices] = StoragePrices
+    zones: Mapping[str, str]
     now: Callable[[], datetime]
 
     def create(self, request: Mapping[str, Any], /) -> str:
@@ -542,7 +544,7 @@ class FleetJobs:
                 self.ec2.delete_fleet(history.fleet_id or "")
             case FleetStep.NEXT_PLACE:
                 launch = self.launches(history.run, history.attempt)
-                history = self.records.write_history(places.left(history, launch, now=now))
+                history = self.records.write_history(places.left(history, launch, zones=self.zones, now=now))
             case FleetStep.DELETE_EARLIER:
                 for fleet in history.earlier_fleets:
                     if not fleet.deleted:

@@ -17,6 +17,7 @@ attempt without a fleet at its place stays there until EC2 has made one, or has 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -50,18 +51,19 @@ def is_to_be_left(history: FleetHistory, seen: FleetReading, *, now: datetime) -
     return waited and len(history.earlier_fleets) < MOST_EARLIER_FLEETS
 
 
-def left(history: FleetHistory, launch: FleetLaunch | None, *, now: datetime) -> FleetHistory:
+def left(history: FleetHistory, launch: FleetLaunch | None, *, zones: Mapping[str, str], now: datetime) -> FleetHistory:
     """Return the history of an attempt that looks for its nodes at the next place.
 
     Args:
         history: The history until then.
         launch: The recorded launch, which has the places. None where its record is gone.
+        zones: The Availability Zones by subnet id, as far as they are known.
         now: The time.
     """
     earlier = history.earlier_fleets
     if history.fleet_id is not None:
         earlier = (*earlier, EarlierFleet(id=history.fleet_id, left_at=now))
-    text = _why_left(history, launch)
+    text = _why_left(history, launch, zones=zones)
     at = max(now, history.transitions[-1].at)
     return with_changes(
         history,
@@ -73,17 +75,23 @@ def left(history: FleetHistory, launch: FleetLaunch | None, *, now: datetime) ->
     )
 
 
-def _why_left(history: FleetHistory, launch: FleetLaunch | None) -> str:
-    """Return the reason, with the place that is left, the next one, and the number of the fleet that asks there."""
+def _why_left(history: FleetHistory, launch: FleetLaunch | None, *, zones: Mapping[str, str]) -> str:
+    """Return the reason, with the place that is left, the next one, and the number of the fleet that asks there.
+
+    A place is named by its zone, or by its subnet where the zone is not known.
+    """
     asks = f"fleet {history.place + 2} asks for all of them"
     if launch is None or launch.nodes is None:
         return f"too few nodes for too long: {asks}"
     here, there = (place_of_nodes(launch, place=number) for number in (history.place, history.place + 1))
-    at_here, at_there = (f"{place['InstanceType']} in {place['SubnetId']}" for place in (here, there))
+    at_here, at_there = (
+        f"{place['InstanceType']} in {zones.get(place['SubnetId'], place['SubnetId'])}" for place in (here, there)
+    )
     wait = format_duration(launch.nodes.wait_seconds)
     text = f"fewer than {launch.nodes.at_least} nodes of {at_here} for {wait}"
-    alone = len(launch.overrides) == 1
-    return f"{text}, the only place: {asks} there again" if alone else f"{text}: {asks}, {at_there}"
+    if len(launch.overrides) == 1:
+        return f"{text}, the only place: {asks} there again"
+    return f"{text}: {asks}, {'in another subnet there' if at_here == at_there else at_there}"
 
 
 def refused(history: FleetHistory, *, reason: str) -> FleetHistory:

@@ -129,8 +129,24 @@ def test_the_timeline_names_the_place_that_is_left_and_the_one_where_the_next_fl
         world.passes(11)
         world.jobs.settle("count-1")
     assert details_of(world) == [
-        "fewer than 2 nodes of g5.xlarge in subnet-a for 10m: fleet 2 asks for all of them, g5.xlarge in subnet-b",
-        "fewer than 2 nodes of g5.xlarge in subnet-b for 10m: fleet 3 asks for all of them, g6.xlarge in subnet-a",
+        "fewer than 2 nodes of g5.xlarge in us-east-1a for 10m: fleet 2 asks for all of them, g5.xlarge in us-east-1b",
+        "fewer than 2 nodes of g5.xlarge in us-east-1b for 10m: fleet 3 asks for all of them, g6.xlarge in us-east-1a",
+    ]
+
+
+def test_the_timeline_names_a_subnet_where_its_zone_is_not_known_or_is_that_of_the_place_that_is_left(
+    world: World,
+) -> None:
+    del world.zones["subnet-b"]
+    world.create(**TWO, instance_types=("g5.xlarge",))
+    world.passes(11)
+    world.jobs.settle("count-1")
+    world.zones["subnet-b"] = "us-east-1a"
+    world.passes(11)
+    world.jobs.settle("count-1")
+    assert details_of(world) == [
+        "fewer than 2 nodes of g5.xlarge in us-east-1a for 10m: fleet 2 asks for all of them, g5.xlarge in subnet-b",
+        "fewer than 2 nodes of g5.xlarge in us-east-1a for 10m: fleet 3 asks for all of them, in another subnet there",
     ]
 
 

@@ -50,7 +50,7 @@ class Aws:
         records = FleetTable(dynamodb, table_name="runs", retention_days=90)
         self.jobs = FleetJobs(
             ec2=Ec2Api(lambda: ec2), records=records, deployment="spotkeep", prices={}, now=self.clock,
-            launches=lambda *_: None,
+            launches=lambda *_: None, zones={},
         )  # fmt: skip
         platform = FleetPlatform(launch_template_id=TEMPLATE, subnets={"subnet-a": "us-east-1a"})
         self.launcher = launcher_on(

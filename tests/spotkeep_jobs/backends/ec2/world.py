@@ -29,6 +29,7 @@ from tests.models.faults import Faults
 OURS = {"spotkeep:deployment": "spotkeep", "spotkeep:run": "count", "spotkeep:attempt": "1"}
 SUBNETS = {"subnet-b": "us-east-1b"}
 """The subnets of nodes beside the first one."""
+ZONES = {"subnet-a": "us-east-1a", **SUBNETS}
 WEEK = VolumeRetention(volumes=timedelta(days=7), runs=timedelta(days=90))
 
 
@@ -45,6 +46,8 @@ class World:
         self.records = FleetTable(client, table_name="runs", retention_days=90)
         self._as_instances_write = FleetTable(client, table_name="runs", retention_days=90)
         self.storage_prices = StoragePrices()
+        self.zones = dict(ZONES)
+        """The zones that the deployment knows, by subnet id."""
         self.asked: dict[int, dict[str, Any]] = {}
         """The recorded requests, by attempt."""
         self.jobs = FleetJobs(
@@ -54,6 +57,7 @@ class World:
             prices={"g5.xlarge": 1.0},
             launches=lambda _run, attempt: launch_of(self.asked[attempt]) if attempt in self.asked else None,
             storage_prices=lambda: self.storage_prices,
+            zones=self.zones,
             now=self.clock,
         )
 
