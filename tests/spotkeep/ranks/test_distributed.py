@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from spotkeep.errors import DamagedCheckpointError, OtherRankError, RankLostError, StateError, UsageError
+from spotkeep.ranks import distributed
 from spotkeep.ranks.distributed import LentTensors, join_ranks, together
 
 
@@ -202,3 +203,28 @@ def test_a_rank_ends_well_though_a_thread_of_gloo_holds_a_tensor_for_long(tmp_pa
     command = [sys.executable, "-c", ENDS_WHILE_A_THREAD_HOLDS_A_TENSOR, str(tmp_path / "meeting")]
     rank = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (rank.returncode, rank.stdout) == (0, "let go\n"), rank.stderr
+
+
+@pytest.mark.torch
+def test_a_rank_that_has_lost_another_one_ends_without_waiting_for_its_collective(monkeypatch):
+    """The traceback of its error holds the tensors until the process has ended."""
+    torch = pytest.importorskip("torch")
+
+    def lost(*_arguments, **_options):
+        raise RuntimeError("Connection closed by peer")
+
+    lent = LentTensors()
+    monkeypatch.setattr(distributed, "_lent", lent)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lost)
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        ranks = distributed.TorchRanks(torch)
+        ranks.join()
+        with pytest.raises(RankLostError) as error:
+            ranks.largest([1])
+    finally:
+        torch.distributed.destroy_process_group()
+    pauses = []
+    lent.wait(pause=pauses.append)
+    assert len(pauses) == 1
+    assert error.value.__traceback__ is not None

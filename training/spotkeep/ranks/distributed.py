@@ -123,6 +123,10 @@ class LentTensors:
         # Another thread may do so for its own group. A list is replaced, and never changed.
         self._tensors = [each for each in self._tensors if each() is not None] + [weakref.ref(each) for each in tensors]
 
+    def give_up(self) -> None:
+        """Wait for none of them. A lost rank's collective holds its tensors, and so does the traceback of its error."""
+        self._tensors = []
+
     def wait(self, *, pause: Callable[[float], object] = time.sleep) -> None:
         """Wait until no thread holds one of them any more, on a busy machine too.
 
@@ -238,6 +242,7 @@ class TorchRanks:
             # Only those who wait for the lost rank itself have noticed. The others wait for this one, so close it, and
             # let nothing keep it open: the traceback of the error would.
             self._is_lost = True
+            _lent.give_up()
             self.leave()
         raise RankLostError(f"{_GONE}: {problem}")
 
