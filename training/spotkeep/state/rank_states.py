@@ -20,7 +20,7 @@ from typing import Any
 from spotkeep.errors import StateMismatchError, UsageError, WorldSizeError
 
 from .arrays import host_bytes
-from .encoding import encode_state, objects_in, stateful_kind
+from .encoding import encode_state, objects_in, stateful_kind, with_article
 from .random_states import derived_random_state
 from .restoring import is_random, put_back, require_fit, require_restored
 
@@ -200,8 +200,8 @@ def refuse_kept_places(live: Mapping[str, Any], *, written_by: int, world_size: 
             a_stream = not hasattr(loader, "batch_sampler")
             raise UsageError(
                 f"{written_by} ranks wrote the checkpoint, and {world_size} cannot go on there: {path} has the place "
-                f"of a {type(loader).__name__} in the data of a rank, and samples would come twice, or never. Start it "
-                f"with {written_by} ranks. With {'a DataLoader over rows with indices and ' if a_stream else ''}"
+                f"of {with_article(type(loader).__name__)} in the data of a rank, and samples would come twice, or never. "
+                f"Start it with {written_by} ranks. With {'a DataLoader over rows with indices and ' if a_stream else ''}"
                 "GlobalBatches for its batch_sampler any number of ranks goes on (`spotkeep help exact-data`)"
             )
 
