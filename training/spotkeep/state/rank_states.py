@@ -200,8 +200,9 @@ def refuse_kept_places(live: Mapping[str, Any], *, written_by: int, world_size: 
             a_stream = not hasattr(loader, "batch_sampler")
             raise UsageError(
                 f"{written_by} ranks wrote the checkpoint, and {world_size} cannot go on there: {path} has the place "
-                f"of {with_article(type(loader).__name__)} in the data of a rank, and samples would come twice, or never. "
-                f"Start it with {written_by} ranks. With {'a DataLoader over rows with indices and ' if a_stream else ''}"
+                f"of {with_article(type(loader).__name__)} in the data of a rank, and samples would come twice, or "
+                f"never. Start it with {written_by} ranks. With "
+                f"{'a DataLoader over rows with indices and ' if a_stream else ''}"
                 "GlobalBatches for its batch_sampler any number of ranks goes on (`spotkeep help exact-data`)"
             )
 
