@@ -276,6 +276,15 @@ def test_batches_that_accelerate_would_divide_once_more_are_refused(tmp_path):
         ResumableTraining({"w": [1]}, directory=tmp_path).loader(loader)
 
 
+@pytest.mark.parametrize("data", [Rows, IterableDataset])
+def test_a_stream_of_mosaicml_is_refused_where_its_loader_is_made_and_the_way_out_named(tmp_path, data):
+    # A resume in its first epoch goes on. In a later one it gives other batches, and the digest of the pass refuses it.
+    dataset = type("StreamingDataset", (data,), {"__module__": "streaming.base.dataset", "__iter__": None})
+    own = type("Own", (dataset,), {})()
+    with pytest.raises(UsageError, match=r"a Checkpointer with the StreamingDataLoader in its state"):
+        ResumableTraining({"w": [1]}, directory=tmp_path).loader(DataLoader(own))
+
+
 def test_another_sampler_in_the_middle_of_a_pass_over_global_batches_is_refused(tmp_path):
     states = World(tmp_path / "before", in_global_batches(), 2).go((0, 1)).states
     with pytest.raises(UsageError, match="was in batches of all ranks then, and is gone through by each rank now"):

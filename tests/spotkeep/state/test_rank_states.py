@@ -240,3 +240,32 @@ class TestPlacesOfTorchdatasLoaders:
 
     def test_another_object_is_none(self):
         refuse_kept_places({"counter": Counter(), "own": {"rng": random.Random(1)}}, written_by=2, world_size=3)
+
+
+def stream_of(package, counted):
+    """Give a double of a library's stream. Its place is that of a rank, or counts the samples of all ranks."""
+    counts = {"sample_in_epoch": 24} if counted else {"shard_example_idx": 12}
+
+    def __iter__(self):  # noqa: N807
+        return iter(())
+
+    members = {"state_dict": lambda self: counts, "load_state_dict": lambda self, state: None, "__iter__": __iter__}
+    return type("Stream", (), {**members, "__module__": package})()
+
+
+@pytest.mark.parametrize("inherited", [False, True])
+def test_a_stream_of_datasets_has_the_place_of_a_rank_and_is_refused_on_another_number_of_ranks(inherited):
+    stream = stream_of("datasets.iterable_dataset", counted=False)
+    if inherited:
+        stream = type("Own", (type(stream),), {})()
+    with pytest.raises(
+        UsageError, match=r"1 ranks wrote .* and 2 cannot go on there: state\['data'\] has the place of"
+    ):
+        refuse_kept_places({"data": stream}, written_by=1, world_size=2)
+
+
+def test_the_place_of_mosaicml_streaming_counts_samples_of_all_ranks(caplog):
+    stream = stream_of("streaming.base.dataloader", counted=True)
+    refuse_kept_places({"data": stream}, written_by=1, world_size=2)
+    taken_by({"data": stream}, [saved(data=stream)] * 2)
+    assert not caplog.records

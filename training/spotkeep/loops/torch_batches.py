@@ -59,6 +59,8 @@ _AROUND_ONE = {
 }
 _DEALING = ("num_replicas", "rank", "shuffle", "seed", "epoch", "drop_last", "num_samples", "total_size")
 """Attributes of a DistributedSampler. With the length of its dataset they decide its order."""
+_MOSAIC = "streaming.base.dataset"
+"""The module of mosaicml-streaming's StreamingDataset."""
 _SHARD = "accelerate.data_loader.BatchSamplerShard"
 _LOADERS = ("torch.utils.data.dataloader", "torchdata.stateful_dataloader.stateful_dataloader")
 """The modules with the `__iter__` of a DataLoader and of torchdata's StatefulDataLoader."""
@@ -95,6 +97,13 @@ def torch_batches(loader: Any, named: Sequence[Any] = ()) -> BatchSource:
     if _name_of(inner.batch_sampler) == _SHARD:
         refuse_global_batches(inner, "accelerate")
     stream = isinstance(inner.dataset, IterableDataset)
+    if any(kind.__module__ == _MOSAIC for kind in type(inner.dataset).__mro__):
+        raise UsageError(
+            f"the {type(inner.dataset).__name__} of mosaicml-streaming counts its epochs in shared memory, so no pass "
+            "over it can be begun again after the first epoch. Leave training.loader out: use a Checkpointer with the "
+            "StreamingDataLoader in its state, which goes on by its own place on any number of ranks "
+            "(`spotkeep help exact-data`)"
+        )
     if inner.num_workers and inner.persistent_workers:
         _warn_of_workers_that_stay(inner.dataset, stream=stream)
     one_by_one = inner_name is not None or type(inner).__iter__.__module__ in _LOADERS

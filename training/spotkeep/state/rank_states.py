@@ -20,13 +20,19 @@ from typing import Any
 from spotkeep.errors import StateMismatchError, UsageError, WorldSizeError
 
 from .arrays import host_bytes
-from .encoding import encode_state, objects_in, stateful_kind
+from .encoding import encode_state, objects_in, stateful_kind, with_article
 from .random_states import derived_random_state
 from .restoring import is_random, put_back, require_fit, require_restored
 
 _logger = logging.getLogger("spotkeep")
 
 _MISSING: Any = object()
+_PLACES_OF_A_RANK = ("torchdata.", "datasets.iterable_dataset")
+"""Modules of loaders and streams that take the place of any rank for their own."""
+
+_PLACE_OF_ALL_RANKS = "streaming.base.dataloader"
+"""The module of mosaicml-streaming's loader, which counts the samples of all ranks."""
+
 _GLOBAL_BATCHES = "spotkeep.loops.global_batches"
 """The module of batches whose place is the same on each rank. By its name, since this layer knows nothing of loops."""
 
@@ -150,7 +156,8 @@ def rank_states_for(
                 refused.append(path)
             else:
                 entries.append(_Entry(path, holder, key, value))
-                equal += [] if is_random(part) or _is_of_torchdata(part) else [path]
+                named = is_random(part) or _is_from(part, *_PLACES_OF_A_RANK, _PLACE_OF_ALL_RANKS)
+                equal += [] if named else [path]
     if refused:
         raise WorldSizeError(step, written_by=len(states), world_size=world_size, names=refused)
     for entry in entries:
@@ -173,7 +180,9 @@ def rank_states_for(
 
 
 def refuse_kept_places(live: Mapping[str, Any], *, written_by: int, world_size: int) -> None:
-    """Refuse a loader of torchdata, where another number of ranks goes on. It takes the place of any rank for its own.
+    """Refuse loaders of torchdata and streams of `datasets`, where another number of ranks goes on.
+
+    They take the place of any rank for their own.
 
     Args:
         live: Names and objects of the script, those that the checkpoint has.
@@ -185,18 +194,22 @@ def refuse_kept_places(live: Mapping[str, Any], *, written_by: int, world_size: 
     """
     for path, value in objects_in(dict(live)):
         loader = getattr(value, "base_dataloader", value)  # accelerate's is around one
-        batches = type(getattr(loader, "batch_sampler", None))
-        if _is_of_torchdata(loader) and not any(kind.__module__ == _GLOBAL_BATCHES for kind in batches.__mro__):
+        if _is_from(loader, *_PLACES_OF_A_RANK) and not _is_from(
+            getattr(loader, "batch_sampler", None), _GLOBAL_BATCHES
+        ):
+            a_stream = not hasattr(loader, "batch_sampler")
             raise UsageError(
                 f"{written_by} ranks wrote the checkpoint, and {world_size} cannot go on there: {path} has the place "
-                f"of a {type(loader).__name__} in the data of a rank, and samples would come twice, or never. Start it "
-                f"with {written_by} ranks. With GlobalBatches for its batch_sampler any number of ranks goes on "
-                "(`spotkeep help exact-data`)"
+                f"of {with_article(type(loader).__name__)} in the data of a rank, and samples would come twice, or "
+                f"never. Start it with {written_by} ranks. With "
+                f"{'a DataLoader over rows with indices and ' if a_stream else ''}"
+                "GlobalBatches for its batch_sampler any number of ranks goes on (`spotkeep help exact-data`)"
             )
 
 
-def _is_of_torchdata(value: Any) -> bool:
-    return type(value).__module__.startswith("torchdata.")
+def _is_from(value: Any, *modules: str) -> bool:
+    """Say whether the class of a value, or one that it inherits from, stands in a module that begins like this."""
+    return any(kind.__module__.startswith(modules) for kind in type(value).__mro__)
 
 
 def state_of_rank(values: Sequence[Any], *, rank: int) -> Any:
