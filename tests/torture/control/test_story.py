@@ -263,7 +263,7 @@ def no_place_is_left(patch: pytest.MonkeyPatch) -> None:
 
 def the_next_place_is_tried_beside_the_last_one(patch: pytest.MonkeyPatch) -> None:
     """The fleet of a place that was left is taken for one that was deleted."""
-    patch.setattr(places, "left", lambda *facts, now: places.all_deleted(_LEFT(*facts, now=now)))
+    patch.setattr(places, "left", lambda *facts, **named: places.all_deleted(_LEFT(*facts, **named)))
 
 
 def writes_have_no_conditions(patch: pytest.MonkeyPatch) -> None:
