@@ -101,7 +101,10 @@ def test_on_ec2_the_nodes_of_a_task_are_those_of_a_fleet(task: str, types: list[
 
 def test_nodes_that_would_not_know_of_each_other_are_refused_by_the_doctor() -> None:
     fields, _ = imported("num_nodes: 2\nrun: echo $SKYPILOT_NODE_RANK\nresources: {instance_type: g5.xlarge}", "ec2")
-    assert [each.field for each in validate(fields).problems] == ["distributed"]
+    named = {each.field: each.problem for each in validate(fields).problems}
+    assert named.keys() == {"distributed", "command"}
+    assert named["distributed"].startswith("is not torchrun")
+    assert named["command"].startswith("has several lines")
 
 
 @pytest.mark.parametrize(
