@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import sys
@@ -13,8 +14,9 @@ _FIRST, _LAST = 20_000, 32_000
 
 Each connection of another test takes one of those, and keeps it for a minute after its end.
 """
-_taken: deque[socket.socket] = deque(maxlen=100)
-"""The newest names that keep ports from other tests.
+_MOST_KEPT = 100
+_taken: deque[int] = deque()
+"""The file descriptors of the newest names that keep ports from other tests. The system closes them with the process.
 
 A test listens at its ports seconds later. Another test that got one of them meanwhile would find it in use.
 """
@@ -33,7 +35,9 @@ def free_ports(count: int = 1) -> int:
                 for port in range(first, first + count):
                     bound.enter_context(socket.socket()).bind(("", port))
             opened.pop_all()
-            _taken.extend(names)
+            _taken.extend(name.detach() for name in names)
+            while len(_taken) > _MOST_KEPT:
+                os.close(_taken.popleft())
             return first
     raise AssertionError(f"this machine has no {count} free ports beside each other")
 
