@@ -73,7 +73,9 @@ def _effect_of_resume(run: Run) -> str:
     """Return the effect in words. A run that never trained, or that saves nothing, has no checkpoint."""
     if run.started_at is None:
         return "start it again"
-    return "go on from its last checkpoint" if run.request.get("checkpoints", True) else "train again from zero"
+    # On EC2 a volume keeps what the script saves there.
+    may_have_one = run.request.get("checkpoints", True) or run.request.get("backend") == "ec2"
+    return "go on from its last checkpoint" if may_have_one else "train again from zero"
 
 
 def _offered(steps: Sequence[tuple[str, str]], *, invocation: Invocation, but: Collection[str]) -> list[NextStep]:

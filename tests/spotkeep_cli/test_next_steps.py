@@ -93,6 +93,7 @@ def test_the_pool_of_a_warm_run_can_be_ended_while_it_waits(make: Any, minutes: 
     [
         (True, {}, "go on from its last checkpoint"),
         (True, {"checkpoints": False}, "train again from zero"),
+        (True, {"checkpoints": False, "backend": "ec2"}, "go on from its last checkpoint"),
         (False, {}, "start it again"),
     ],
 )
