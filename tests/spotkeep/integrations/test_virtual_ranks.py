@@ -206,7 +206,7 @@ def test_another_number_of_micro_batches_than_of_virtual_ranks_is_refused():
     model = torch.nn.Linear(2, 2)
     ranks = VirtualRanks(2, model, torch.optim.SGD(model.parameters()))
     with pytest.raises(
-        UsageError, match=r"got 3 of them, and this rank has 2 virtual ranks \(0, 1\); pass one for each"
+        UsageError, match=r"3 micro-batches were given, and this rank has 2 virtual ranks \(0, 1\); pass one for each"
     ):
         next(ranks.micro_batches([1, 2, 3]))
 

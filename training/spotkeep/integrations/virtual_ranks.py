@@ -126,7 +126,7 @@ class VirtualRanks:
         given = self.numbers if batches is None else batches
         if len(given) != len(self.numbers):
             raise UsageError(
-                f"micro_batches got {len(given)} of them, and this rank has {len(self.numbers)} virtual ranks "
+                f"{len(given)} micro-batches were given, and this rank has {len(self.numbers)} virtual ranks "
                 f"({', '.join(map(str, self.numbers))}); pass one for each, as GlobalBatches(..., virtual_ranks=ranks) "
                 "gives them"
             )
